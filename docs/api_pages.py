@@ -1,4 +1,4 @@
-"""The pages of the Python reference: which names stand on which page. mkdocstrings puts their docstrings there."""
+"""Pages of the Python reference: the names of each page. mkdocstrings inserts their docstrings."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from zoo.runtime.exports import imported_names
 
 ROOT = Path(__file__).parent.parent
 API = ROOT / "docs" / "api"
-#: What a class of a page is shown with: its own docstring alone, which has its arguments; or its methods too.
+#: A class is shown with its own docstring only, or with its methods.
 ALONE, WITH_MEMBERS = "members: false", "members: true"
 
 
 def entry(path: str, members: str) -> str:
-    """The line by which mkdocstrings puts a docstring into a page, under the name that somebody imports it by."""
+    """Return the directive of mkdocstrings for a name, with the import name as heading."""
     name = path.rsplit(".", 1)[-1]
     package = "zoo.testing" if path.startswith("zoo.testing.") else path.split(".")[0]
     short = f"{package}.{name}" if package != "zoo" or name in dir(zoo) else path
@@ -23,23 +23,23 @@ def entry(path: str, members: str) -> str:
 
 
 def entries(paths: Iterable[str], members: str = WITH_MEMBERS) -> str:
-    """Several names, one after the other."""
+    """Return the directives of several names."""
     return "\n\n".join(entry(path, members) for path in paths)
 
 
 def exported(names: Mapping[str, str]) -> str:
-    """Classes by the modules that they are exported from, in the order of their names, without the base of datamodules."""
+    """Return the directives of exported classes, by name, without the base class of datamodules."""
     homes = sorted(names.items())
     return entries((f"{home}.{name}" for name, home in homes if name != "CrossDomainDataModule"), ALONE)
 
 
 def classes_of(package: str) -> str:
-    """What a package's ``__init__`` exports."""
+    """Return the directives of the classes that a package exports."""
     return exported(imported_names(ROOT / package / "__init__.py"))
 
 
 def parts() -> dict[Path, dict[str, str]]:
-    """The text of each page."""
+    """Return the generated text of each page."""
     runs = (
         "publishing.publish",
         "trainer.fit",

@@ -1,4 +1,4 @@
-"""The tables of docs/command_line.md, from the commands' own parsers, and of docs/benchmark_file.md, from its classes."""
+"""Lists of docs/command_line.md, from the parsers of the commands, and of docs/benchmark_file.md, from its classes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from docstring_parser import parse
-from tables import table
 
 from zoo.benchmark import command as benchmark
 from zoo.benchmark import grid
@@ -35,31 +34,35 @@ PARSERS = {
     "configs": configs,
     "privacy": privacy.parser,
 }
-#: The classes that a benchmark's file is read into, the outermost first.
+#: Classes of a benchmark file, the outermost first.
 FILE = (grid.Benchmark, grid.Task, grid.PublishedTask, grid.System, grid.Released, grid.Search, grid.Range)
 
 
 def cell(text: str) -> str:
-    """Text as a cell of a table takes it: one line, no bar, nothing that Markdown would read as a tag or as emphasis."""
-    parts = " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").split("`")
+    """Return text on one line, without what Markdown would read as a tag or as emphasis."""
+    parts = " ".join(text.split()).replace("<", "&lt;").split("`")
     return "`".join(part if i % 2 else part.replace("*", "\\*") for i, part in enumerate(parts))
 
 
-def options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
-    """What a command takes, and what each is."""
+def listed(name: str, meaning: str) -> str:
+    """Return an item of a list; help texts are too long for a table."""
+    return f"- `{name}`: {cell(meaning)}"
+
+
+def options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield a list item for each option of a command."""
     for action in parser._actions:
         if isinstance(action, argparse._HelpAction | argparse._SubParsersAction):
             continue
         shown = ", ".join(action.option_strings) or str(action.metavar or action.dest)
-        values = action.metavar or ("\\|".join(map(str, action.choices)) if action.choices else action.dest.upper())
+        values = action.metavar or ("|".join(map(str, action.choices)) if action.choices else action.dest.upper())
         value = f" {values}" if action.option_strings and action.nargs != 0 else ""
-        needed = "; needed" if action.required and action.option_strings else ""
-        said = (action.help or "").replace("%(default)s", str(action.default))
-        yield f"`{shown}{value}`".replace("\\|", "\\|"), cell(said) + needed
+        required = " (required)" if action.required and action.option_strings else ""
+        yield listed(shown + value, (action.help or "").replace("%(default)s", str(action.default)) + required)
 
 
 def commands_below(parser: argparse.ArgumentParser) -> dict[str, tuple[argparse.ArgumentParser, str]]:
-    """The commands of a command, with the line that lists say of each."""
+    """Return the subcommands of a command with their help."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             said = {choice.dest: choice.help or "" for choice in action._choices_actions}
@@ -68,10 +71,10 @@ def commands_below(parser: argparse.ArgumentParser) -> dict[str, tuple[argparse.
 
 
 def described(parser: argparse.ArgumentParser, heading: str) -> str:
-    """A command: what it does and its options, and the same of those below it."""
+    """Return a command's description and options, and those of its subcommands."""
     text = [heading, cell(parser.description or "")]
     if rows := list(options(parser)):
-        text.append(table(("option", "what it is"), rows, left=2))
+        text.append("\n".join(rows))
     for name, (below, said) in commands_below(parser).items():
         below.description = below.description or f"{said[:1].upper()}{said[1:]}."
         text.append(described(below, f"### {parser.prog.split(' -m ')[-1].split(' ', 1)[1]} {name}"))
@@ -79,21 +82,19 @@ def described(parser: argparse.ArgumentParser, heading: str) -> str:
 
 
 def arguments_of(method: str) -> str:
-    """What a command of the experiment takes beside the experiment: the arguments of the trainer's method of that name."""
+    """Return the options of a command in addition to the experiment: arguments of the trainer's method of that name."""
     tree = ast.parse((ROOT / "zoo" / "runs" / "trainer.py").read_text(encoding="utf-8"))
     trainer = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ZooTrainer")
     found = next(node for node in trainer.body if isinstance(node, ast.FunctionDef) and node.name == method)
-    given = parse(ast.get_docstring(found) or "").params
-    shown = [
-        (f"`--{one.arg_name}`", cell(one.description or "")) for one in given if "ot used" not in str(one.description)
-    ]
-    return table(
-        ("option", "what it is"), [row for row in shown if row[0] not in ("`--datamodule`", "`--publisher`")], left=2
+    shown = [one for one in parse(ast.get_docstring(found) or "").params if "ot used" not in str(one.description)]
+    left_out = ("datamodule", "publisher")
+    return "\n".join(
+        listed(f"--{one.arg_name}", one.description or "") for one in shown if one.arg_name not in left_out
     )
 
 
-def fields(kind: type) -> Iterator[tuple[str, str, str, str]]:
-    """Name, type, default and meaning of the keys that a class of a file has; the meaning is the comment beside or above it."""
+def fields(kind: type) -> Iterator[str]:
+    """Yield a list item for each key of a class: name, type, default, and the comment next to it or above."""
     source = inspect.getsource(kind)
     comments = {
         token.start[0]: token.string.lstrip("# ")
@@ -107,32 +108,33 @@ def fields(kind: type) -> Iterator[tuple[str, str, str, str]]:
             while above in comments and source.splitlines()[above - 1].lstrip().startswith("#"):
                 lines.insert(0, comments[above])
                 above -= 1
-            default = ast.unparse(node.value) if node.value else "needed"
+            default = ast.unparse(node.value) if node.value else "required"
             default = re.sub(r"field\(default_factory=(?:lambda: )?(.*)\)", r"\1", default)
             default = {"dict": "{}", "list": "[]", "None": "null", "''": "empty", "False": "false", "True": "true"}.get(
                 default, default
             )
-            kinds = ast.unparse(node.annotation).replace("None", "null").replace("|", "\\|")
-            yield f"`{ast.unparse(node.target)}`", f"`{kinds}`", default.strip("'"), cell(" ".join(filter(None, lines)))
+            kinds = ast.unparse(node.annotation).replace("None", "null")
+            shown = default if default == "required" else f"default `{default.strip(chr(39))}`"
+            yield f"- `{ast.unparse(node.target)}` (`{kinds}`, {shown}): {cell(' '.join(filter(None, lines)))}"
 
 
 def benchmark_file() -> str:
-    """Every class of a benchmark's file with its keys."""
+    """Return every class of a benchmark file with its keys."""
     text = []
     for kind in FILE:
         text += [f"### {kind.__name__}", (inspect.getdoc(kind) or "").split("\n")[0]]
-        text.append(table(("key", "kind", "default", "what it is"), list(fields(kind)), left=4))
+        text.append("\n".join(fields(kind)))
     return "\n\n".join(text)
 
 
 def fit_help() -> str:
-    """What ``fit --help`` prints, in a process of its own: its list of classes has the order of imports."""
+    """Return the output of ``fit --help``, from its own process because its classes have the order of imports."""
     printed = subprocess.run([sys.executable, "-m", "zoo", "fit", "--help"], cwd=ROOT, capture_output=True, check=True)
     return f"```text\n{printed.stdout.decode('utf-8').rstrip()}\n```"
 
 
 def parts() -> dict[Path, dict[str, str]]:
-    """The text of each page."""
+    """Return the generated text of each page."""
     commands = {name: described(parser(), f"## {name}") for name, parser in PARSERS.items()}
     own = {"fit": arguments_of("fit"), "publish": arguments_of("publish"), "fit help": fit_help()}
     return {

@@ -1,4 +1,4 @@
-"""The tables of docs/data.md that say what each file of a described data set is, from the facts beside its datamodule."""
+"""Tables of docs/data.md: what each file of a described data set holds, from the facts next to its datamodule."""
 
 from __future__ import annotations
 
@@ -8,39 +8,41 @@ from datamodules.amazon import AMAZON
 from datamodules.files import DESCRIBED, Domain
 from zoo.commands.data.by_hand import BY_HAND
 
+COUNTS = ("users", "items", "rows")
+
 
 def counts(known: Domain) -> tuple[str, str, str]:
-    """Users, items and ratings of a file."""
+    """Return the number of users, items and ratings of a file."""
     return f"{known.users:,}", f"{known.items:,}", f"{known.ratings:,}"
 
 
 def amazon() -> str:
-    """Every file of every folder; a folder is named in its first line."""
-    lines = []
+    """Return a line for each file, and how each was cut: by folder for pairs, by domain for the folder of many."""
+    lines, cuts = [], dict[str, list[str]]()
     for folder, domains in AMAZON.items():
         for place, (domain, known) in enumerate(domains.items()):
-            rated = "explicit, 1-5" if known.explicit else "implicit"
-            first = f"`{folder}`" if place == 0 else ""
-            lines.append((first, f"`{domain}`", known.what, rated, known.order, *counts(known)))
-    return table(("folder", "domain", "what it is", "ratings", "order", "users", "items", "rows"), lines, left=5)
+            rating = "1-5" if known.explicit else "1"
+            lines.append(("" if place else f"`{folder}`", f"`{domain}`", rating, known.order, *counts(known)))
+            cuts.setdefault(known.what, []).append(f"`{domain if folder == 'amazon-many' else folder}`")
+    said = "\n".join(f"- {', '.join(dict.fromkeys(names))}: {what}." for what, names in cuts.items())
+    return f"{table(('folder', 'domain', 'rating', 'order', *COUNTS), lines, left=4)}\n\n{said}"
 
 
 def ciao() -> str:
-    """Every category, the largest first, two in a line."""
-    ranked = sorted(DESCRIBED["ciao"].items(), key=lambda one: -one[1].ratings)
+    """Return every category, the largest first, two in a line."""
+    ranked = sorted(DESCRIBED["ciao"].items(), key=lambda item: -item[1].ratings)
     half = len(ranked) // 2
     cells = [(f"`{domain}`", *counts(known)) for domain, known in ranked]
     lines = [left + right for left, right in zip(cells[:half], cells[half:], strict=True)]
-    return table(("domain", "users", "items", "rows") * 2, lines, left=0)
+    return table(("domain", *COUNTS) * 2, lines, left=0)
 
 
 def by_hand() -> str:
-    """Where to get what is not fetched; folders of one origin stand together."""
+    """Return where to get what is not fetched; folders of one origin share a line."""
     origins = {said: [name for name, other in BY_HAND.items() if other == said] for said in BY_HAND.values()}
-    lines = [(", ".join(f"`{name}`" for name in names), said) for said, names in origins.items()]
-    return table(("folder", "where, and on which terms"), lines, left=2)
+    return "\n".join(f"- {', '.join(f'`{name}`' for name in names)}: {said}" for said, names in origins.items())
 
 
 def parts() -> dict[str, str]:
-    """Text by the name of the part."""
+    """Return text by the name of the part."""
     return {"amazon": amazon(), "ciao": ciao(), "by hand": by_hand()}

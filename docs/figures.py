@@ -31,7 +31,7 @@ HIT, NUMBER = "sampled/hit_rate@10", r"([\d.]+)"
 #: Share of the users that a mapping matrix is learned from, by its name in the report on the reach of a bridge.
 SHARES = {"an eighth": 0.125, "a quarter": 0.25, "a half": 0.5, "all": 1.0}
 EPSILONS, CLEAR = (0.25, 0.5, 1.0, 2.0), 1e6  # of a user; the last is hardly any noise
-#: Trainings whose critic gap is drawn: folder of the runs, and label.
+#: Trainings with a drawn critic gap: folder of the runs, and label.
 STABILISED = {"no-privacy": "with GANStabilizer (tau 2)", "no-privacy-gs": "without"}
 STYLE = {"text.parse_math": False, "axes.titlesize": 10, "xtick.labelsize": 8}  # names are no formulas
 DASHES = (":", "-.", "--", (0, (1, 3)), (0, (5, 5)))
@@ -49,7 +49,7 @@ class Panel(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A curve or a level of a panel. Lines of one label look the same; what was published has the colour of ours, dashed."""
+    """A curve or a level of a panel. Lines of one label look the same; published ones are dashed."""
 
     panel: Panel
     label: str
@@ -57,16 +57,16 @@ class Line(NamedTuple):
 
     @property
     def key(self) -> tuple[bool, str]:
-        """Kind and name of what is drawn, published or not."""
+        """Whether it is a level, and its name without the mark of published ones."""
         return self.level, self.label.removesuffix(", published")
 
     @property
     def level(self) -> bool:
-        """Whether it goes across the whole panel."""
+        """Whether it crosses the whole panel."""
         return self.points[0][0] is None
 
     def draw(self, axis: Axes, number: int) -> None:
-        """Draw it, in the colour or the dashes of this number."""
+        """Draw the line in the colour or dashes of this number."""
         x, y, spread = zip(*self.points, strict=True)
         if self.level:
             axis.axhline(y[0], label=self.label, color="0.3", lw=1, ls=DASHES[number % len(DASHES)])
@@ -122,7 +122,7 @@ class Figure(NamedTuple):
         return figure
 
     def finish(self, axis: Axes, lines: Sequence[Line]) -> None:
-        """Shade what lies below levels, and set scale and names of a panel's axes."""
+        """Shade the area below levels; set the scale and names of a panel's axes."""
         low, high = axis.get_ylim()
         for line in lines if self.shaded else ():
             if line.level:

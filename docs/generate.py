@@ -1,9 +1,8 @@
-"""Writes what README and pages say of figures: from the reports under docs/results, or computed.
+"""Write the generated parts of README and pages, from reports under docs/results or computed.
 
     python docs/generate.py            # after a new report, method, audit, import or option of `fit`
 
-Generated text stands between two marks, with the name of the part where a page has several; everything around it is
-written by hand. A test fails when it is stale.
+Generated text is between two marks, with a name if a page has several parts. A test fails when it is stale.
 """
 
 from __future__ import annotations
@@ -11,39 +10,39 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import fill
 
 import yaml
 from api_pages import parts as api_parts
 from command_pages import parts as command_parts
 from data_cards import parts as data_parts
 from generate_privacy import parts as privacy_parts
+from generate_privacy import pictures
 from house import house_table
-from result_tables import cross_domain, gains, leakage, one_bit, quickstart
-from tables import Row, name, read, table, where
+from leaderboard import leaderboard
+from result_tables import cross_domain, gains, leakage, one_bit
+from tables import Row, distinct, name, read, table, where
 
 import zoo
-from zoo.benchmark.report.papers import published
-from zoo.commands.listing import first_line
+from zoo.privacy.record.legacy import EARLIER
 from zoo.privacy.record.record import rounded_up
+from zoo.privacy.record.words import SENTENCES
 
 ROOT = Path(__file__).parent.parent
 METHODS = ROOT / "docs" / "methods"
 RESULTS = ROOT / "docs" / "results"
-PRIVACY = ROOT / "docs" / "privacy.md"
 DATA = ROOT / "docs" / "data.md"
 LEAKAGE = ROOT / "docs" / "leakage.md"
 ONE_BIT, CROSS_DOMAIN = RESULTS / "one_bit.md", RESULTS / "cross_domain.md"
-#: The task that the README compares on: the one that can be rebuilt row for row, and its papers' figures.
-TASK, PUBLISHED = "book-music", ("douban", "book", "music")
-#: Reports that have it; a method is shown from the first that has the method.
-REPORTS = ("douban", "ppgencdr", "single_domain")
-#: What p-values are corrected for, under a table that has some.
+FAMILIES = ("cross-domain", "federated", "single-domain", "private training")
+COLUMNS = {"NDCG@10, all": "full/ndcg@10", "NDCG@10": "sampled/ndcg@10", "HR@10": "sampled/hit_rate@10"}
+#: The code of each condition as earlier reports word it.
+CODES = {text: code for code, texts in EARLIER.items() for text in texts}
+#: What a gain of a method's page and its p-values are.
 FAMILY = (
-    "\n\np: of paired t-tests, after Holm's correction for all rows of the same report and task that have such a control. A row "
-    "that two reports share may have another p in each."
+    "Gain: over the noise baseline of the row. In brackets p over users / over seeds, of paired t-tests with Holm's correction for "
+    "all rows of the report and task."
 )
-#: A method that reads releases is shown at the guarantee nearest to this.
-EPSILON = 8.0
 
 
 def front_matter(page: Path) -> dict[str, str]:
@@ -56,65 +55,48 @@ def front_matter(page: Path) -> dict[str, str]:
 
 
 def pages() -> dict[str, tuple[Path, dict[str, str]]]:
-    """Page and front matter of every method that has a page."""
+    """Return page and front matter of every method that has a page."""
     return {(found := front_matter(page))["method"]: (page, found) for page in sorted(METHODS.glob("*.md"))}
 
 
 def results() -> list[Row]:
-    """Every line of every report's table of results, with the report's name."""
+    """Return every line of every report's table of results, with the report's name."""
     paths = sorted(RESULTS.glob("*/results.csv"))
     return [{"benchmark": path.parent.name, **row} for path in paths for row in read(path)]
 
 
 def gained(row: Row | None) -> str:
-    """A gain over the noise baseline with its p-values."""
+    """Return a gain over the noise baseline with its p-values over users and seeds."""
     if row is None:
         return "-"
-    seeds = f", {float(row['p_seeds_holm']):.2g} over seeds" if row["p_seeds_holm"] else ""
-    return f"{float(row['difference']):+.4f} (p {float(row['p_users_holm']):.2g} over users{seeds})"
+    seeds = f" / {float(row['p_seeds_holm']):.2g}" if row["p_seeds_holm"] else ""
+    return f"{float(row['difference']):+.4f} ({float(row['p_users_holm']):.2g}{seeds})"
 
 
-def figure(row: Row, key: str) -> str:
-    """A figure with its spread."""
-    spread = f" ±{float(row[f'{key} sd']):.4f}" if row[f"{key} sd"] else ""
-    return f"{float(row[key]):.4f}{spread}" if row[key] else "-"
+def family(method: str, guarantee: str) -> str:
+    """Return the family that a method is listed in."""
+    if guarantee.startswith("target only"):
+        return "single-domain"
+    if method.startswith("Fed"):
+        return "federated"
+    return "cross-domain" if method == "Ensemble" or getattr(zoo, method).accepted_releases else "private training"
 
 
 def methods_table() -> str:
-    """The README's table: every exported method."""
-    known, rows = pages(), results()
-    reached: list[Row] = []
-    titles = ("method", "paper", "what it is", "guarantee", "ours, NDCG@10 / HR@10")
-    titles += ("with noise for a release", "without one", "the paper's")
-    lines = []
-    for method, module in sorted(zoo.METHODS.items()):
-        page, said = known[method]
-        what = first_line(ROOT / (module.replace(".", "/") + ".py"), method).rstrip(".")
-        row = shown(method, rows)
-        ours = both(row)
-        if row and row["release"]:
-            ours += f" ({row['release']}{marked(row)})"
-        reached += [row] if row else []
+    """Return the README's methods by family, without figures: a table, and the single-domain baselines in a paragraph."""
+    groups: dict[str, list[tuple[str, ...]]] = {name: [] for name in FAMILIES}
+    for method, (page, about) in sorted(pages().items()):
+        reads = "as its members" if method == "Ensemble" else ", ".join(sorted(getattr(zoo, method).accepted_releases))
+        year = "".join(re.findall(r"\b\d{4}\b", about["paper"])[-1:])
+        guarantee = re.split(r"[:,]| that its", about["guarantee"])[0]
         link = f"[{method}]({page.relative_to(ROOT)})"
-        controls = [both(control(row, release, rows)) for release in ("Noise ({})", "Nothing")]
-        lines.append((link, said["paper"], what, said["guarantee"], ours, *controls, theirs(row)))
-    note = "Douban Book -> Music, one item among 1 + 99, mean over seeds; a method that reads a release at the guarantee nearest "
-    note += f"to epsilon {EPSILON:g}, beside the same with a release of redrawn ratings and with none: only what is above both has "
-    note += "come of the source. All figures: [docs/results](docs/results)."
-    return f"{table(titles, lines, left=4)}\n\n{note}{under(reached)}"
-
-
-def both(row: Row | None) -> str:
-    """NDCG@10 and HR@10 of a row among 1 + 99."""
-    return f"{float(row['sampled/ndcg@10']):.4f} / {float(row['sampled/hit_rate@10']):.4f}" if row else "-"
-
-
-def control(row: Row | None, release: str, rows: list[Row]) -> Row | None:
-    """The row of the same system with another release, in whose name the row's own stands for ``{}``."""
-    if row is None or not row["release"]:
-        return None
-    wanted = {key: row[key] for key in ("benchmark", "task", "system")}
-    return next(iter(where(rows, **wanted, release=release.format(row["release"]))), None)
+        groups[family(method, about["guarantee"])].append((link, year or "-", reads or "target ratings", guarantee))
+    baselines = [f"{link} ({year})" if year != "-" else link for link, year, *_ in groups.pop("single-domain")]
+    lines = [("" if place else name, *line) for name, found in groups.items() for place, line in enumerate(found)]
+    listed = fill(
+        f"Single-domain baselines, which read target ratings only: {', '.join(baselines)}.", 108, break_on_hyphens=False
+    )
+    return f"{table(('family', 'method', 'year', 'reads', 'guarantee'), lines, left=5)}\n\n{listed}"
 
 
 def marked(row: Row) -> str:
@@ -123,52 +105,37 @@ def marked(row: Row) -> str:
 
 
 def under(rows: list[Row]) -> str:
-    """Return a sentence for each set of conditions of these rows, with its reports."""
-    pairs, text = dict.fromkeys((row["conditions"], row["benchmark"]) for row in rows if row["conditions"]), ""
-    for conditions in dict.fromkeys(conditions for conditions, _ in pairs):
-        reports = ", ".join(report for own, report in pairs if own == conditions)
-        text += f"\n\n‡ Conditional ({reports}): the epsilon is that of the source's own file only if "
-        text += f"{conditions.replace('; ', '; and if ')}."
-    return text
-
-
-def shown(method: str, rows: list[Row]) -> Row | None:
-    """The row that stands for a method in the README."""
-    found = where(rows, task=TASK, system=method, control="")
-    own = next(filter(None, (where(found, benchmark=report) for report in REPORTS)), [])
-    private = [row for row in own if row["epsilon"]]
-    nearest = sorted(private, key=lambda row: abs(round(float(row["epsilon"]), 2) - EPSILON))
-    return next(iter([*nearest, *own]), None)
-
-
-def theirs(row: Row | None) -> str:
-    """The papers' figures for what a row repeats; marked where they cannot all be true."""
-    if row is None or not row["published_as"]:
-        return "-"
-    cells = []
-    for paper in published(*PUBLISHED):
-        if paper.method == row["published_as"]:
-            doubt = " (inconsistent)" if paper.inconsistencies else ""
-            cells.append(f"{paper.figures['ndcg@10']:.4f} / {paper.figures['hit_rate@10']:.4f}{doubt}")
-    return "; ".join(cells) or "-"
+    """Return what the conditional epsilons of these rows assume, each assumption with its reports."""
+    reports: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for condition in filter(None, row["conditions"].split("; ")):
+            reports.setdefault(SENTENCES.get(CODES.get(condition, ""), condition), {})[row["benchmark"]] = None
+    items = "\n".join(f"- {text[0].upper()}{text[1:]}. ({', '.join(found)})" for text, found in reports.items())
+    return f"\n\n‡ The epsilon of the source's file assumes:\n\n{items}" if items else ""
 
 
 def figures_table(method: str) -> str:
-    """All rows of a method in all reports, for its page."""
+    """Return the rows of a method in all reports, for its page; a line in bold names the report of the rows below it."""
     rows = [row for row in results() if row["method"] == method and row["control"] != "noise"]
     if not rows:
-        return "None of the reports has it."
+        return "No report has this method."
     found = {report: gains(RESULTS / report, "sampled/ndcg@10") for report in {row["benchmark"] for row in rows}}
-    titles = ("report", "row", "epsilon", "NDCG@10, all items", "NDCG@10, 1 + 99", "HR@10, 1 + 99")
-    lines = []
-    for row in rows:
-        place = f"[{row['benchmark']}](../results/{row['benchmark']}/README.md), {row['task']}"
-        cells = [figure(row, key) for key in ("full/ndcg@10", "sampled/ndcg@10", "sampled/hit_rate@10")]
-        epsilon = rounded_up(float(row["epsilon"])) + marked(row) if row["epsilon"] else "-"
-        gain = found[row["benchmark"]].get((row["task"], name(row)))
-        lines.append((place, name(row), epsilon, *cells, gained(gain)))
-    made = table((*titles, "NDCG@10 less its noise control"), lines, left=2)
-    return made + (FAMILY if any("(p " in line[-1] for line in lines) else "") + under(rows)
+    titles = ("row", "epsilon", *COLUMNS, "gain in NDCG@10")
+    lines: list[tuple[str, ...]] = []
+    for report, task in distinct(rows, "benchmark", "task"):
+        lines.append((f"**[{report}](../results/{report}/README.md), {task}**", *[""] * (len(titles) - 1)))
+        for row in where(rows, benchmark=report, task=task):
+            epsilon = rounded_up(float(row["epsilon"])) + marked(row) if row["epsilon"] else "-"
+            cells = [f"{float(row[key]):.4f}" if row[key] else "-" for key in COLUMNS.values()]
+            lines.append((shortened(row), epsilon, *cells, gained(found[report].get((task, name(row))))))
+    note = f"\n\n{FAMILY}" if any("(" in line[-1] for line in lines) else ""
+    said = "All: among all items. Others: 1 + 99 candidates. Spreads are in the reports."
+    return f"{table(titles, lines, left=1)}\n\n{said}{note}{under(rows)}"
+
+
+def shortened(row: Row) -> str:
+    """Return the name of a row without its method and epsilon, which the page and another column have."""
+    return re.sub(r" eps [\d.e+]+$", "", name(row).removeprefix(f"{row['method']}, ").removeprefix(f"{row['method']} "))
 
 
 def filled(page: Path, parts: Mapping[str, str]) -> str:
@@ -186,26 +153,27 @@ def filled(page: Path, parts: Mapping[str, str]) -> str:
 
 
 def generated() -> dict[Path, str]:
-    """Every page that holds generated text, as it should be."""
+    """Return every page with generated text, as it should be."""
     made = {
-        ROOT / "README.md": filled(ROOT / "README.md", {"": methods_table(), "quickstart": quickstart()}),
+        ROOT / "README.md": filled(ROOT / "README.md", {"": methods_table()}),
         ROOT / "CONTRIBUTING.md": filled(ROOT / "CONTRIBUTING.md", {"map": house_table()}),
         DATA: filled(DATA, data_parts()),
-        PRIVACY: filled(PRIVACY, privacy_parts()),
         LEAKAGE: filled(LEAKAGE, leakage()),
         ONE_BIT: filled(ONE_BIT, one_bit()),
         CROSS_DOMAIN: filled(CROSS_DOMAIN, cross_domain()),
+        RESULTS / "index.md": filled(RESULTS / "index.md", {"": leaderboard()}),
     }
-    made |= {page: filled(page, found) for page, found in (api_parts() | command_parts()).items()}
+    made |= {page: filled(page, found) for page, found in (api_parts() | command_parts() | privacy_parts()).items()}
+    made |= pictures()
     for method, (page, _) in pages().items():
         made[page] = filled(page, {"": figures_table(method)})
     return made
 
 
 def main() -> None:
-    """Write what is stale."""
+    """Write the stale pages."""
     for path, text in generated().items():
-        if path.read_text(encoding="utf-8") != text:
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
             print(path.relative_to(ROOT))
 

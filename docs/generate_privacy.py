@@ -1,18 +1,17 @@
-"""The tables of docs/privacy.md: computed by the project's own functions, or read from committed results.
+"""Tables and one picture of the privacy pages, computed by the project's functions.
 
-`generate.py` puts them between the marks of the page. Losses are rounded up, lower bounds down.
+`generate.py` writes them between the marks of the pages. Losses are rounded up, lower bounds down.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from result_tables import gains
-from tables import name, read, table, where
+from privacy_results import AUDITS, audit_counts, audit_table, known_users_table, transfer_tables
+from tables import table
 
 from zoo.commands.privacy.show import share
 from zoo.privacy.accounting.accountant import epsilon_of, guess_of
@@ -37,53 +36,136 @@ from zoo.privacy.rows.public_matrix import GaussianMatrix
 from zoo.privacy.training.dp_sgd import plan_training
 
 DOCS = Path(__file__).parent
-AUDIT = DOCS / "privacy" / "audit.csv"
-EQUAL = DOCS / "results" / "equal_epsilon" / "results.csv"
+PAGES = DOCS / "privacy"
+
 
 DIM, ITEMS, DELTA = 400, 3916, 1e-5
 EPSILONS = (0.5, 1, 2, 4, 8, 16, 32, 64)
-#: Guarantees for one rating that the tables of several ratings start from, and how many ratings.
+#: Guarantees for one rating in the tables of several ratings, and numbers of ratings.
 RATING_EPSILONS, GROUPS = (1, 2, 4, 8), (1, 2, 5, 10, 50, 100)
-#: Ratings of a whole user, and guarantees for one user.
-USERS, USER_EPSILONS = (15, 42, 100), (1, 2, 4, 8, 16)
+#: Ratings of a whole user, guarantees for one user, and ratings of the person of the concept page.
+USERS, USER_EPSILONS, PERSON = (15, 42, 100), (1, 2, 4, 8, 16), 40
+SHOWN = ("`FlippedRows`", "`NoisyRows`", "`JLT`, `unit`, at worst")  # to people who need no detail
 
-#: One-bit matrix completion: guarantees for the value of one rating; steps of GraP, and guarantees for its table; steps and
-#: ridges of OutP; ratings and cells of a matrix like ML-100K.
+#: One-bit matrix completion: guarantees for the value of one rating; steps of GraP, and guarantees of its table; steps and
+#: ridges of OutP; ratings and entries of a matrix like ML-100K.
 VALUE_EPSILONS, STEPS, STEP_EPSILONS = (0.5, 1, 2, 4, 8), (10, 50, 100, 200, 500), (1, 2, 4, 10)
 OUTPUT_STEPS, RIDGES, GRID = 200, (0.2, 1.0), (80_000, 943 * 1682)
 
-#: Rows of the comparison at equal epsilon, and the system whose plain row is the most that each can have.
-SCORERS = {base + how: base for base in ("Ridge", "UserKNN", "PriCDR") for how in ("", ", denoised")}
 LAYERS = (1, 2, 4, 6, 30)  # of vectors; 30 are two of each of 15 domains
-TASK, FIGURE, ASKED = "cold", "sampled/hit_rate@10", (1, 2, 4, 8, 16)
-#: Rows of the comparison for users with history, on Kitchen <- Food.
-KITCHEN = DOCS / "results" / "kitchen"
-KNOWN = ["UserKNN, Nothing", "UserKNN, Plaintext"]
-KNOWN += [f"UserKNN{how}, FlippedRows eps {epsilon}" for epsilon in (8, 4) for how in (", denoised", "")]
-LABEL = re.compile(r"(.+) eps [\d.]+")
 
 
-def parts() -> dict[str, str]:
-    """Every generated part of the page, by the name in its marks."""
+def parts() -> dict[Path, dict[str, str]]:
+    """Return every generated part of the privacy pages, by page and the name in its marks."""
+    audits = {f"audit {section}": audit_table(section) for section in AUDITS}
+    sections = list(audits)
     return {
-        "calibration": calibration_table(),
-        "classical": classical_table(),
-        "groups": groups_table(),
-        "users": users_table(),
-        "user level": user_level_table(),
-        "vectors": vectors_table(),
-        "rounds": rounds_table(),
-        "one bit": one_bit_table(),
-        "gradients": gradients_table(),
-        "audit": audit_table(),
-        "transfer": transfer_table(),
-        "known users": known_users_table(),
+        DOCS / "privacy.md": {"person": person_table()},
+        DOCS / "data_protection.md": {"guesses": guesses_table()},
+        PAGES / "rows.md": {part: audits[part] for part in sections[:4]},
+        PAGES / "models.md": {
+            "vectors": vectors_table(),
+            "rounds": rounds_table(),
+            **{part: audits[part] for part in sections[4:8]},
+        },
+        PAGES / "one_bit.md": {
+            "one bit": one_bit_table(),
+            "output": output_table(),
+            "gradients": gradients_table(),
+            **{part: audits[part] for part in sections[8:]},
+        },
+        PAGES / "calibration.md": {
+            "calibration": calibration_table(),
+            "classical": classical_table(),
+            "groups": groups_table(),
+            "users": users_table(),
+            "user level": user_level_table(),
+        },
+        PAGES / "audit.md": {"audits": audit_counts()},
+        PAGES / "utility.md": {"transfer": transfer_tables(), "known users": known_users_table()},
     }
+
+
+def pictures() -> dict[Path, str]:
+    """Return every generated picture, by its file."""
+    return {PAGES / "guess.svg": guess_picture()}
+
+
+def person_table() -> str:
+    """Attack success on one rating and on all ratings of a person, by the epsilon of one rating."""
+    titles = ("epsilon of one rating", "release", "success, one rating", f"epsilon, {PERSON} ratings", "success, all")
+    rows = []
+    for epsilon in RATING_EPSILONS:
+        for release in SHOWN:
+            event = several(epsilon)[release]
+            one, every = (share(guess_of([event(k)])) for k in (1, PERSON))
+            rows.append((f"{epsilon:g}", release, one, rounded_up(epsilon_of([event(PERSON)], DELTA)), every))
+    return table(titles, rows, left=2)
+
+
+def guesses_table() -> str:
+    """Right answers of 100 that a reader of a release may give at most, for people who read no formula."""
+    titles = ("who is protected", "publisher", "strength", "one rating", *(f"{k} ratings" for k in USERS))
+    rows = []
+    for epsilon in RATING_EPSILONS:
+        for release in SHOWN:
+            event = several(epsilon)[release]
+            counts = [of_hundred(guess_of([event(k)])) for k in (1, *USERS)]
+            rows.append(("one rating", release, f"epsilon {epsilon:g}", *counts))
+    for epsilon in USER_EPSILONS:
+        most = of_hundred(guess_of_user(epsilon))
+        rows.append(("whole person", "`NoisyRows`, `JLT`", f"epsilon {epsilon:g}", *[most] * (1 + len(USERS))))
+    return table(titles, rows, left=3)
+
+
+def guess_of_user(epsilon: float) -> float:
+    """The largest attack success on one user, of releases with `NoisyRows` and with `JLT`."""
+    events = (
+        GaussianEvent(1 / gauss_mu(epsilon, DELTA)),
+        GaussianProjectionEvent(mix_w(DIM, epsilon, DELTA), DIM),
+    )
+    return max(guess_of([event]) for event in events)
+
+
+def of_hundred(probability: float) -> str:
+    """A probability as a whole number of 100, rounded up."""
+    return f"{math.ceil(100 * probability - 1e-9)}"
+
+
+def guess_picture() -> str:
+    """Attack success with Gaussian noise, for guarantees for a rating and for a user, as bars between 50 and 100 %."""
+    bars = []
+    for epsilon in (8, 1):
+        event = several(epsilon)["`NoisyRows`"]
+        bars.append((f"epsilon {epsilon} for one rating: one rating", guess_of([event(1)])))
+        bars.append((f"epsilon {epsilon} for one rating: all {PERSON} ratings", guess_of([event(PERSON)])))
+    for epsilon in (8, 1):
+        bars.append((f"epsilon {epsilon} for one user: all {PERSON} ratings", guess_of_user(epsilon)))
+    lines = []
+    for number, (label, probability) in enumerate(bars):
+        y, width = 52 + 34 * number, 6 * (100 * probability - 50)
+        lines.append(f'<text x="16" y="{y + 15}">{label}</text>')
+        lines.append(f'<rect class="bar" x="300" y="{y}" width="{width:.1f}" height="20"/>')
+        lines.append(f'<text x="{306 + width:.1f}" y="{y + 15}">{share(probability)}</text>')
+    body = "\n".join(lines)
+    return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 270" role="img" font-family="sans-serif" font-size="14">
+<style>
+.page {{ fill: #ffffff; stroke: #9aa4b0; }} text {{ fill: #1b1f24; }} .bar {{ fill: #2f6fb3; }} line {{ stroke: #9aa4b0; }}
+@media (prefers-color-scheme: dark) {{
+.page {{ fill: #1b1f24; }} text {{ fill: #e6e9ed; }} .bar {{ fill: #6aa8e8; }}
+}}
+</style>
+<rect class="page" x="1" y="1" width="698" height="268" rx="8"/>
+<text x="16" y="30" font-weight="bold">Attack success at most, with Gaussian noise (50 % is a coin)</text>
+<line x1="300" y1="44" x2="300" y2="256"/><line x1="600" y1="44" x2="600" y2="256"/>
+{body}
+</svg>
+"""
 
 
 def calibration_table() -> str:
     """Noise for one rating of at most 1, and what the paper's noise really gives."""
-    titles = ("epsilon", "w of the paper", "w `unit`", "ratio", "w `gaussian`", "true epsilon of the paper's w")
+    titles = ("epsilon", "w, paper", "w, `unit`", "ratio", "w, `gaussian`", "true epsilon, paper")
     rows = []
     for epsilon in EPSILONS:
         printed, unit = paper_w(DIM, epsilon, DELTA), max_w(math.sqrt(DIM), epsilon, DELTA)
@@ -91,22 +173,22 @@ def calibration_table() -> str:
         really = rounded_up(mix_epsilon(DELTA, 1 / printed, DIM))
         cells = (1 / gauss_mu(epsilon, DELTA), flip_probability(epsilon))
         rows.append((f"{epsilon:g}", *projected, really, *map(digits, cells)))
-    return table((*titles, "`NoisyRows`: sigma", "`FlippedRows`: flipped"), rows, left=0)
+    return table((*titles, "sigma, rows", "flips"), rows, left=0)
 
 
 def classical_table() -> str:
     """What the textbook's standard deviation gives, for a sensitivity of 1."""
-    titles = ("epsilon asked for", "classical sigma", "exact sigma", "epsilon of the classical one")
+    titles = ("epsilon", "classical sigma", "exact sigma", "true epsilon, classical")
     rows = []
     for epsilon in EPSILONS:
         sigma = math.sqrt(2 * math.log(1.25 / DELTA)) / epsilon
         real = rounded_up(gauss_epsilon(DELTA, 1 / sigma)), shown_delta(gauss_delta(epsilon, 1 / sigma))
         rows.append((f"{epsilon:g}", digits(sigma), digits(1 / gauss_mu(epsilon, DELTA)), *real))
-    return table((*titles, "its delta at the epsilon asked for"), rows, left=0)
+    return table((*titles, "true delta, classical"), rows, left=0)
 
 
 def several(epsilon: float) -> dict[str, Callable[[int], PrivacyEvent]]:
-    """What so many ratings of one person see together, by the release that guarantees ``epsilon`` for one of them."""
+    """Return the event of k ratings of one person, by the release that guarantees ``epsilon`` for one of them."""
     flips, mu, w = flip_probability(epsilon), gauss_mu(epsilon, DELTA), mix_w(DIM, epsilon, DELTA)
     return {
         "`FlippedRows`": lambda k: SelfComposedEvent(RandomisedResponseEvent(flips), k),
@@ -120,7 +202,7 @@ def several(epsilon: float) -> dict[str, Callable[[int], PrivacyEvent]]:
 
 @cache
 def stretches() -> dict[int, float]:
-    """How many times the mu of one rating so many of one person have at most, by their number, through one M."""
+    """Return the largest mu of k ratings of one person through one M, over that of one rating, by k."""
     bounds = group_stretch(GaussianMatrix(DIM, ITEMS, 0, unit=True), (*GROUPS, *USERS))
     return {k: bound / bounds[1] for k, bound in bounds.items()}
 
@@ -137,8 +219,8 @@ def groups_table() -> str:
 
 
 def users_table() -> str:
-    """Epsilon of all ratings of a user, and how often a yes-or-no fact about them can be guessed at most."""
-    titles = ("epsilon of one rating", "release", *(f"a user with {k} ratings" for k in USERS))
+    """Epsilon of all ratings of a user, and the largest attack success."""
+    titles = ("epsilon of one rating", "release", *(f"{k} ratings" for k in USERS))
     rows = [
         (f"{epsilon:g}", name, *(with_guess(event(k)) for k in USERS))
         for epsilon in RATING_EPSILONS[:-1]
@@ -148,27 +230,26 @@ def users_table() -> str:
 
 
 def with_guess(event: PrivacyEvent) -> str:
-    """Epsilon at delta, and how often a yes-or-no fact can be guessed at most."""
+    """Epsilon at delta, and the largest attack success."""
     return f"{rounded_up(epsilon_of([event], DELTA))} ({share(guess_of([event]))})"
 
 
 def user_level_table() -> str:
-    """Noise that protects a whole user, zeroed out, and for which epsilon of one rating the same noise would do."""
-    clips = [f"sigma, {k} ratings unclipped" for k in USERS]
-    titles = ("epsilon of one user", "guess at most", "`NoisyRows`: sigma / C", "`JLT`: w / C", *clips)
+    """Noise that protects a whole user, zeroed out, and the epsilon of one rating with the same noise."""
+    clips = [f"sigma, k = {k}" for k in USERS]
+    titles = ("epsilon", "guess", "`NoisyRows`: sigma / C", "`JLT`: w / C", *clips)
     rows = []
     for epsilon in USER_EPSILONS:
         sigma, w = 1 / gauss_mu(epsilon, DELTA), mix_w(DIM, epsilon, DELTA)
         sigmas = [sigma * math.sqrt(k) for k in USERS]
         held = [f"{digits(s)} ({rounded_up(gauss_epsilon(DELTA, 1 / s))})" for s in sigmas]
-        guess = max(guess_of([GaussianEvent(sigma)]), guess_of([GaussianProjectionEvent(w, DIM)]))  # of both releases
-        rows.append((f"{epsilon:g}", share(guess), digits(sigma), digits(w), *held))
+        rows.append((f"{epsilon:g}", share(guess_of_user(epsilon)), digits(sigma), digits(w), *held))
     return table(titles, rows, left=0)
 
 
 def vectors_table() -> str:
-    """Noise on a user's vectors of so many layers, and what the paper's noise gives when its releases are composed."""
-    titles = ("epsilon", *(f"sigma / 2C, L = {layers}" for layers in LAYERS), "30 releases with the paper's sigma")
+    """Noise on a user's vectors by their number of layers, and the composed loss of the paper's noise."""
+    titles = ("epsilon", *(f"L = {layers}" for layers in LAYERS), "true epsilon, paper")
     rows = []
     for epsilon in (1, 4, 8, 16):
         noise = [
@@ -181,7 +262,7 @@ def vectors_table() -> str:
 
 
 def rounds_table() -> str:
-    """Noise multipliers of private rounds, and what they come to over the rate."""
+    """Noise multipliers of private rounds, and the same over the rate."""
     plans = ((1.0, 40), (0.2, 200))
     titles = ("epsilon", *(f"q = {rate:g}, {rounds:,} rounds" for rate, rounds in plans))
     rows = []
@@ -195,35 +276,44 @@ def rounds_table() -> str:
 
 
 def one_bit_table() -> str:
-    """Noise of one-bit matrix completion with a logistic link: on a sign, a bit, an entry, and over all cells."""
-    ridges = [f"OutP: sigma of an entry, ridge {ridge:g}" for ridge in RIDGES]
-    ratio = "its signal to noise"
-    titles = ("epsilon", "InP: flipped", ratio, "ObjP Laplace: deviation of a bit", ratio)
-    titles += ("ObjP Gaussian: sigma of a bit", ratio, *ridges, "all cells: ratings kept, made up")
+    """Noise of one-bit matrix completion with a logistic link: on a sign, on a bit, and over all entries."""
+    titles = (
+        "epsilon",
+        "InP: flips",
+        "S/N",
+        "Laplace: deviation",
+        "S/N",
+        "Gaussian: sigma",
+        "S/N",
+        "all: real, invented",
+    )
     rows = []
     for epsilon in VALUE_EPSILONS:
         p = plan_input(epsilon).p1
         spread = math.sqrt(2) * plan_objective(Logistic(), epsilon).scale
         sigma = plan_objective(Logistic(), epsilon, noise="gaussian", delta=DELTA).scale
         bits = (digits(p), digits((1 - 2 * p) ** 2 / (p * (1 - p))), digits(spread), digits(spread**-2))
-        outputs = [digits(output_sigma(epsilon, ridge)) for ridge in RIDGES]
-        kept_ratings, _, made_up = plan_ternary(epsilon).expected_reports(*GRID)
-        reports = f"{kept_ratings:,.0f}, {made_up:,.0f}"
-        rows.append((f"{epsilon:g}", *bits, digits(sigma), digits(sigma**-2), *outputs, reports))
+        real, _, invented = plan_ternary(epsilon).expected_reports(*GRID)
+        rows.append((f"{epsilon:g}", *bits, digits(sigma), digits(sigma**-2), f"{real:,.0f}, {invented:,.0f}"))
     return table(titles, rows, left=0)
 
 
-def output_sigma(epsilon: float, ridge: float) -> float:
+def output_table() -> str:
     """Noise on an entry of the completed matrix, logistic link, at the usual step size."""
-    link = Logistic()
-    size = usual_step(link, ridge)
-    return plan_output(link, epsilon, DELTA, alpha=1.0, ridge=ridge, steps=OUTPUT_STEPS, step_size=size).scale
+    link, rows = Logistic(), []
+    for epsilon in VALUE_EPSILONS:
+        sigmas = []
+        for ridge in RIDGES:
+            size = usual_step(link, ridge)
+            plan = plan_output(link, epsilon, DELTA, alpha=1.0, ridge=ridge, steps=OUTPUT_STEPS, step_size=size)
+            sigmas.append(digits(plan.scale))
+        rows.append((f"{epsilon:g}", *sigmas))
+    return table(("epsilon", *(f"sigma, ridge {ridge:g}" for ridge in RIDGES)), rows, left=0)
 
 
 def gradients_table() -> str:
-    """Standard deviation of the noise on an entry of each of so many gradients, and what Laplace noise costs with a delta."""
-    pairs = (f"epsilon {epsilon:g}: Laplace, Gaussian" for epsilon in STEP_EPSILONS)
-    titles = ("steps", *pairs, "Laplace at 1, with delta")
+    """Deviations of Laplace and Gaussian noise on an entry of each gradient, and the true cost of Laplace noise."""
+    titles = ("steps", *(f"epsilon {epsilon:g}" for epsilon in STEP_EPSILONS), "Laplace at 1, with delta")
     rows = []
     for steps in STEPS:
         pairs = []
@@ -235,67 +325,6 @@ def gradients_table() -> str:
     return table(titles, rows, left=0)
 
 
-def audit_table(path: Path = AUDIT) -> str:
-    """What the committed run of ``python -m zoo privacy audit --out`` found."""
-    titles = ("mechanism", "audit", "neighbours", "meant to hold", "verdict")
-    titles += ("epsilon claimed", "at least", "mu claimed", "at least", "noise")
-    kinds = {"two_world": "two worlds", "one_run": "one run"}
-    rows = []
-    for row in read(path):
-        bounds = (row["claimed_epsilon"], row["epsilon_lower"], row["claimed_mu"], row["mu_lower"])
-        claims = [rounded_up(float(text)) if text else "-" for text in bounds[::2]]
-        seen = [f"{math.floor(float(text) * 1000) / 1000:.3f}" if text else "-" for text in bounds[1::2]]
-        noise = f"{float(row['noise_ratio']):.3f}" if row["noise_ratio"] else "-"
-        holds = "yes" if row["holds"] == "true" else "no"
-        said = (row["mechanism"], kinds[row["kind"]], row["relation"].replace("_", " "), holds, row["verdict"])
-        rows.append((*said, claims[0], seen[0], claims[1], seen[1], noise))
-    return table(titles, rows, left=5)
-
-
-def transfer_table(path: Path = EQUAL) -> str:
-    """Return the share of the gain of plain ratings that is left at each requested epsilon, and the metric itself.
-
-    Two shares: of the gain over popularity, and of the gain over the scorer's noise baseline.
-    """
-    rows = where(read(path), task=TASK)
-    figures = {(row["system"], row["release"]): float(row[FIGURE]) for row in rows}
-    lines = []
-    for system, base in SCORERS.items():
-        floors = figures["Popularity", ""], figures[base, "Noise (Plaintext)"]
-        most = figures.get((base, "Plaintext"))
-        labels = [row["release"] for row in rows if row["system"] == system and not row["control"]]
-        for release in dict.fromkeys(match[1] for label in labels if (match := LABEL.fullmatch(label))):
-            found = [figures.get((system, f"{release} eps {epsilon:g}")) for epsilon in ASKED]
-            lines.append((system, release, *(kept(figure, floors, most) for figure in found)))
-    return table(("scorer", "release", *(f"epsilon {epsilon:g}" for epsilon in ASKED)), lines, left=2)
-
-
-def known_users_table(folder: Path = KITCHEN) -> str:
-    """HR@10 of warm-start users in Kitchen <- Food, with and without releases, and the gain over each noise baseline."""
-    figures = {(row["task"], name(row)): float(row[FIGURE]) for row in read(folder / "results.csv")}
-    found, lines = gains(folder, FIGURE), []
-    for known in KNOWN:
-        cells = [known]
-        for task in ("latest", "random"):
-            gain = found.get((task, known))
-            p = f"{float(gain['p_users_holm']):.1g} / {float(gain['p_seeds_holm']):.1g}" if gain else ""
-            cells += [f"{figures[task, known]:.4f}", f"{float(gain['difference']):+.4f} ({p})" if gain else "-"]
-        lines.append(cells)
-    against = "less its noise control (p over users / over seeds)"
-    return table(("row", "latest items", against, "random items", against), lines, left=1)
-
-
-def kept(figure: float | None, floors: Sequence[float], most: float | None) -> str:
-    """The share of the way to ``most`` from each of ``floors``, in whole percent, and the figure."""
-    if figure is None:
-        return "-"
-    shares = [
-        "-" if most is None or most <= least else f"{round(100 * (figure - least) / (most - least))} %"
-        for least in floors
-    ]
-    return f"{', '.join(shares)} ({figure:.3f})"
-
-
 def digits(value: float) -> str:
-    """A number with five significant digits, a very small one with three."""
+    """Return a number with five significant digits, a very small one with three."""
     return f"{value:#.5g}".rstrip(".") if value >= 1e-4 else f"{value:.2e}"

@@ -1,4 +1,4 @@
-"""The map of the code in CONTRIBUTING.md, drawn from the tree: what each room holds, and which rooms it imports from."""
+"""The map of the code in CONTRIBUTING.md: what each folder (room) holds, and which rooms it imports from."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ TOPS = ("zoo", "datamodules", "callbacks", "benchmarks")
 
 
 def files() -> list[Path]:
-    """Every module of the code, from the root of the project."""
+    """Return every module of the code, relative to the root."""
     return sorted(file.relative_to(ROOT) for top in TOPS for file in (ROOT / top).rglob("*.py"))
 
 
 def room_of(file: Path) -> Path:
-    """The room of a module: a folder or a file directly in ``zoo``, or one of the other folders of code."""
+    """Return the room of a module: a folder or file directly in ``zoo``, or another folder of code."""
     return Path(*file.parts[: 2 if file.parts[0] == "zoo" else 1])
 
 
 def module_of(name: str) -> Path | None:
-    """The file of a module's name, None where it is not ours."""
+    """Return the file of a module's name, or None for another package."""
     path = Path(*name.split("."))
     found = (file for file in (path.with_suffix(".py"), path / "__init__.py") if (ROOT / file).is_file())
     return next(found, None)
@@ -29,7 +29,7 @@ def module_of(name: str) -> Path | None:
 
 @lru_cache
 def imported(file: Path) -> set[Path]:
-    """The modules that a module imports, also inside functions; of ``from package import module``, the module."""
+    """Return the modules that a module imports, also inside functions; for ``from package import module``, the module."""
     names: set[str] = set()
     for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -42,7 +42,7 @@ def imported(file: Path) -> set[Path]:
 
 @lru_cache
 def arrows() -> dict[Path, set[Path]]:
-    """From every room to those it imports from."""
+    """Return for every room the rooms that it imports from."""
     found: dict[Path, set[Path]] = {}
     for file in files():
         found.setdefault(room_of(file), set()).update(map(room_of, imported(file)))
@@ -51,12 +51,12 @@ def arrows() -> dict[Path, set[Path]]:
 
 @lru_cache
 def floor(room: Path) -> int:
-    """How high a room stands: one above the highest that it imports from."""
+    """Return the level of a room: one above the highest that it imports from."""
     return 1 + max((floor(below) for below in arrows()[room]), default=0)
 
 
 def holds(room: Path) -> str:
-    """What a room says of itself, in the first line of its docstring."""
+    """Return the first line of a room's docstring."""
     file = ROOT / room if room.suffix else ROOT / room / "__init__.py"
     if not file.is_file():
         return "Scripts that measure."
@@ -64,12 +64,12 @@ def holds(room: Path) -> str:
 
 
 def shown(room: Path) -> str:
-    """A room's name; a folder ends in a slash."""
+    """Return a room's name; a folder ends in a slash."""
     return f"`{room}`" if room.suffix else f"`{room}/`"
 
 
 def house_table() -> str:
-    """Every room from the highest floor down."""
+    """Return the table of all rooms, highest level first."""
     lines = ["| floor | room | holds | imports from |", "|---:|---|---|---|"]
     for room in sorted(arrows(), key=lambda room: (-floor(room), str(room))):
         below = ", ".join(shown(other) for other in sorted(arrows()[room], key=str))

@@ -1,6 +1,6 @@
 """Run the notebooks under docs/notebooks and store their outputs. Usage: `python docs/run_notebooks.py`.
 
-Figures differ a little every time, because the noise of a release comes from the operating system.
+Figures differ a little each time: the noise of a release comes from the operating system.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ NOTEBOOKS = Path(__file__).parent / "notebooks"
 
 
 def executed(path: Path, folder: Path) -> Any:  # noqa: ANN401  nbformat has no types
-    """A notebook with what its cells print and draw, run in a folder; a cell that raises ends it with its traceback."""
+    """Return a notebook with new outputs, run in a folder. The first cell that raises stops it with its traceback."""
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as sockets:
-        # Not by TCP: nobody else on this machine listens.
+        # Without TCP no other process on this machine can connect.
         kernel = Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}})
         where = {"metadata": {"path": str(folder)}}
         NotebookClient(notebook, timeout=None, kernel_name="python3", resources=where, config=kernel).execute()
     for cell in notebook.cells:
-        cell.metadata.pop("execution", None)  # when each ran: another time in every run
+        if cell.cell_type == "code":  # warnings name paths of this machine
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+        cell.metadata.pop("execution", None)  # times of execution, which differ in every run
     return notebook
 
 
 def main() -> None:
-    """Write each with its outputs in the place of what it had."""
+    """Run each notebook and write it with its outputs."""
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         nbformat.write(executed(path, path.parent), path)
         print(path)

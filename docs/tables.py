@@ -36,7 +36,7 @@ def spread(row: Row) -> str:
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]], left: int) -> str:
-    """Return a Markdown table whose first columns are aligned to the left, all others to the right."""
+    """Return a Markdown table; the first `left` columns are left-aligned, the others right-aligned."""
     rule = "|" + "---|" * left + "---:|" * (len(titles) - left)
     header, *body = (f"| {' | '.join(cells)} |" for cells in (titles, *rows))
     return "\n".join([header, rule, *body])

@@ -278,12 +278,15 @@ def attacked(figures: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_tables_of_leakage_show_each_attack_and_the_better_of_its_controls(tables: ModuleType) -> None:
     parts = tables.leakage()
     assert parts.keys() == {"vectors of FedGNN", "vectors of BPR", "updates"}
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in parts["vectors of BPR"].splitlines()[2:]]
-    assert [row[0] for row in rows] == ["vectors as they are", "epsilon 4", "epsilon 16", "popularity"]
-    assert rows[1][1:4] == ["0.600 ±0.002", "0.610 ±0.002", "0.510 ±0.002"]
-    assert rows[2][4:] == [f"{value} ±0.002" for value in ("0.600", "0.610", "0.410", "0.500", "0.510", "0.310")]
-    assert (rows[3][6], rows[3][9]) == ("0.410 ±0.001", "0.420 ±0.001")
-    assert "| 30 pseudo items beside them | rows named | 0.200 | 0.300 |" in parts["updates"]
+    lines = [table.splitlines()[2:] for table in parts["vectors of BPR"].split("\n\n")]
+    leakage, auc, precision = [[[cell.strip() for cell in line.strip("|").split("|")] for line in of] for of in lines]
+    assert [row[0] for row in auc] == ["unclipped, no noise", "epsilon 4", "epsilon 16", "popularity"]
+    assert leakage[1][1:] == ["0.600 ±0.002", "0.610 ±0.002", "0.510 ±0.002"]
+    assert auc[2][1:] + precision[2][1:] == [
+        f"{found} ±0.002" for found in ("0.600", "0.610", "0.410", "0.500", "0.510", "0.310")
+    ]
+    assert (auc[3][3], precision[3][3]) == ("0.410 ±0.001", "0.420 ±0.001")
+    assert "| the same, and 30 pseudo items | rows named | 0.200 | 0.300 |" in parts["updates"]
 
 
 @pytest.mark.usefixtures("attacked")

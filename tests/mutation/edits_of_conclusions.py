@@ -43,8 +43,8 @@ CONCLUSIONS = (
         ("the difference is theirs less ours", "differences = x - y", "differences = y - x"),
     ),
     *edits_of(
-        "zoo/benchmark/report/gains.py",
-        ("tests/zoo/benchmark/report/test_gains.py",),
+        "zoo/benchmark/report/paired_differences.py",
+        ("tests/zoo/benchmark/report/test_paired_differences.py",),
         (
             "seeds have the p-values of users",
             "seeds_holm=None if gain.seeds is None else next(seeds)",

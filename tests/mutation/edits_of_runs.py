@@ -275,8 +275,8 @@ RUNS = (
         (f"{OF_REPORT}/test_leaderboard.py",),
         (
             "the worst row comes first",
-            "-or_least(line.mean(ranking, DECIDING))",
-            "or_least(line.mean(ranking, DECIDING))",
+            "-nan_to_lowest(line.mean(ranking, PRIMARY_METRIC))",
+            "nan_to_lowest(line.mean(ranking, PRIMARY_METRIC))",
         ),
     ),
     *edits_of(
@@ -286,8 +286,8 @@ RUNS = (
         ("pairs are torn apart", "stats.ttest_rel(x, y)", "stats.ttest_ind(x, y)"),
     ),
     *edits_of(
-        f"{REPORT}/gains.py",
-        (f"{OF_REPORT}/test_gains.py",),
+        f"{REPORT}/paired_differences.py",
+        (f"{OF_REPORT}/test_paired_differences.py",),
         (
             "a release is held against another control",
             '(row.system, row.control, row.of) == (own.system, "noise", own.release)',
@@ -295,7 +295,7 @@ RUNS = (
         ),
     ),
     *edits_of(
-        f"{REPORT}/gains.py",
+        f"{REPORT}/paired_differences.py",
         (f"{OF_REPORT}/test_negative_transfer.py",),
         ("a gain is negative transfer", "self.gain.users.difference < 0", "self.gain.users.difference > 0"),
         ("more sources are held against still more", "if count < domains", "if count > domains"),
@@ -320,7 +320,11 @@ RUNS = (
     *edits_of(
         f"{REPORT}/leaderboard.py",
         (f"{OF_REPORT}/test_leaderboard.py",),
-        ("the worst row is bold", "max(or_least(row[i]) for row in means)", "min(or_least(row[i]) for row in means)"),
+        (
+            "the worst row is bold",
+            "max(nan_to_lowest(row[i]) for row in means)",
+            "min(nan_to_lowest(row[i]) for row in means)",
+        ),
         (
             "pairs are tested one by one",
             "holm([comparison.p_value for comparison in tested.values()])",
@@ -352,7 +356,11 @@ RUNS = (
     *edits_of(
         f"{REPORT}/page.py",
         (f"{OF_REPORT}/test_overview.py",),
-        ("rows below the baseline are counted above", "sum(gain.users.difference > 0 for gain in sure)", "len(sure)"),
+        (
+            "rows below the baseline are counted above",
+            "sum(gain.users.difference > 0 for gain in significant)",
+            "len(significant)",
+        ),
     ),
     *edits_of(
         f"{REPORT}/figures.py",
@@ -369,7 +377,7 @@ RUNS = (
         ),
         (
             "what is conditional is told as proved",
-            '"guarantee": line.standing, "epsilon"',
+            '"guarantee": line.guarantee_status, "epsilon"',
             '"guarantee": "proved" if kind else "none", "epsilon"',
         ),
         ("conditions are left out", "list(line.conditions) if kind else []", "[]"),
@@ -378,11 +386,11 @@ RUNS = (
     *edits_of(
         f"{REPORT}/command.py",
         (f"{OF_REPORT}/test_tracked.py",),
-        ("a tracker is asked once all is computed", "        _check(options.tracker)\n", "        pass\n"),
+        ("a tracker is asked once all is computed", "        _check_tracker(options.tracker)\n", "        pass\n"),
         (
             "a tracker is told unasked",
-            "    if options.tracker:\n        _track(options.tracker",
-            "    if True:\n        _track('wandb'",
+            "    if options.tracker:\n        _send(options.tracker",
+            "    if True:\n        _send('wandb'",
         ),
     ),
     *edits_of(

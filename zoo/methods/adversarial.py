@@ -1,4 +1,4 @@
-"""Adversarial: what methods of two networks that learn against each other share. Ceremony only, as in the base."""
+"""Training loop of methods with two networks that learn against each other."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -17,14 +17,14 @@ from zoo.runtime import checks
 
 
 class Adversarial(Recommender):
-    """A discriminator and a generator that take one step each on every batch, the discriminator first.
+    """Train a discriminator and a generator, one step each on every batch, the discriminator first.
 
-    A method makes ``generator`` and ``discriminator`` in ``build``; :meth:`discriminator_step` and ``step`` return their
-    losses, which are means over users. Penalties go to ``critic`` and to ``generator``. A penalty on ``loss`` is summed over
-    the rows of a batch, so it is divided by their number and added to the generator's loss.
+    A subclass makes ``generator`` and ``discriminator`` in ``build``. :meth:`discriminator_step` and ``step`` return their
+    losses, which are means over users. Penalties are added to ``critic`` and ``generator``. A penalty on ``loss`` is a sum over
+    the rows of a batch: it is divided by their number and added to the generator's loss.
 
-    All random numbers come from the global stream, which checkpoints keep: a resumed run equals an uninterrupted one. Several
-    processes average their gradients in each step; what a loss reads of a whole batch is each process's own.
+    Random numbers come from the global stream, which checkpoints store: a resumed run equals an uninterrupted one. Several
+    processes average their gradients in each step. What a loss reads of a whole batch is each process's own.
     """
 
     logs = frozenset({"train/discriminator_loss"})
@@ -52,10 +52,10 @@ class Adversarial(Recommender):
 
     @abstractmethod
     def discriminator_step(self, batch: Batch) -> Outputs:
-        """``loss`` of the discriminator, and those of ``step_outputs`` that a penalty on it may want."""
+        """Return ``loss`` of the discriminator, and the ``step_outputs`` that its penalties read."""
 
     def training_step(self, batch: Batch, batch_idx: int) -> None:
-        """One step of the discriminator, then one of the generator, on the same users."""
+        """Take one step of the discriminator, then one of the generator, on the same users."""
         optimizers: Any = self.optimizers()
         discriminator, generator = optimizers
         outputs = self.discriminator_step(batch)
@@ -79,15 +79,17 @@ class Adversarial(Recommender):
         optimizer.step()
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Adam for each network, the discriminator's first."""
+        """Return Adam for each network, the discriminator's first."""
         players = {"discriminator": self.discriminator, "generator": self.generator}
         return [torch.optim.Adam(net.parameters(), fused=True, **self.adam[name]) for name, net in players.items()]
 
 
 def average_gradients(parameters: Sequence[nn.Parameter], reduce: Callable[..., Tensor]) -> None:
-    """Replace each gradient by its mean over processes, for the same parameters in each; one that no process has stays None.
+    """Replace each gradient by its mean over processes; a gradient that no process has stays None.
 
-    ``reduce`` reduces a tensor over all processes by ``reduce_op``, as a strategy of Lightning does.
+    Args:
+        parameters: The same parameters in each process.
+        reduce: Reduces a tensor over all processes by ``reduce_op``, as a strategy of Lightning does.
     """
     there = torch.tensor([float(parameter.grad is not None) for parameter in parameters], device=parameters[0].device)
     anywhere = reduce(there, reduce_op="sum") > 0

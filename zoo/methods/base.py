@@ -1,4 +1,4 @@
-"""Recommender: what every method shares: building from data, training steps, penalties. No science lives here."""
+"""Recommender: building from data, training steps and penalties, shared by all methods."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -25,11 +25,26 @@ Penalty = Callable[[Outputs], Tensor]
 
 
 class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
-    """Base of all methods: building from data, training steps, penalties.
+    """Base class of all methods: building from data, training steps, penalties.
 
     A constructor stores its arguments, :meth:`build` makes the networks from the sizes of the data, and :meth:`step` returns
-    the loss of a batch. Nothing is built from data before ``setup``, so both parties can make every object. Whatever a method
-    does with releases and target ratings is post-processing: it uses no further privacy budget of the sources.
+    the loss of a batch. Nothing is built from data before ``setup``, so both parties can construct every object. Everything
+    that a method does with releases and target ratings is post-processing: it uses no further privacy budget of the sources.
+
+    Examples:
+        >>> import torch, zoo
+        >>> class Shortest(zoo.Recommender):
+        ...     batches = "full_batch"
+        ...     def build(self, sizes):
+        ...         self.register_buffer("scores", -torch.arange(float(sizes["num_items"])))
+        ...     def step(self, batch):
+        ...         return {}
+        ...     def score_all(self, users):
+        ...         return self.scores.expand(len(users), -1)
+        >>> method = Shortest()
+        >>> method.build({"num_users": 2, "num_items": 3, "sources": {}})
+        >>> method.score_all(torch.tensor([0])).tolist()
+        [[-0.0, -1.0, -2.0]]
     """
 
     #: What a training batch holds. ``users``: users with whole rows; ``pairs``: user, item, label; ``triples``: user, observed and
@@ -84,9 +99,9 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
         self._penalties: dict[str, dict[str, Penalty]] = {}
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401  any attribute's
-        """Set as a module does, but without its checks where a plain attribute gets another string or None.
+        """Set an attribute as a module does, without its checks where a plain attribute gets another string or None.
 
-        A trainer does so 45 times a step; the checks took 6 % of a training step of BPR on 128 pairs.
+        A trainer does so 45 times a step. The checks took 6 % of a training step of BPR on 128 pairs.
         """
         if name in self.__dict__ and (value is None or type(value) is str):
             object.__setattr__(self, name, value)
@@ -97,22 +112,22 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
 
     @abstractmethod
     def build(self, sizes: Sizes) -> None:
-        """Make the networks from the sizes of the data: ``num_users``, ``num_items``, and ``sources`` (see `TargetData`)."""
+        """Make the networks from the sizes of the data: ``num_users``, ``num_items`` and ``sources`` (see `TargetData`)."""
 
     @abstractmethod
     def step(self, batch: Batch) -> Outputs:
-        """``loss`` and what ``step_outputs`` names. What is solved goes into buffers, and nothing is returned."""
+        """Return ``loss`` and the tensors named in ``step_outputs``; a solver fills buffers and returns nothing."""
 
     @abstractmethod
     def score_all(self, users: Tensor) -> Tensor:
-        """Logits of all items for users (batch,), shape ``(batch, num_items)``."""
+        """Return the logits of all items for users (batch,), shape ``(batch, num_items)``."""
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Logits of items (batch, candidates) for users (batch,); overridden where a few cost less than all."""
+        """Return the logits of items (batch, candidates) for users (batch,); override where a few cost less than all."""
         return self.score_all(users).gather(1, items)
 
     def prepare_scoring(self) -> None:
-        """Called before an evaluation or prediction epoch: what is put into ``cache`` lasts until its end."""
+        """Fill ``cache`` before an evaluation or prediction epoch; it is emptied at its end."""
 
     # Building and reading data.
 
@@ -133,33 +148,33 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
 
     @property
     def single_process_reason(self) -> str:
-        """Why several processes may not train it together, in words that follow its name; empty where they may."""
+        """Reason why distributed training is unsupported, in words that follow the class name, or ""."""
         return "is solved by one process" if self.batches in ("full_batch", "steps") else ""
 
     @property
     def replicated_buffers(self) -> Sequence[str]:
-        """Names of buffers and parameters that every process works out by itself, and so alike: all buffers."""
+        """Names of the buffers and parameters that every process computes alike: all buffers."""
         return [name for name, _ in self.named_buffers()]
 
     def check_processes(self, number: int) -> None:
-        """Refuse, with a `ValueError`, to be trained by several processes where one has to do it; they may all score."""
+        """Raise a `ValueError` if several processes are to train a method that supports one; all methods can score in several."""
         if number > 1 and self.single_process_reason:
             raise ValueError(
                 f"{type(self).__name__} {self.single_process_reason}; got {number} processes. Set trainer.devices to 1."
             )
 
     def check_signs(self, signs: bool) -> None:
-        """Refuse ratings that are signs where the method learns from implicit feedback, and the other way round."""
+        """Raise a `ValueError` if the data are signs and the method learns from implicit feedback, or the reverse."""
         if signs != self.reads_signs:
             names = {True: "signs", False: "implicit feedback"}
             setting = "true and a threshold" if self.reads_signs else "false"
             raise ValueError(
-                f"{type(self).__name__} learns from {names[self.reads_signs]}, and the data at hand are "
-                f"{names[signs]}. Set --data.filters.signs {setting}, or choose another method."
+                f"The data are {names[signs]}; {type(self).__name__} needs {names[self.reads_signs]}. Set --data.filters.signs "
+                f"{setting}, or choose another method."
             )
 
     def read_data(self, data: TargetData) -> None:
-        """Keep what scoring needs beside the weights as non-persistent buffers; without a trainer, call it by hand."""
+        """Store what scoring needs beside the weights in non-persistent buffers; without a trainer, call it yourself."""
         self.target_rows = SparseRows.of(data.train)
         self.target_columns = SparseRows.of(data.train.transpose())
         self.register_buffer("item_counts", self.target_columns.counts().float(), persistent=False)
@@ -167,38 +182,38 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
         for name, release in data.releases.items() if self.accepted_releases else ():
             if release.kind not in self.accepted_releases:
                 raise TypeError(
-                    f"{type(self).__name__} reads releases of kind {sorted(self.accepted_releases)}; the release of {name!r} is of "
-                    f"kind {release.kind!r}. Choose a publisher that makes one of these kinds."
+                    f"The release of {name!r} is of kind {release.kind!r}. {type(self).__name__} reads "
+                    f"{sorted(self.accepted_releases)}. Choose a publisher of one of these kinds."
                 )
             self.sources[name] = LinkedRows(release.device_rows(), data.links[name])
         self.sources.train(self.training)  # rows that are made when they are read have noise while training
         self.read_rankings(data)
 
     def source_rows(self, name: str, users: Tensor, entries: int | None = None) -> tuple[Tensor, Tensor]:
-        """What `LinkedRows.dense` reads of users (batch,): rows, shape ``(batch, width)``, and who has one, shape ``(batch,)``."""
+        """Return release rows of users (batch,), shape ``(batch, width)``, and a mask of users with a row, shape ``(batch,)``."""
         return self.sources[name].dense(users, entries)
 
     def all_source_rows(
         self, users: Tensor, entries: Mapping[str, int] | None = None
     ) -> dict[str, tuple[Tensor, Tensor]]:
-        """What :meth:`source_rows` gives, for every source; ``entries`` as `UserBatch.released` has them."""
+        """Return the results of :meth:`source_rows` by source; ``entries`` are those of `UserBatch.released`."""
         return {name: self.source_rows(name, users, (entries or {}).get(name)) for name in self.sources}
 
     def source_pairs(self, name: str) -> ReleasedPairs:
-        """The pairs that a release of 0/1 rows holds, to draw from; `TypeError` or `ValueError` if it holds none such."""
+        """Return the pairs of a release of 0/1 rows, to sample from; raise `TypeError` or `ValueError` for other releases."""
         return ReleasedPairs.of(self.sources[name].rows, name, type(self).__name__)
 
     def has_row(self, users: Tensor) -> Tensor:
-        """Which users (batch,) have a row in some release, as a mask."""
+        """Return a mask of the users (batch,) with a row in some release."""
         found = torch.zeros_like(users, dtype=torch.bool)
         for linked in self.sources.values():
             found |= linked.links[users] >= 0
         return found
 
     def can_score(self, users: Tensor) -> Tensor:
-        """Return a mask of the users (batch,) whose scores mean something: those with target history.
+        """Return a mask of the users (batch,) whose scores are informative: users with target history.
 
-        With `scores_cold_users` also those with a row in some release, or all users if the method reads no release.
+        With `scores_cold_users`, also users with a row in some release, or all users if the method reads no release.
         """
         if self.scores_cold_users and not self.accepted_releases:
             return torch.ones_like(users, dtype=torch.bool)
@@ -208,7 +223,7 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
     # Training.
 
     def on_train_start(self) -> None:
-        """Begin every process with what the first one has, then its random stream."""
+        """Start every process from the weights of the first, then start its random stream."""
         if self.trainer.world_size > 1:
             kept = self.state_dict()
             for name in [name for name in self.replicated_buffers if name in kept]:  # in one order for all
@@ -216,7 +231,7 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
         super().on_train_start()
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor | None:
-        """The method's loss and the penalties that callbacks have added to it."""
+        """Return the loss of the method plus the penalties that callbacks added."""
         outputs = self.step(batch)
         if "loss" not in outputs:
             self.trainer.should_stop = self.converged  # another epoch would solve the same again
@@ -227,22 +242,22 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
 
     @property
     def converged(self) -> bool:
-        """Whether a method without a loss has come to its end: a closed form in its only step."""
+        """Whether a method without a loss is finished: a closed form after its only step."""
         return True
 
     def privacy_record(self) -> PrivacyRecord | None:
-        """What the training itself protects, of a method that adds noise to what it learns from; None of all others."""
+        """Return what the training itself protects, for methods that add noise while they learn; else None."""
         return None
 
     def add_penalty(self, name: str, fn: Penalty, to: str = "loss") -> None:
-        """Add a term to a loss of the method (``to``), under a name; a callback calls this in its ``setup``.
+        """Add a named term to the loss ``to`` of the method; callbacks call this in ``setup``.
 
         ``fn`` maps the outputs of ``step`` to a scalar, or to one value per row where the loss is per user.
         """
         self._penalties.setdefault(to, {})[name] = fn
 
     def penalties(self, outputs: Outputs, to: str = "loss", logged: bool = True) -> Tensor:
-        """Sum of the penalties added to a loss, logged one by one unless they are of data that no log may tell of."""
+        """Return the sum of the penalties added to a loss; log each one unless its data are secret."""
         total = torch.zeros((), device=self.device)
         for name, fn in self._penalties.get(to, {}).items():
             value = fn(outputs)
@@ -252,7 +267,7 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
         return total
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Adam, or None where there is no ``lr``: a closed form has no optimiser."""
+        """Return Adam, or None without ``lr``: a closed form has no optimiser."""
         if self.lr is None:
             return None
         return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay, fused=True)

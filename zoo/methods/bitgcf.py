@@ -1,4 +1,4 @@
-"""BiTGCF: light graph convolution on the target and on every source, whose common users mix their vectors after each layer."""
+"""BiTGCF: light graph convolution on target and sources, which exchange the vectors of common users after each layer."""
 
 import torch
 from torch import Tensor, nn
@@ -15,14 +15,21 @@ from zoo.runtime import checks
 
 
 class FeatureTransfer(nn.Module):
-    """Mixes the vectors of users whom two graphs share: each takes over a share of what the other domain knows of the user.
+    """Mix the vectors of users in two graphs: each domain takes over a share of the other domain's vector.
 
     With a domain's own lambda and ``n``, ``m`` edges of a user in it and in the other domain, the user's vector becomes::
 
         own' = (mixed + common) / 2,    mixed = lambda own + (1 - lambda) other,    common = (n own + m other) / (n + m)
 
     which is ``own + share (other - own)`` with ``share = (1 - lambda + m / (n + m)) / 2``. Both domains are mixed from the
-    vectors before. The share is 1 for a user without an edge in the own domain, and 0 for one without an edge in the other.
+    previous vectors. The share is 1 for a user without an edge in the own domain, and 0 without an edge in the other.
+
+    Args:
+        links: Row of each target user in the source (num_users,), -1 for none.
+        target_counts: Number of edges of each target user (num_users,).
+        source_counts: Number of edges of each source row (rows,).
+        target_lambda: Lambda of the target, in [0, 1].
+        source_lambda: Lambda of the source, in [0, 1].
     """
 
     users: Tensor  # target's users who have a row in the source, (common,)
@@ -33,7 +40,7 @@ class FeatureTransfer(nn.Module):
     def __init__(
         self, links: Tensor, target_counts: Tensor, source_counts: Tensor, target_lambda: float, source_lambda: float
     ) -> None:
-        """Takes the row of each target user in the source (num_users,), -1 for none, and the edges of all in both domains."""
+        """-"""
         super().__init__()
         users = (links >= 0).nonzero().squeeze(1)
         rows = links[users]
@@ -44,28 +51,28 @@ class FeatureTransfer(nn.Module):
             self.register_buffer(name, tensor, persistent=False)
 
     def forward(self, target: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
-        """What is added to the vectors of the target's users (users, dim) and of the source's (rows, dim), in these shapes."""
+        """Return what is added to target vectors (users, dim) and source vectors (rows, dim), in these shapes."""
         difference = source[self.rows] - target[self.users]
         gained = torch.zeros_like(target).index_add(0, self.users, self.target_shares * difference)
         return gained, torch.zeros_like(source).index_add(0, self.rows, -self.source_shares * difference)
 
 
 def _shares(own: Tensor, other: Tensor, own_lambda: float) -> Tensor:
-    """What users with so many edges here and there (users,) take over, shape ``(users, 1)``."""
+    """Shares (users, 1) that users with these numbers of edges (users,) take over."""
     mixed = (1 - own_lambda + other / (own + other).clamp(min=1)) / 2
     return torch.where(other == 0, 0.0, torch.where(own == 0, 1.0, mixed))[:, None]
 
 
 class BiTGCF(GraphRecommender):
-    """Bi-directional transfer: a light graph convolution for each domain, and users who carry their vectors over after each layer.
+    """Bi-directional transfer: a light graph convolution per domain, which exchange the vectors of common users after each layer.
 
     Target and source have a graph and factors each, as in `LightGCN`. After every layer, `FeatureTransfer` mixes the two
-    vectors of a user whom both know. The score is the inner product of the averages of factors and all layers. Training reads
-    the triples of both domains, including those of source users unknown to the target.
+    vectors of common users. The score is the inner product of the averages of factors and all layers. Training reads the
+    triples of both domains, including those of source users unknown to the target.
 
-    A user without target history has no trained factor: the vectors of the source's layers take its place. A user without
-    ratings in the release keeps the target's vectors. Of several sources, the target takes over the average of those that have
-    ratings of the user. Without a source it equals `LightGCN` with equal layer weights. It reads rows of zeros and ones.
+    A cold-start user has no trained factor: the vectors of the source's layers replace it. A user without ratings in the
+    release keeps the target's vectors. With several sources, the target takes over the average of those with ratings of the
+    user. Without a source it equals `LightGCN` with equal layer weights. It reads rows of zeros and ones.
 
     Reference: Liu, Li, Li, Pan, *Cross Domain Recommendation via Bi-directional Transfer Graph Collaborative Filtering
     Networks*, CIKM 2020. Its text could not be checked; settings and rules are those of the authors' code
@@ -76,13 +83,25 @@ class BiTGCF(GraphRecommender):
     users are in both domains; the shares of the others are ours.
 
     Args:
-        num_factors: Width of a user's and of an item's factor.
-        num_layers: Number of layers, each followed by a transfer.
-        target_lambda: Share of a user's own vector in the particular half at the target; 1: only the common half transfers.
+        num_factors: Width of user and item factors.
+        num_layers: Number of layers, at least 1, each followed by a transfer.
+        target_lambda: Share of a user's own vector in the particular half at the target, in [0, 1]; 1: only the common half
+            transfers.
         source_lambda: The same at the sources.
-        source_weight: Weight of the loss of each source's triples; 0: the source's factors learn from the target alone.
-        l2: Half of it times the squared factors of a triple is added to the triple's loss.
-        lr: Step size of Adam.
+        source_weight: Weight of the loss of each source's triples, at least 0; 0: the source's factors learn from the target
+            alone.
+        l2: Half of it times the squared factors of a triple is added to the triple's loss; at least 0.
+        lr: Step size of Adam, above 0.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> run = zoo.fit(zoo.BiTGCF(num_factors=8), data, publisher=zoo.Plaintext(), max_epochs=1, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(model.user_ids[:2], k=3).shape
+        (6, 4)
     """
 
     accepted_releases = frozenset({"rows", "ratings"})
@@ -112,7 +131,7 @@ class BiTGCF(GraphRecommender):
         self.source_weight, self.l2, self.lr = source_weight, l2, lr
 
     def build(self, sizes: Sizes) -> None:
-        """Make the factors: the target's, and those of every source that covers anybody."""
+        """Make the factors of the target, and of every source with linked users."""
         self.factors = self._tables(sizes["num_users"], sizes["num_items"])
         covered = {name: source for name, source in sizes["sources"].items() if source["num_users"]}
         self.source_factors: ModulesOf[FactorTables] = ModulesOf(
@@ -123,7 +142,7 @@ class BiTGCF(GraphRecommender):
         return FactorTables(users, items, self.num_factors, nn.init.xavier_normal_)
 
     def read_data(self, data: TargetData) -> None:
-        """Keep the graphs of target and sources, and what each user takes over, beside what every method keeps."""
+        """Also store the graphs of target and sources, and the transfers between them."""
         super().read_data(data)
         self.graph = LightGraph(self.target_rows, self.target_columns)
         counts = self.target_rows.counts()
@@ -141,16 +160,16 @@ class BiTGCF(GraphRecommender):
         self.register_buffer("known", (counts > 0).float()[:, None], persistent=False)
 
     def can_score(self, users: Tensor) -> Tensor:
-        """Users (batch,) with target history, or with a rating in some release, as a mask: a row of zeros says nothing."""
+        """Return a mask of users (batch,) with target history or a rating in some release; rows of zeros are uninformative."""
         mask: Tensor = (self.known.squeeze(1) > 0)[users] | self.takes_over[users]
         return mask
 
     def nodes(self) -> Nodes:
-        """The averages of the target's factors and layers."""
+        """Return the averages of the target's factors and layers."""
         return self.propagated()[0]
 
     def propagated(self) -> tuple[Nodes, dict[str, Nodes]]:
-        """Return the scored users (num_users, num_factors) and items (num_items, num_factors) of the target and of each source."""
+        """Return scored users (num_users, num_factors) and items (num_items, num_factors) of the target and of each source."""
         nodes = self.factors.users.weight * self.known, self.factors.items.weight
         tables = {name: self.source_factors[name] for name in self.source_sides}
         sources = {name: (own.users.weight, own.items.weight) for name, own in tables.items()}
@@ -163,7 +182,7 @@ class BiTGCF(GraphRecommender):
         return _scaled(total, share), {name: _scaled(of_source, share) for name, of_source in totals.items()}
 
     def _layer(self, target: Nodes, sources: dict[str, Nodes]) -> tuple[Nodes, dict[str, Nodes]]:
-        """One layer in every domain; then users take over from each other, all from the vectors of before."""
+        """Apply one layer in every domain, then transfer between users."""
         users, items = self.graph.layer(*target)
         gained, mixed = torch.zeros_like(users), {}
         for name, nodes in sources.items():
@@ -174,7 +193,7 @@ class BiTGCF(GraphRecommender):
         return (users + gained / self.num_offers, items), mixed
 
     def step(self, batch: Batch) -> Outputs:
-        """The loss of the target's triples and of as many of each source, summed; all graphs are gone through once."""
+        """Return the summed loss of the target's triples and of as many of each source; all graphs are propagated once."""
         assert isinstance(batch, TripleBatch)
         target, sources = self.propagated()
         loss, users, items = self.triples_loss(target, self.factors, batch)
@@ -185,7 +204,7 @@ class BiTGCF(GraphRecommender):
 
 
 class SourceSide(nn.Module):
-    """What is known of a source before anything is learned: its graph, draws of its pairs, and whom it shares with the target."""
+    """A source before training: its graph, its pairs to sample from, and the transfer with the target."""
 
     def __init__(self, pairs: ReleasedPairs, transfer: FeatureTransfer) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""BPR: matrix factorisation that learns to rank what a user has above what the user has not."""
+"""BPR: matrix factorisation that ranks observed items above unobserved ones."""
 
 import torch
 from torch import Tensor, nn
@@ -12,18 +12,31 @@ from zoo.runtime import checks
 
 
 class BPR(Recommender):
-    """Bayesian personalised ranking: matrix factorisation that learns to rank an observed item above an unobserved one.
+    """Bayesian personalised ranking: matrix factorisation that ranks an observed item above an unobserved one.
 
-    Target only. A triple is an observed pair and a uniform unobserved item; its loss is ``-log sigmoid(s+ - s-)``.
+    Target only. A triple is an observed pair and a uniform unobserved item. Its loss is ``-log sigmoid(s+ - s-)``.
 
     Reference: Rendle et al., *BPR: Bayesian Personalized Ranking from Implicit Feedback*, UAI 2009, sections 4.1 and 4.3.1.
-    Departures: Adam in batches instead of single steps of stochastic gradient descent; one pass over the observed pairs an
-    epoch instead of a bootstrap; one ``l2`` for all factors, where the paper has three.
+    Departures: Adam on batches replaces single steps of stochastic gradient descent. An epoch is one pass over the observed
+    pairs instead of a bootstrap. One ``l2`` replaces the paper's three weights.
 
     Args:
-        num_factors: Width of a user's and of an item's factor.
-        l2: The paper's lambda: half of it times the squared factors of a triple is added to the triple's loss.
-        lr: Step size of Adam.
+        num_factors: Width of user and item factors.
+        l2: The paper's lambda, at least 0: half of it times the squared factors of a triple is added to the triple's loss.
+        lr: Step size of Adam, above 0.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40, seed=1)
+        >>> run = zoo.fit(zoo.BPR(num_factors=8, lr=0.01), data, max_epochs=2, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> top = model.recommend(["u0000", "u0001"], k=3)
+        >>> top.columns, top["rank"].to_list()
+        (['user_id', 'rank', 'item_id', 'score'], [1, 2, 3, 1, 2, 3])
+        >>> model.method.user_vectors().shape
+        torch.Size([60, 1, 8])
     """
 
     batches = "triples"
@@ -43,7 +56,7 @@ class BPR(Recommender):
         self.factors = FactorTables(users, items, self.num_factors, nn.init.xavier_normal_)
 
     def step(self, batch: Batch) -> Outputs:
-        """The loss of the triples, summed."""
+        """Return the loss of the triples, summed."""
         assert isinstance(batch, TripleBatch)
         users = self.factors.users(batch.users)
         positives, negatives = self.factors.items(batch.positives), self.factors.items(batch.negatives)
@@ -54,17 +67,17 @@ class BPR(Recommender):
 
     @property
     def vector_shape(self) -> tuple[int, int]:
-        """Layers and width of :meth:`user_vectors`."""
+        """Number of layers and width of :meth:`user_vectors`."""
         return 1, self.num_factors
 
     def user_vectors(self) -> Tensor:
-        """The users' factors, shape ``(num_users, 1, num_factors)``."""
+        """Return the user factors, shape ``(num_users, 1, num_factors)``."""
         return self.factors.users.weight[:, None]
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Inner products with given items, shape ``(batch, candidates)``."""
+        """Return inner products with items (batch, candidates), in the same shape."""
         return self.factors.score(users, items)
 
     def score_all(self, users: Tensor) -> Tensor:
-        """Inner products with all items, shape ``(batch, num_items)``."""
+        """Return inner products with all items, shape ``(batch, num_items)``."""
         return self.factors.score_all(users)

@@ -1,4 +1,4 @@
-"""Bridge: people whom the target does not know are placed by a private map and their own rows, which stay where they lie."""
+"""Bridge: latent positions of cold-start users from a private mapping matrix and their own source rows, which stay local."""
 
 from __future__ import annotations
 
@@ -20,28 +20,40 @@ Floats = npt.NDArray[np.float64]
 
 
 class Bridge(Recommender):
-    """Scores a person by the target's mean row plus a latent position in its directions, which a private map predicts.
+    """Score a user by the target's mean row plus a latent position in its directions, predicted by a private mapping matrix.
 
-    A release of `BridgePublisher` is a map ``C`` from the source's items to the target's directions. A person with the row
-    ``r`` at the source has the position ``g (r - m) C``, where ``m`` is the mean row by the noisy counts of the release.
-    Positions of several sources and of the target history add up. Scores are the mean target row (rows of unit length) plus the
-    position times the target's decoder. Closed form; memory is linear in ratings, users and items. Without a map, as with
+    A release of `BridgePublisher` is a matrix ``C`` from the source's items to the target's directions. A user with the source
+    row ``r`` has the position ``g (r - m) C``, where ``m`` is the mean row by the noisy counts of the release. Positions of
+    several sources and of the target history add up. Scores are the mean target row (rows of unit length) plus the position
+    times the target's decoder. Closed form; memory is linear in ratings, users and items. Without a mapping matrix, as with
     `Nothing`, directions follow the arguments.
 
-    The gain ``g`` is public. For a map with noise variance ``s`` and ``n`` users whom both know, the signal is ``t = (|C|^2 - s
-    kept k) / n``. Then ``g = t / (k s clip^2 + t^2 / explained_share)`` is the least-squares factor.
+    The gain ``g`` is public. For a matrix with noise variance ``s`` and ``n`` common users, the signal is ``t = (|C|^2 - s kept
+    k) / n``. Then ``g = t / (k s clip^2 + t^2 / explained_share)`` is the least-squares factor.
 
-    **Whose rows are read where.** A person's row is read without noise, for that person's own list alone: by the source, or on
-    the person's device with `place` and the exported mean and decoder. The datamodule reads it where the source's file is
-    available locally (research); elsewhere people without target history get the mean row. A checkpoint trained in this way
-    holds the positions of those people: it belongs to them and the source, and not to the target.
+    **Where rows are read.** A user's row is read without noise, for that user's own list alone: by the source, or on the user's
+    device with `latent_positions` and the exported mean and decoder. The datamodule reads it where the source's file is
+    available locally (research); elsewhere cold-start users get the mean row. A checkpoint of such a training holds the
+    positions of those users: it belongs to them and the source, and not to the target.
 
     References: mean and projection are `zoo.data.directions`; the release is `BridgePublisher`'s. Not from a paper.
 
     Args:
-        explained_share: Share of the variance of positions that the source would explain without noise.
-        num_directions: Of the target, where no map fixes it.
-        item_damping: Of the target's directions, where no map fixes it; see `ProjectionPublisher`.
+        explained_share: Share in (0, 1] of the variance of positions that the source would explain without noise.
+        num_directions: Number of the target's directions, where no mapping matrix fixes it.
+        item_damping: Damping of the target's directions, where no mapping matrix fixes it; see `ProjectionPublisher`.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> data.read_target()
+        >>> projections = zoo.ProjectionPublisher(num_directions=3)
+        >>> publisher = zoo.BridgePublisher(epsilon=8.0, kept_items=20, projections=projections).for_target(data.train)
+        >>> run = zoo.fit(zoo.Bridge(), data, publisher=publisher, max_epochs=1, enable_progress_bar=False)
+        Data: target music...
+        >>> run.method.places.shape
+        torch.Size([60, 3])
     """
 
     batches = "full_batch"
@@ -61,7 +73,7 @@ class Bridge(Recommender):
         self.explained_share, self.num_directions, self.item_damping = explained_share, num_directions, item_damping
 
     def build(self, sizes: Sizes) -> None:
-        """Make the buffers of the mean, the decoder and the places."""
+        """Make the buffers of mean, decoder and positions."""
         widths = {name: source["width"] for name, source in sizes["sources"].items() if source["num_users"]}
         if len(set(widths.values())) > 1:
             raise ReleaseMismatchError(
@@ -73,7 +85,7 @@ class Bridge(Recommender):
         self.register_buffer("places", torch.zeros(sizes["num_users"], width))
 
     def step(self, batch: Batch) -> Outputs:
-        """Find the target's directions, and everybody's place."""
+        """Compute the target's directions and the position of every user."""
         train = self.data.train
         damping = {float(release.record.public_inputs.get("item_damping", 0.0)) for release in self._maps().values()}
         if len(damping) > 1:
@@ -97,24 +109,28 @@ class Bridge(Recommender):
         return {name: release for name, release in self.data.releases.items() if release.num_users}
 
     def _told(self, release: Release, own: Ratings, both: int) -> Floats:
-        """Places of the target's users by a release and the source's rows, (users, directions); zeros of others."""
+        """Positions of the target's users from a release and source rows, (users, directions); zeros for others."""
         told = place(release, own, both, self.explained_share)
         rows = index_of(own.user_ids, self.data.train.user_ids)
         found: Floats = told[np.maximum(rows, 0)] * (rows >= 0)[:, None]
         return found
 
     def score_all(self, users: Tensor) -> Tensor:
-        """The mean row and what the users' places add, shape ``(batch, num_items)``."""
+        """Return the mean row plus positions times decoder, shape ``(batch, num_items)``."""
         return self.mean + self.places[users] @ self.decoder
 
 
-def place(release: Release, rows: Ratings, both: int, explained_share: float = 0.25) -> Floats:
-    """Return the positions of people (people, directions) by a map and their own rows at the source; zeros without a rating.
+def place(release: Release, rows: Ratings, num_common: int, explained_share: float = 0.25) -> Floats:
+    """Return latent positions of users (users, directions) from a mapping matrix and their source rows.
 
-    The rows are read without noise. ``both`` is the number of users whom both parties know, which is public.
+    Args:
+        release: A release of `BridgePublisher`.
+        rows: The users' own rows at the source, read without noise; a user without a rating gets zeros.
+        num_common: Number of users known to num_common parties; public.
+        explained_share: As in `Bridge`.
 
     Raises:
-        ReleaseMismatchError: The rows are not of the items that the map is of.
+        ReleaseMismatchError: Rows and mapping matrix have different items.
     """
     table, items, counts = (release.tensors[name].double().numpy() for name in ("map", "items", "counts"))
     if rows.num_items != len(counts):
@@ -126,6 +142,6 @@ def place(release: Release, rows: Ratings, both: int, explained_share: float = 0
     cut = clip_rows(csr_array(rows.matrix.tocsc()[:, kept].tocsr()), clip)
     centre = np.maximum(counts[kept], 0.0) / max(release.source_users, 1)
     told: Floats = (cut @ table - centre @ table) * (np.diff(rows.matrix.indptr) > 0)[:, None]
-    signal = max(float((table**2).sum()) - sigma**2 * table.size, 0.0) / max(both, 1)
+    signal = max(float((table**2).sum()) - sigma**2 * table.size, 0.0) / max(num_common, 1)
     spread = table.shape[1] * (sigma * clip) ** 2 + signal**2 / explained_share
     return told * (signal / spread if spread else 0.0)

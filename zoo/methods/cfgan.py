@@ -1,4 +1,4 @@
-"""CFGAN: a generator of whole purchase vectors, against a discriminator that sees them where purchases are."""
+"""CFGAN: a generator of whole purchase vectors, against a discriminator that sees them at purchased items."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -30,8 +30,12 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 class RowPerceptron(nn.Module):
     """Hidden layers on a user's sparse row and a linear output; Glorot uniform weights, biases uniform in [-0.01, 0.01].
 
-    A discriminator reads a second, dense row, as if both were one vector of twice the length. ``dims`` are the widths of the
-    hidden layers, at least one, each followed by the activation.
+    Args:
+        num_items: Length of a row.
+        dims: Widths of the hidden layers, at least one, each followed by the activation.
+        out_dim: Width of the output.
+        activation: Name of the activation.
+        reads_second: Whether a second, dense row is read, as if both were one vector of twice the length (discriminator).
     """
 
     def __init__(
@@ -46,7 +50,7 @@ class RowPerceptron(nn.Module):
             nn.init.uniform_(layer.bias, -0.01, 0.01)
 
     def forward(self, rows: Bags, second: Tensor | None = None) -> Tensor:
-        """Outputs, shape ``(batch, out_dim)``, of sparse rows and, if the network reads them, dense ones (batch, num_items)."""
+        """Return outputs (batch, out_dim) of sparse rows and, if ``reads_second``, of dense ones (batch, num_items)."""
         hidden: Tensor = self.first(rows)
         if second is not None:
             hidden = hidden + second @ self.first.weight[self.num_items :]
@@ -59,36 +63,45 @@ Scheme = Literal["ZR", "PM", "ZP"]
 
 
 class CFGAN(Adversarial):
-    """Collaborative filtering GAN: from a user's purchases to real-valued scores of all items, in a game over masked rows.
+    """Collaborative filtering GAN: real-valued scores of all items from a user's purchases, learned in a game over masked rows.
 
-    Target only, user mode: both players read the user's row as the condition. The discriminator sees the generator's row only
+    Target only, user mode: both networks read the user's row as the condition. The discriminator sees the generator's row only
     at the user's items, so a constant 1 would win the game. Zeros prevent that, by ``scheme``:
 
     * ``ZR``, zero reconstruction: sampled items without a purchase are pulled to 0 by ``zr_weight`` times their summed squared
       scores, a mean over users;
-    * ``PM``, partial masking: the discriminator sees the scores of sampled items that the user does not have;
-    * ``ZP``: both, each with a sample of its own.
+    * ``PM``, partial masking: the discriminator also sees the scores of sampled items without a purchase;
+    * ``ZP``: both, each with its own sample.
 
     Reference: Chae et al., *CFGAN: A Generic Collaborative Filtering Framework based on Generative Adversarial Networks*, CIKM
     2018: CFGAN_ZR, CFGAN_PM and CFGAN_ZP. Defaults are the settings that Dervishaj & Cremonesi (SAC 2022) tuned for MovieLens
-    1M. Departures: the generator maximises the log of being taken for real; the paper minimises the log of being detected,
-    whose slope vanishes. The players alternate by batches of one size (the code: by epochs, with sizes of their own). Each zero
-    is sampled independently, anew in each step, where the code takes exactly the ratio. Users without history are not trained
-    on.
+    1M. Departures: the generator maximises the log-probability of "real"; the paper minimises that of "generated", whose slope
+    vanishes. The networks alternate by batches of one size (the code: by epochs, with separate sizes). Each zero is sampled
+    independently in each step; the code takes exactly the ratio. Users without history are not trained on.
 
     Args:
         scheme: `ZR`, `PM` or `ZP`.
-        zr_ratio: Share of a user's zeros that are pulled to 0, with `ZR` and `ZP`.
-        zr_weight: Weight of the squared scores of these zeros.
-        pm_ratio: Share of a user's zeros that the discriminator sees, with `PM` and `ZP`.
+        zr_ratio: Share in [0, 1] of a user's zeros that are pulled to 0, with `ZR` and `ZP`.
+        zr_weight: Weight of the squared scores of these zeros, at least 0.
+        pm_ratio: Share in [0, 1] of a user's zeros that the discriminator sees, with `PM` and `ZP`.
         generator_dims: Widths of the generator's hidden layers.
         generator_activation: `linear`, `tanh`, `sigmoid`, `relu` or `leaky_relu`, after each of them.
         discriminator_dims: Widths of the discriminator's hidden layers.
         discriminator_activation: After each of them.
-        lr_generator: Step size of the generator's Adam.
+        lr_generator: Step size of the generator's Adam, above 0.
         lr_discriminator: Step size of the discriminator's.
-        weight_decay_generator: L2 weight in the generator's Adam.
+        weight_decay_generator: L2 weight in the generator's Adam, at least 0.
         weight_decay_discriminator: L2 weight in the discriminator's.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> run = zoo.fit(zoo.CFGAN(generator_dims=(16,)), data, max_epochs=1, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(model.user_ids[:2], k=3).shape
+        (6, 4)
     """
 
     generator: RowPerceptron
@@ -132,7 +145,7 @@ class CFGAN(Adversarial):
         )
 
     def discriminator_step(self, batch: Batch) -> Outputs:
-        """Logistic loss of real rows and of the generator's masked ones."""
+        """Return the logistic loss of real rows and of the generator's masked ones."""
         observed, purchased = self._read(batch)
         with torch.no_grad():
             fake = self.generator(observed) * self.mask(purchased)
@@ -142,7 +155,7 @@ class CFGAN(Adversarial):
         return {"loss": loss, "real_scores": real_scores, "fake_scores": fake_scores}
 
     def step(self, batch: Batch) -> Outputs:
-        """The generator's loss: its masked rows taken for generated ones, and sampled zeros that are not 0."""
+        """Return the generator's loss: masked rows classified as generated, and sampled zeros that are not 0."""
         observed, purchased = self._read(batch)
         rows = self.generator(observed)
         fake_scores = self._realness(observed, rows * self.mask(purchased))
@@ -153,13 +166,13 @@ class CFGAN(Adversarial):
         return {"loss": loss, "fake_scores": fake_scores}
 
     def _read(self, batch: Batch) -> tuple[Bags, Tensor]:
-        """Rows of a batch's users, and the same dense."""
+        """Rows of a batch's users, sparse and dense."""
         assert isinstance(batch, UserBatch)
         observed = self.target_rows.bags(batch.users, batch.ratings)
         return observed, observed.dense(self.target_rows.width)
 
     def mask(self, purchased: Tensor) -> Tensor:
-        """What the discriminator sees of generated rows: purchases (batch, num_items), and sampled zeros with `PM`."""
+        """Return the entries (batch, num_items) that the discriminator sees: purchases, plus sampled zeros with `PM`."""
         return purchased + sampled_zeros(purchased, self.pm_ratio) if self.pm_ratio else purchased
 
     def _realness(self, observed: Bags, rows: Tensor) -> Tensor:
@@ -167,11 +180,11 @@ class CFGAN(Adversarial):
         return scores.squeeze(1)
 
     def score_all(self, users: Tensor) -> Tensor:
-        """The generated rows, shape ``(batch, num_items)``."""
+        """Return the generated rows, shape ``(batch, num_items)``."""
         rows: Tensor = self.generator(self.target_rows.bags(users))
         return rows
 
 
 def sampled_zeros(purchased: Tensor, ratio: float) -> Tensor:
-    """1 at a fresh sample of the zeros of 0/1 rows (batch, num_items), each with probability ``ratio``; else 0."""
+    """Return a mask of sampled zeros of 0/1 rows (batch, num_items), each with probability ``ratio``."""
     return ((torch.rand_like(purchased) < ratio) & (purchased == 0)).to(purchased.dtype)

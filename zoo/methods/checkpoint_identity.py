@@ -1,4 +1,4 @@
-"""CheckpointIdentity: what a checkpoint belongs to (sizes, digests, random states), and the refusal of other data."""
+"""Checkpoint identity: sizes, digests and random states of a training, and the check against other data."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from zoo.runtime.run_folder import differing, flat
 
 
 class CheckpointIdentity(EpochMeans, TargetModule):
-    """Writes the sizes, digests and random states of a training into its checkpoints, and resumes from them."""
+    """Store sizes, digests and random states of a training in its checkpoints, and resume from them."""
 
     build: Callable[[Sizes], None]  # the method's
 
@@ -36,7 +36,7 @@ class CheckpointIdentity(EpochMeans, TargetModule):
             )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep sizes, digests of the data, release paths and every process's random state; plain values and tensors only."""
+        """Store sizes, data digests, release paths and all random states, as plain values and tensors."""
         checkpoint["zoo"] = {
             "sizes": self.sizes,
             "digests": self.data.digests,
@@ -46,7 +46,7 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Build from the checkpoint's sizes, or refuse a checkpoint that belongs to other data or releases."""
+        """Build from the checkpoint's sizes; raise an error if it belongs to other data or releases."""
         kept = checkpoint["zoo"]
         self._build_once(kept["sizes"])
         self._random_states = kept_states(kept["rng"])
@@ -55,7 +55,7 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         refuse_other_data(kept, self.data.digests)
 
     def on_train_start(self) -> None:
-        """Begin a random stream for each process, or continue those of a checkpoint as an unbroken run would."""
+        """Start a random stream for each process, or continue those of a checkpoint as an uninterrupted run would."""
         super().on_train_start()
         states, self._random_states = self._random_states, []
         if not states:

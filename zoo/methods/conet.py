@@ -1,4 +1,4 @@
-"""CoNet: a perceptron on user and item for each domain, on one table of users, each reading the layers of the other."""
+"""CoNet: a perceptron on user and item per domain, on one table of users, each reading the layers of the other."""
 
 from __future__ import annotations
 
@@ -26,21 +26,24 @@ State: TypeAlias = tuple[Tensor, ...]
 
 
 class Read(NamedTuple):
-    """What a tower reads beside the user."""
+    """The item input of a tower."""
 
     items: Tensor  # factor of the item, (*shape, dim)
     present: Tensor  # whether there is one, (*shape); from a tower that reads nothing, nothing crosses
 
     @classmethod
     def item(cls, factors: Tensor) -> Read:
-        """One item, by its factor (*shape, dim)."""
+        """Return the input for one item, by its factor (*shape, dim)."""
         return cls(factors, torch.ones(factors.shape[:-1], dtype=torch.bool, device=factors.device))
 
     @classmethod
     def history(cls, rows: SparseRows, index: Tensor, factors: Tensor) -> Read:
-        """Return all items of some users at once: the mean of their factors.
+        """Return the input for all items of a user: the mean of their factors.
 
-        ``index`` (*shape) is the row of each user in ``rows``, -1 for none; ``factors`` (items, dim) are those of all items.
+        Args:
+            rows: Ratings by user.
+            index: Row of each user in ``rows`` (*shape), -1 for none.
+            factors: Factors of all items (items, dim).
         """
         some, place = torch.unique(index.clamp(min=0), return_inverse=True)
         counts = rows.counts_of(some)
@@ -49,7 +52,7 @@ class Read(NamedTuple):
 
 
 class ItemTower(nn.Module):
-    """One domain's factors of its items, and its perceptron on user and item factor side by side: layers and a head."""
+    """Item factors of one domain, and its perceptron on user and item factor side by side: layers and a head."""
 
     def __init__(self, num_items: int, dims: Sequence[int]) -> None:
         super().__init__()
@@ -62,23 +65,28 @@ class ItemTower(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def after(self, depth: int, state: State, crossing: Iterable[Tensor] = ()) -> State:
-        """What layer ``depth`` makes of a state and of what crosses from other towers."""
+        """Apply layer ``depth`` to a state and to the crossing inputs of other towers."""
         return (torch.relu(sum(crossing, self.layers[depth](*state))),)
 
 
 class CrossNetwork(nn.Module):
-    """A tower for the target and one for each source, on one table of users, crossed in their first layers.
+    """Towers for the target and for each source, on one table of users, crossed in their first layers.
 
     With ``a`` for a layer of the target, ``b`` for that of a source, and one ``H`` per layer and source, used both ways::
 
-        a' = relu(W_a a + c_a + mean of H b over the sources that read something)
+        a' = relu(W_a a + c_a + mean of H b over the sources with an input)
         b' = relu(W_b b + c_b + H a)
 
-    Later layers and the head are each tower's own. Nothing crosses from a tower that reads nothing. All linear layers are
-    Glorot uniform, heads LeCun uniform, tables N(0, 0.01).
+    Later layers and the head are each tower's own. Nothing crosses from a tower without an input. All linear layers are Glorot
+    uniform, heads LeCun uniform, tables N(0, 0.01).
 
-    ``sources`` are the numbers of items by source. ``dims`` are the widths of each tower from the input on; the first is that
-    of a user's and an item's factor. ``dropout`` leaves out numbers of a factor while training.
+    Args:
+        num_users: Rows in the table of users.
+        num_items: Items of the target.
+        sources: Number of items by source.
+        dims: Widths of each tower from the input on; the first is that of a user and an item factor together.
+        cross_layers: Number of crossed layers.
+        dropout: Probability of dropping a number of a factor in training.
     """
 
     def __init__(
@@ -103,9 +111,9 @@ class CrossNetwork(nn.Module):
         self.crossings: ModulesOf[nn.ModuleList] = ModulesOf({name: _layers(crossed, bias=False) for name in sources})
 
     def forward(self, users: Tensor, target: Read, sources: Mapping[str, Read], of: str | None = None) -> Tensor:
-        """Return the logits (*shape) of the target's tower, or of the tower of source ``of``, crossed with the others.
+        """Return logits (*shape) of the target's tower, or of the tower of source ``of``, crossed with the others.
 
-        ``users`` are rows in the table of users; ``target`` and ``sources`` are what the towers read. All shapes broadcast.
+        ``users`` are rows in the table of users; ``target`` and ``sources`` are the inputs of the towers. All shapes broadcast.
         """
         factors = self.dropout(self.users(users))
         own: State = (factors, self.dropout(target.items))
@@ -125,18 +133,18 @@ class CrossNetwork(nn.Module):
         return logits.squeeze(-1)
 
     def _cross(self, source: str, depth: int, state: State) -> Tensor:
-        """``H`` times a state."""
+        """Multiply a state by ``H``."""
         crossed: Tensor = self.crossings[source][depth](*state)
         return crossed
 
     def crossing_norm(self) -> Tensor:
-        """Sum of the absolute values of all ``H``."""
+        """Return the sum of the absolute values of all ``H``."""
         zero = self.target.head.bias.new_zeros(())
         return sum((weight.abs().sum() for weight in self.crossings.parameters()), zero)
 
 
 def _shares(sources: Mapping[str, Read]) -> dict[str, Tensor]:
-    """Weight of each source in the mean over those that are present."""
+    """Weight of each source in the mean over the sources that are present."""
     if not sources:
         return {}
     present = {name: read.present[..., None].float() for name, read in sources.items()}
@@ -145,7 +153,7 @@ def _shares(sources: Mapping[str, Read]) -> dict[str, Tensor]:
 
 
 def _layers(dims: Sequence[int], *, bias: bool) -> nn.ModuleList:
-    """From each width to the next a linear layer, the first on two factors side by side."""
+    """Linear layers from each width to the next, the first on two factors side by side."""
     widths = list(pairwise(dims))
     layers = [(nn.Linear if depth else SideBySide)(*pair, bias=bias) for depth, pair in enumerate(widths)]
     for layer in layers:
@@ -160,33 +168,44 @@ CHUNK = 16
 
 
 class CoNet(Recommender):
-    """Collaborative cross networks: a perceptron for each domain, each reading the hidden layers of the other.
+    """Collaborative cross networks: a perceptron per domain, each reading the hidden layers of the other.
 
     Users have one factor for all domains, items one each. A layer of the target's tower adds ``H`` times the source tower's
-    layer before, and a layer of the source's tower the same ``H`` times that of the target. A batch holds observed pairs of the
-    target and about as many of each release, with ``num_negatives`` others for each. The loss is the mean binary cross-entropy
-    of the target, plus ``source_weight`` times that of the sources, plus ``sparsity`` times the sum of the absolute values of
-    all ``H`` (SCoNet). It reads releases of zeros and ones only.
+    previous layer; a layer of the source's tower adds the same ``H`` times that of the target. A batch holds observed pairs of
+    the target and about as many of each release, with ``num_negatives`` others for each. The loss is the mean binary
+    cross-entropy of the target, plus ``source_weight`` times that of the sources, plus ``sparsity`` times the sum of the
+    absolute values of all ``H`` (SCoNet). It reads releases of zeros and ones only.
 
     A pair of one domain is read together with the mean factor of the same user's items in the other, in training and in
-    scoring. Nothing crosses from a domain in which the user has nothing. Several sources have a tower and ``H`` each; the
-    target reads the mean of those that have the user. Without a source it is a perceptron on user and item.
+    scoring. Nothing crosses from a domain without ratings of the user. Several sources have a tower and ``H`` each; the target
+    reads the mean of those with the user. Without a source it is a perceptron on user and item.
 
     Reference: Hu, Zhang, Yang, *CoNet: Collaborative Cross Networks for Cross-Domain Recommendation*, CIKM 2018: its base
     network, its cross connection units (one matrix per layer for both directions), its sparse variant and its joint loss.
     Departures: the paper joins single pairs of the same user, the released code pairs of different users; here the mean of all
-    the user's items stands for the pair of the other domain. Only observed items are read there, as items drawn with the label
-    would reveal it. One logit replaces two classes. Layers are Glorot uniform, as N(0, 0.01) silences a deep perceptron; tables
-    are N(0, 0.01). No gradient is clipped. Four negatives replace one; ``dropout`` and ``source_weight`` are not in the paper.
+    the user's items represents the other domain. Only observed items are read there, as items sampled with the label would
+    reveal it. One logit replaces two classes. Layers are Glorot uniform, as N(0, 0.01) silences a deep perceptron; tables are
+    N(0, 0.01). No gradient is clipped. Four negatives replace one; ``dropout`` and ``source_weight`` are not in the paper.
 
     Args:
-        dims: Widths of a tower; the first is that of a user's and an item's factor side by side.
-        cross_layers: How many layers are crossed, the first ones; 0 shares the users' factors alone.
-        sparsity: Weight of the absolute values of the crossing matrices; the released SCoNet has 0.01.
-        source_weight: Weight of the loss of the sources' pairs; 1 is the paper's.
+        dims: Widths of a tower; the first is that of a user and an item factor together.
+        cross_layers: Number of crossed layers, from the first on; 0 shares the user factors alone.
+        sparsity: Weight of the absolute values of the crossing matrices, at least 0; the released SCoNet has 0.01.
+        source_weight: Weight of the loss of the sources' pairs, at least 0; 1 is the paper's.
         num_negatives: Unobserved items for each observed one, in every domain; the paper has 1.
-        dropout: Probability of leaving out a number of a factor while training.
-        lr: Step size of Adam.
+        dropout: Probability in [0, 1) of dropping a number of a factor in training.
+        lr: Step size of Adam, above 0.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> method = zoo.CoNet(dims=(16, 8), cross_layers=1)
+        >>> run = zoo.fit(method, data, publisher=zoo.Plaintext(), max_epochs=1, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(model.user_ids[:2], k=3).shape
+        (6, 4)
     """
 
     batches = "pairs"
@@ -219,14 +238,14 @@ class CoNet(Recommender):
         self.num_negatives, self.lr = num_negatives, lr
 
     def build(self, sizes: Sizes) -> None:
-        """Make the towers; in the table of users the target's come first, then as many as each release has rows."""
+        """Make the towers; the table holds the target's users first, then as many as each release has rows."""
         sources = sizes["sources"]
         num_users = sizes["num_users"] + sum(source["num_users"] for source in sources.values())
         widths = {name: source["width"] for name, source in sources.items()}
         self.network = CrossNetwork(num_users, sizes["num_items"], widths, self.dims, self.cross_layers, self.dropout)
 
     def read_data(self, data: TargetData) -> None:
-        """Keep the pairs of each release, and who they are of, beside what every method keeps."""
+        """Also store the pairs of each release, and the users that they belong to."""
         super().read_data(data)
         self.released: ModulesOf[ReleasedUsers] = ModulesOf()
         strangers = data.train.num_users
@@ -236,7 +255,7 @@ class CoNet(Recommender):
             strangers += pairs.num_users
 
     def step(self, batch: Batch) -> Outputs:
-        """Cross-entropy of the target's and of the sources' pairs, their means, and the weight of the crossings."""
+        """Return mean cross-entropy of the target's and of the sources' pairs, plus the weight of the crossings."""
         assert isinstance(batch, PairBatch)
         logits = self._logits(batch.users, batch.items)
         loss = F.binary_cross_entropy_with_logits(logits, batch.labels)
@@ -249,7 +268,7 @@ class CoNet(Recommender):
         return {"loss": loss}
 
     def _source_loss(self, name: str, pairs: PairBatch) -> Tensor:
-        """Cross-entropy of pairs of a release, read together with what the same users have in the target."""
+        """Cross-entropy of pairs of a release, read together with the same users' target ratings."""
         released, tower = self.released[name], self.network.sources[name]
         users = released.people[pairs.users]
         known = torch.where(users < self.target_rows.num_rows, users, -1)
@@ -259,7 +278,7 @@ class CoNet(Recommender):
         return F.binary_cross_entropy_with_logits(logits, pairs.labels)
 
     def _logits(self, users: Tensor, items: Tensor) -> Tensor:
-        """Of users and target items whose shapes broadcast."""
+        """Logits of users and target items whose shapes broadcast."""
         sources = {}
         for name in self.released:
             if self.sources[name].has_rows:
@@ -269,19 +288,22 @@ class CoNet(Recommender):
         return logits
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Logits of given items, shape ``(batch, candidates)``."""
+        """Return logits of items (batch, candidates), in the same shape."""
         return self._logits(users[:, None], items)
 
     def score_all(self, users: Tensor) -> Tensor:
-        """Logits of all items, shape ``(batch, num_items)``."""
+        """Return logits of all items, shape ``(batch, num_items)``."""
         items = torch.arange(self.target_rows.width, device=users.device)[None]
         return torch.cat([self._logits(some[:, None], items) for some in torch.split(users, CHUNK)])
 
 
 class ReleasedUsers(nn.Module):
-    """A release's pairs, and for each of its users a row in the table of users: a target user's own, or one from ``strangers`` on.
+    """Pairs of a release, and the row of each of its users in the table of users.
 
-    ``links`` (users,) is the row of each target user in the release, -1 for none.
+    Args:
+        pairs: Pairs of the release.
+        links: Row of each target user in the release (users,), -1 for none.
+        offset: First row in the table for users unknown to the target.
     """
 
     people: Tensor  # row in the table of users, of each row of the release, (rows,)

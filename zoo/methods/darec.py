@@ -1,4 +1,4 @@
-"""DARec: rating patterns that all domains share, from which a classifier cannot tell the domain."""
+"""DARec: rating patterns shared by all domains, from which a classifier cannot predict the domain."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -20,13 +20,13 @@ from zoo.runtime import checks
 
 
 def reverse_gradient(inputs: Tensor, weight: float) -> Tensor:
-    """Return the inputs; their gradient goes back times ``-weight`` (Ganin et al., JMLR 2016, section 4.2)."""
+    """Return the inputs; their gradient is multiplied by ``-weight`` (Ganin et al., JMLR 2016, section 4.2)."""
     reversed_: Tensor = _Reversed.apply(inputs, weight)  # type: ignore[no-untyped-call]
     return reversed_
 
 
 class DomainClassifier(nn.Module):
-    """Predicts which of ``num_domains`` features (batch, in_dim) come from; its reversed gradient makes the features alike.
+    """Predict the domain of features (batch, in_dim); its reversed gradient makes the features similar across domains.
 
     One backward pass does both. ``dims`` are the widths of its hidden layers, with ReLU. With one domain the loss is 0.
 
@@ -39,7 +39,7 @@ class DomainClassifier(nn.Module):
         self.layers = nn.Sequential(nn.Linear(in_dim, first), *relu_layers([first, *rest]))
 
     def loss(self, features: Tensor, domains: Tensor, weight: float) -> Tensor:
-        """Cross-entropy of the domains (batch,) of features (batch, in_dim), summed; 0 of nobody."""
+        """Return the cross-entropy of the domains (batch,) of features (batch, in_dim), summed; 0 for an empty batch."""
         logits = self.layers(reverse_gradient(features, weight))
         return F.cross_entropy(logits, domains, reduction="sum")
 
@@ -59,7 +59,7 @@ class _Reversed(torch.autograd.Function):
 
 
 def pattern_extractor(vector_dim: int, dims: Sequence[int], dropout: float) -> nn.Sequential:
-    """Linear layers from vectors to patterns of ``dims[-1]``, each with ReLU and then dropout."""
+    """Make linear layers from vectors to patterns of width ``dims[-1]``, each with ReLU and then dropout."""
     layers: list[nn.Module] = []
     for width, next_width in pairwise([vector_dim, *dims]):
         layers += [nn.Linear(width, next_width), nn.ReLU(), nn.Dropout(dropout)]
@@ -67,10 +67,10 @@ def pattern_extractor(vector_dim: int, dims: Sequence[int], dropout: float) -> n
 
 
 class UsualRow(nn.Module):
-    """The prediction for an unknown user: the mean of rows or, for zeros and ones, log-odds by column.
+    """Prediction for an unknown user: the mean of rows or, for zeros and ones, log-odds by column.
 
-    A decoder is added to it, so that it learns differences between users and not item popularity. It is computed from the data
-    and stays out of checkpoints. Half a user is added to either side, so that log-odds are finite; without rows it is 0.
+    It is added to a decoder, which so learns differences between users and not item popularity. It is computed from the data
+    and not stored in checkpoints. Half a user is added to either side, so log-odds are finite; without rows it is 0.
     """
 
     row: Tensor  # (width,)
@@ -83,12 +83,12 @@ class UsualRow(nn.Module):
         self.register_buffer("row", row, persistent=False)
 
     def forward(self, decoded: Tensor) -> Tensor:
-        """Numbers of rows, or logits of zeros and ones, of what a decoder makes of patterns; both ``(batch, width)``."""
+        """Return row values, or logits of zeros and ones, from decoded patterns; both ``(batch, width)``."""
         return decoded + self.row
 
 
 class Patterns(NamedTuple):
-    """Patterns of a batch of users, one for each domain that has the user; the target's first, of everybody."""
+    """Patterns of a batch of users: first those of the target for all users, then one for each source with the user."""
 
     patterns: Tensor  # (vectors, dim)
     owners: Tensor  # place of each one's user in the batch, (vectors,)
@@ -96,7 +96,7 @@ class Patterns(NamedTuple):
 
 
 class DARec(Recommender):
-    """U-DARec: one extractor makes patterns of a user's vectors from all domains; from any of them each domain's row is read.
+    """U-DARec: one extractor makes patterns from a user's vectors of all domains; every domain's row is decoded from any of them.
 
     A domain's encoder makes a vector of a user's row, and the extractor a pattern of the vector. Every decoder reads its own
     domain's row of the user from the pattern of any domain. A classifier predicts the domain; its reversed gradient teaches
@@ -110,8 +110,8 @@ class DARec(Recommender):
     Patterns*, IJCAI 2019, section 3; the user-based variant. The reversal: Ganin et al., JMLR 2016. Departures: the paper
     learns from the squared error of the given ratings, which a constant solves if all are 1. Here every entry counts, by
     cross-entropy, and decoders start from item frequencies. The encoders are AutoRec's, with tanh instead of the sigmoid, and
-    are trained with the rest, not before it. The published evaluation scores everybody from the source (``source_share`` 1).
-    Entries of rows are left out while training. Every further source has an encoder, a decoder and a class. The classifier sees
+    are trained with the rest, not before it. The published evaluation scores all users from the source (``source_share`` 1).
+    Entries of rows are dropped in training. Every further source has an encoder, a decoder and a class. The classifier sees
     only users of several domains. Widths are not the published ones; see below.
 
     Args:
@@ -119,14 +119,25 @@ class DARec(Recommender):
         pattern_dims: Widths of the extractor's layers; [60, 32] is as published.
         decoder_dims: Widths of each decoder's hidden layers, none by default; [500] is as published.
         classifier_dims: Widths of the classifier's hidden layers.
-        source_share: Weight of the source's pattern in the score of a user who has both, in [0, 1]; 1 is as published.
-        source_weight: Weight of the rows of sources against those of the target; 10 is as published.
-        reversal_weight: Factor, beside -1, on the classifier's gradient on its way into the patterns; .1 is as published.
-        dropout: Probability of leaving out a number of the extractor's layers while training; .25 is as published.
+        source_share: Weight of the source's pattern in the score of a user with both, in [0, 1]; 1 is as published.
+        source_weight: Weight of the sources' rows relative to the target's, at least 0; 10 is as published.
+        reversal_weight: Factor, beside -1, on the classifier's gradient into the patterns, at least 0; .1 is as published.
+        dropout: Probability in [0, 1) of dropping a number of the extractor's layers in training; .25 is as published.
         source_dropout: The same for an entry of a release row.
         input_dropout: The same for an entry of a target row.
-        lr: Step size of Adam.
-        weight_decay: L2 weight in Adam, against a loss that is summed over users and items.
+        lr: Step size of Adam, above 0.
+        weight_decay: L2 weight in Adam, at least 0, for a loss that is summed over users and items.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> method = zoo.DARec(vector_dim=16, pattern_dims=(8,))
+        >>> run = zoo.fit(method, data, publisher=zoo.NoisyRows(epsilon=8.0), max_epochs=1, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(model.user_ids[:2], k=3).shape
+        (6, 4)
     """
 
     accepted_releases = frozenset({"rows", "ratings"})
@@ -179,7 +190,7 @@ class DARec(Recommender):
         return nn.Sequential(nn.Dropout(self.dropouts["source_dropout"]), layer)
 
     def read_data(self, data: TargetData) -> None:
-        """Also learn the usual row of each domain, and which releases are of zeros and ones."""
+        """Also compute the usual row of each domain, and which releases hold zeros and ones."""
         super().read_data(data)
         self.target_usual = UsualRow(self.target_rows, bits=True)
         self.source_usual, self.bits = nn.ModuleDict(), {}
@@ -190,7 +201,7 @@ class DARec(Recommender):
             self.source_usual[name] = UsualRow(rows, self.bits[name])
 
     def step(self, batch: Batch) -> Outputs:
-        """What every pattern says of every domain's row, and of where it comes from; summed over the batch."""
+        """Return the loss of every domain's row by every pattern, and of the classifier; summed over the batch."""
         assert isinstance(batch, UserBatch)
         rows = self.all_source_rows(batch.users, batch.released)
         made = self.patterns(self.target_rows.bags(batch.users, batch.ratings), rows)
@@ -204,7 +215,7 @@ class DARec(Recommender):
         return {"loss": loss, "user_factors": made.patterns[: len(batch.users)], "item_factors": items}
 
     def patterns(self, history: Bags, rows: Rows) -> Patterns:
-        """Patterns of users from their history (batch,) and from their rows, of those who have one."""
+        """Return patterns from the users' history (batch,) and from their release rows."""
         vectors = [self.target_encoder(history)]
         owners = [torch.arange(len(history.offsets), device=history.offsets.device)]
         for name, (source, present) in rows.items():
@@ -214,12 +225,12 @@ class DARec(Recommender):
         return Patterns(self.extractor(torch.cat(vectors).tanh()), torch.cat(owners), domains)
 
     def logits(self, patterns: Tensor) -> Tensor:
-        """Of all target items, read from patterns (vectors, dim); shape ``(vectors, num_items)``."""
+        """Return logits of all target items, decoded from patterns (vectors, dim); shape ``(vectors, num_items)``."""
         logits: Tensor = self.target_usual(self.target_decoder(patterns))
         return logits
 
     def _source_loss(self, made: Patterns, rows: Rows) -> Tensor:
-        """What every pattern says of each source's row of its user, where there is one; summed."""
+        """Loss of each source's rows, decoded from every pattern of their users; summed."""
         total = made.patterns.new_zeros(())
         for name, (source, present) in rows.items():
             there = present[made.owners].nonzero().squeeze(1)
@@ -229,7 +240,7 @@ class DARec(Recommender):
         return total
 
     def score_all(self, users: Tensor) -> Tensor:
-        """Logits of all items, read from the history, from the rows, or from both in the proportion of ``source_share``."""
+        """Return logits of all items (batch, num_items), from history, rows, or both mixed by ``source_share``."""
         made = self.patterns(self.target_rows.bags(users), self.all_source_rows(users))
         logits = self.logits(made.patterns)
         own, of_rows, owners = logits[: len(users)], logits[len(users) :], made.owners[len(users) :]

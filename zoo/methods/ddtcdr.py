@@ -1,4 +1,4 @@
-"""DDTCDR: two domains score each other's users, whose factors one orthogonal map takes there and back."""
+"""DDTCDR: two domains score each other's users; one orthogonal matrix maps user factors in both directions."""
 
 from collections.abc import Iterator, Sequence
 
@@ -22,7 +22,7 @@ CHUNK = 16
 
 
 class SourceSide(nn.Module):
-    """One source of DDTCDR: its network, and the map of users' factors from the target to it (``map``) and back (``map.back``)."""
+    """A source of DDTCDR: its network, and the matrix that maps target user factors to it (``map``) and back (``map.back``)."""
 
     def __init__(self, num_users: int, num_items: int, dims: Sequence[int], dropout: float) -> None:
         super().__init__()
@@ -31,10 +31,10 @@ class SourceSide(nn.Module):
 
 
 class DDTCDR(Recommender):
-    """Deep dual transfer: the logit of a pair is mixed from its own domain's network and, with mapped users, the other's.
+    """Deep dual transfer: the logit of a pair mixes its own domain's network and, with mapped user factors, the other's.
 
-    Each domain A has factors of its users and items and a perceptron f_A on a user's and an item's factor side by side. One
-    matrix X, orthogonal by a penalty, maps the factor of a user of the target to the source, and its transpose maps one back::
+    Each domain A has factors of its users and items and a perceptron f_A on a user and an item factor side by side. One matrix
+    X, orthogonal by a penalty, maps the factor of a target user to the source, and its transpose maps one back::
 
         target:  (1 - cross_share) f_A(u_A, i_A) + cross_share f_B(X u_A, i_A)
         source:  (1 - cross_share) f_B(u_B, i_B) + cross_share f_A(X^T u_B, i_B)
@@ -43,26 +43,36 @@ class DDTCDR(Recommender):
     of equally many pairs of the release, plus ``orthogonality_weight`` times ``|X X^T - I|``, plus ``alignment_weight`` times
     the mean squared distance between X u_A and u_B over the target's pairs.
 
-    A user of one domain is scored by that domain's network alone. A user without target history has X^T u_B instead of u_A.
-    Cross terms and mapped factors are averaged over the sources that have the user. It reads ratings or flipped cells.
+    A user of one domain is scored by that domain's network alone. A cold-start user has X^T u_B instead of u_A. Cross terms and
+    mapped factors are averaged over the sources with the user. It reads ratings or flipped entries.
 
-    Reference: Li & Tuzhilin, *DDTCDR: Deep Dual Transfer Cross Domain Recommendation*, WSDM 2020, section 3.2 (the map), 3.3
-    (the mixture, in both directions) and 3.5 (several domains). Departures: the paper reads users and items from features that
-    both domains have, by autoencoders trained beforehand; here each has a factor, learned with the networks. So
+    Reference: Li & Tuzhilin, *DDTCDR: Deep Dual Transfer Cross Domain Recommendation*, WSDM 2020, section 3.2 (mapping), 3.3
+    (the mixture, in both directions) and 3.5 (several domains). Departures: the paper reads users and items from features of
+    both domains, by autoencoders trained beforehand; here each has a factor, learned with the networks. So
     ``alignment_weight``, which is not in the paper, must tie u_A to u_B: with 0 nothing transfers. Logits are mixed, and binary
     cross-entropy replaces the squared error of ratings. The released code detaches the cross terms, mixes losses, and has a
-    matrix for each direction; here the gradient passes both networks and the one map. Adam replaces stochastic gradient
-    descent. The paper scores no cold-start user.
+    matrix per direction; here the gradient passes both networks and the one matrix. Adam replaces stochastic gradient descent.
+    The paper scores no cold-start user.
 
     Args:
-        dims: Widths of the perceptron; the first is that of a user's and an item's factor side by side.
+        dims: Widths of the perceptron; the first is that of a user and an item factor together.
         cross_share: The paper's alpha: weight of the other domain's network, in [0, 1]; 0.03 is the paper's.
-        alignment_weight: Weight of the squared distance between a person's two factors; 0 is as published.
-        orthogonality_weight: Weight of the map's distance to an orthogonal one.
-        dropout: Probability of leaving out a number of a factor while training.
+        alignment_weight: Weight of the squared distance between a user's two factors, at least 0; 0 is as published.
+        orthogonality_weight: Weight of the distance to an orthogonal matrix, at least 0.
+        dropout: Probability in [0, 1) of dropping a number of a factor in training.
         num_negatives: Unobserved items for each observed one, in both domains.
-        lr: Step size of Adam.
-        weight_decay: L2 weight in Adam.
+        lr: Step size of Adam, above 0.
+        weight_decay: L2 weight in Adam, at least 0.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> run = zoo.fit(zoo.DDTCDR(dims=(16, 8)), data, publisher=zoo.Plaintext(), max_epochs=1, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(model.user_ids[:2], k=3).shape
+        (6, 4)
     """
 
     batches = "pairs"
@@ -96,26 +106,26 @@ class DDTCDR(Recommender):
         self.num_negatives, self.lr, self.weight_decay = num_negatives, lr, weight_decay
 
     def build(self, sizes: Sizes) -> None:
-        """Make the target's network, and one network and one map per source."""
+        """Make the target's network, and one network and one mapping matrix per source."""
         self.network = PairScorer(sizes["num_users"], sizes["num_items"], self.dims, self.dropout)
         self.source_sides: ModulesOf[SourceSide] = ModulesOf()
         for name, source in sizes["sources"].items():
             self.source_sides[name] = SourceSide(source["num_users"], source["width"], self.dims, self.dropout)
 
     def read_data(self, data: TargetData) -> None:
-        """Keep the pairs of the releases to draw from."""
+        """Also store the pairs of the releases to sample from."""
         super().read_data(data)
         self.draws: ModulesOf[ReleasedPairs] = ModulesOf({name: self.source_pairs(name) for name in self.sources})
 
     def _sides(self) -> Iterator[tuple[str, SourceSide, Tensor]]:
-        """Each source's name and side, and the row of each target user in its release, -1 for none."""
+        """Name and side of each source, and the row of each target user in its release, -1 for none."""
         for name, side in self.source_sides.items():
             yield name, side, self.sources[name].links
 
     # Learning.
 
     def step(self, batch: Batch) -> Outputs:
-        """Cross-entropy of target and source pairs, alignment and orthogonality."""
+        """Return cross-entropy of target and source pairs, alignment and orthogonality."""
         assert isinstance(batch, PairBatch)
         users, items = self.network.users(batch.users), self.network.items(batch.items)
         loss = F.binary_cross_entropy_with_logits(self._logits(batch.users, users, items), batch.labels)
@@ -132,7 +142,7 @@ class DDTCDR(Recommender):
         return {"loss": loss, "user_factors": users, "item_factors": items}
 
     def _source_loss(self, name: str, side: SourceSide, batch: PairBatch) -> Tensor:
-        """Cross-entropy of pairs of a release, their mean; users there are its rows."""
+        """Mean cross-entropy of pairs of a release, whose users are its rows."""
         users, items = side.network.users(batch.users), side.network.items(batch.items)
         own, cross = side.network.logits(users, items), self.network.logits(side.map.back(users), items)
         share = self.cross_share * self.sources[name].shared()[batch.users]
@@ -153,7 +163,7 @@ class DDTCDR(Recommender):
     # Scoring.
 
     def _user_factors(self, users: Tensor) -> Tensor:
-        """Target factors of users (batch,), those of the sources mapped where there is no target history."""
+        """Target factors of users (batch,), mapped source factors for cold-start users."""
         own = self.network.users(users)
         said = [
             (side.map.back(side.network.users(links[users].clamp(min=0))), links[users] >= 0)
@@ -165,11 +175,11 @@ class DDTCDR(Recommender):
         return torch.where(replaced[:, None], mapped, own)
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Logits of given items, shape ``(batch, candidates)``."""
+        """Return logits of items (batch, candidates), in the same shape."""
         return self._logits(users[:, None], self._user_factors(users)[:, None], self.network.items(items))
 
     def score_all(self, users: Tensor) -> Tensor:
-        """Logits of all items, shape ``(batch, num_items)``."""
+        """Return logits of all items, shape ``(batch, num_items)``."""
         factors, items = self._user_factors(users)[:, None], self.network.items.weight[None]
         parts = zip(torch.split(users[:, None], CHUNK), torch.split(factors, CHUNK), strict=True)
         return torch.cat([self._logits(some, theirs, items) for some, theirs in parts])

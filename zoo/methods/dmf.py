@@ -14,24 +14,34 @@ from zoo.nn.losses import all_items_loss
 
 
 class DMF(TwoTowerRecommender):
-    """Deep matrix factorisation: a user's rating row and an item's rating column, each through a tower; cosine.
+    """Deep matrix factorisation: a tower on a user's rating row, a tower on an item's rating column, and their cosine.
 
     Target only. Reference: Xue et al., *Deep Matrix Factorization Models for Recommender Systems*, IJCAI 2017, sections 3.2 and
-    3.3, as PriCDR uses it on the target domain (Chen et al., WWW 2022, section 4.4). Departures: the logit is ``scale`` times
-    the cosine, as a bare cosine (1, as released with PriCDR) keeps every sigmoid in [.27, .73]. No layer of ReLU follows the
-    last, so factors can be negative; the paper's clamp of the cosine above 0 is left out. As in the paper a user's row contains
-    the predicted item, and an item's column the user; both dropouts thin them.
+    3.3, as used on the target domain of PriCDR (Chen et al., WWW 2022, section 4.4). Departures: the logit is ``scale`` times
+    the cosine, as a bare cosine (1, as released with PriCDR) limits every sigmoid to [.27, .73]. No ReLU follows the last
+    layer, so factors can be negative. The paper's clamp of the cosine above 0 is omitted. As in the paper, a user's row
+    contains the predicted item, and an item's column the user; both dropouts thin them.
 
     Args:
-        dims: Widths of both towers' layers.
-        scale: Factor on the cosine; 1 is as released.
+        dims: Widths of the layers of both towers.
+        scale: Factor on the cosine, above 0; 1 is as released.
         loss: ``all_items`` (binary cross-entropy over every item of a user) or ``sampled`` (observed pairs and
             ``num_negatives`` unobserved ones for each).
-        num_negatives: Only for the sampled loss.
-        input_dropout: Probability of leaving out an entry of the user's input row while training.
-        item_dropout: Probability of leaving out an entry of an item's input column while training.
-        lr: Step size of Adam.
-        weight_decay: L2 weight in Adam.
+        num_negatives: Unobserved items for each observed one, for the sampled loss.
+        input_dropout: Probability in [0, 1) of dropping an entry of a user's row in training.
+        item_dropout: Probability in [0, 1) of dropping an entry of an item's column in training.
+        lr: Step size of Adam, above 0.
+        weight_decay: L2 weight in Adam, at least 0.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> run = zoo.fit(zoo.DMF(dims=(16, 8)), data, max_epochs=1, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(model.user_ids[:2], k=3).shape
+        (6, 4)
     """
 
     def __init__(
@@ -50,7 +60,7 @@ class DMF(TwoTowerRecommender):
         self.num_negatives = num_negatives
 
     def step(self, batch: Batch) -> Outputs:
-        """Binary cross-entropy over all items of the users, or over the pairs; summed. Who comes twice is read once."""
+        """Return binary cross-entropy over all items of the users, or over the pairs, summed; repeated users are read once."""
         if isinstance(batch, PairBatch):
             people, person = torch.unique(batch.users, return_inverse=True)
             columns, column = torch.unique(batch.items, return_inverse=True)

@@ -1,4 +1,4 @@
-"""EASE: a linear item-item model in closed form, the strongest simple control."""
+"""EASE: a linear item-item model in closed form, the strongest simple baseline."""
 
 import numpy as np
 import torch
@@ -12,9 +12,9 @@ from zoo.runtime import checks
 
 
 class ItemWeights(Recommender):
-    """Base of methods that solve for a dense item-item matrix; a user's scores are the user's row times it.
+    """Base class of methods that solve for a dense item-item matrix; scores are the user's row times the matrix.
 
-    ``max_items`` is the largest catalogue that is not refused.
+    ``max_items`` is the largest catalogue that is accepted.
     """
 
     batches = "full_batch"
@@ -30,30 +30,40 @@ class ItemWeights(Recommender):
         """Make the item-item buffer."""
         if (num_items := sizes["num_items"]) > self.max_items:
             raise ValueError(
-                f"{type(self).__name__} needs memory for items x items: {num_items} items are more than max_items = "
-                f"{self.max_items}. Raise max_items if {8 * num_items**2 / 2**30:.0f} GiB are free, or filter out rare items."
+                f"num_items is {num_items}, above max_items ({self.max_items}). Filter out rare items, or raise max_items: "
+                f"{type(self).__name__} needs {8 * num_items**2 / 2**30:.0f} GiB then."
             )
         self.register_buffer("weights", torch.zeros(num_items, num_items))
 
     def score_all(self, users: Tensor) -> Tensor:
-        """A user's row times the item-item matrix, shape ``(batch, num_items)``."""
+        """Return the users' rows times the item-item matrix, shape ``(batch, num_items)``."""
         return self.target_rows.bags(users).times(self.weights)
 
 
 class EASE(ItemWeights):
-    """Embarrassingly shallow autoencoder: an item-item matrix with an empty diagonal, solved at once.
+    """Embarrassingly shallow autoencoder: an item-item matrix with an empty diagonal, in closed form.
 
-    Minimises ``||X - X B||^2 + l2 ||B||^2`` with ``diag(B) = 0`` over the 0/1 matrix ``X`` of training ratings: with ``P = (X'X
+    Minimise ``||X - X B||^2 + l2 ||B||^2`` with ``diag(B) = 0`` over the 0/1 matrix ``X`` of training ratings: with ``P = (X'X
     + l2 I)^-1``, ``B_ij = -P_ij / P_jj`` off the diagonal. Target only. Memory is one dense items x items matrix in float64:
     20,000 items are 3.2 GB.
 
     Reference: Steck, *Embarrassingly Shallow Autoencoders for Sparse Data*, WWW 2019, equation 8. Departure: with
-    ``row_exponent`` the row of a user of n items is scaled by ``n^-row_exponent``; 0 is the paper's.
+    ``row_exponent`` the row of a user with n items is scaled by ``n^-row_exponent``; 0 is the paper's.
 
     Args:
-        l2: Weight of the squared norm; larger for sparser data.
-        row_exponent: How much rows of many items are scaled down when solving, not when scoring.
-        max_items: Refuse catalogues larger than this before memory runs out.
+        l2: Weight of the squared norm, above 0; larger for sparser data.
+        row_exponent: Down-weighting of long rows when solving, not when scoring, in [0, 1].
+        max_items: Largest catalogue; larger ones raise an error before memory is exhausted.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> run = zoo.fit(zoo.EASE(), data, max_epochs=1, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(model.user_ids[:2], k=3).shape
+        (6, 4)
     """
 
     def __init__(self, l2: float = 300.0, row_exponent: float = 0.0, max_items: int = 30_000) -> None:

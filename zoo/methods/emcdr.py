@@ -1,4 +1,4 @@
-"""EMCDR: factors of the target, and a map to them from what a source released of the same users."""
+"""EMCDR: factors of the target, and a mapping to them from a source's release of the same users."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -17,33 +17,45 @@ from zoo.runtime import checks
 class EMCDR(MixedFactors):
     """Embedding and mapping: factors are learned in the target alone, and a source's vectors are mapped to them.
 
-    The map is learned from the users who have both, by squared error. Scores are inner products of the item's factor with
+    The mapping is learned from users with both, by squared error. Scores are inner products of the item's factor with
 
         ``source_share * map(source's vector) + (1 - source_share) * target factor``,
 
-    whose share is 1 for a user without target history and 0 for one without a row. Vectors of `embeddings` are read
-    unprocessed. Rows wider than ``source_rank`` are factorised (`zoo.nn.mapping.narrowed`). All are standardised.
+    whose share is 1 for cold-start users and 0 for users without a row. Vectors of `embeddings` are read unprocessed. Rows
+    wider than ``source_rank`` are factorised (`zoo.nn.mapping.narrowed`). All are standardised.
 
-    A linear map (no ``map_dims``) is ridge regression in closed form, solved at each evaluation, its penalty by leave-one-out.
-    A perceptron learns beside the factors, without moving them. Sources that have the user are averaged.
+    A linear mapping (no ``map_dims``) is ridge regression in closed form, solved at each evaluation, its penalty by
+    leave-one-out. A perceptron learns beside the factors, without moving them. Sources with the user are averaged.
 
     Reference: Man, Shen, Jin, Cheng, *Cross-Domain Recommendation: An Embedding and Mapping Approach*, IJCAI 2017: its latent
-    factors (MF and BPR), its maps (linear and a perceptron with one hidden layer) and its cold-start users. Departures: the
+    factors (MF and BPR), its mappings (linear and a perceptron with one hidden layer) and its cold-start users. Departures: the
     source, or the target for a release of rows, factorises the source's ratings; the paper has all ratings at one place. The
-    linear map has an intercept and a penalty. The perceptron is learned along with the factors, not after them. MF is fitted to
-    observed and sampled pairs, not to ratings alone. The paper maps cold-start users only (``source_share`` 1); the choice of a
-    share on validation is ours (see `MixedFactors`).
+    linear mapping has an intercept and a penalty. The perceptron is learned along with the factors, not after them. MF is
+    fitted to observed and sampled pairs, not to ratings alone. The paper maps cold-start users only (``source_share`` 1);
+    choosing a share on validation is ours (see `MixedFactors`).
 
     Args:
         num_factors: Width of the target's factors.
         factorisation: Loss of the target's factors: ``bpr`` or ``mf``, squared error of observed and sampled pairs.
-        map_dims: Widths of the hidden layers of the map, tanh behind each; none: a linear map. The paper has one layer.
-        source_share: Share of the mapped factor; 1 is as published, null is chosen on validation.
-        source_rank: Rows wider than this are narrowed to it.
-        source_dropout: Probability of leaving out a number of a vector while the perceptron learns.
-        num_negatives: Only for ``mf``.
-        l2: Half of it times the squared factors of a triple or pair is added to its loss.
-        lr: Step size of Adam.
+        map_dims: Widths of the mapping's hidden layers, each followed by tanh; none: linear. The paper has one layer.
+        source_share: Share of the mapped factor in [0, 1]; 1 is as published, null is chosen on validation.
+        source_rank: Rows wider than this are reduced to it.
+        source_dropout: Probability in [0, 1) of dropping a number of a vector while the perceptron learns.
+        num_negatives: Unobserved items for each observed one, for ``mf``.
+        l2: Half of it times the squared factors of a triple or pair is added to its loss; at least 0.
+        lr: Step size of Adam, above 0.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> method = zoo.EMCDR(num_factors=8)
+        >>> publisher = zoo.EmbeddingPublisher(zoo.BPR(num_factors=4), max_epochs=1, progress=False)
+        >>> run = zoo.fit(method, data, publisher=publisher, max_epochs=1, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(model.user_ids[:2], k=3).shape
+        (6, 4)
     """
 
     accepted_releases = frozenset({"rows", "ratings", "embeddings"})
@@ -67,7 +79,7 @@ class EMCDR(MixedFactors):
         self.map_dims, self.source_rank, self.num_negatives = tuple(map_dims), source_rank, num_negatives
 
     def build(self, sizes: Sizes) -> None:
-        """Make the factors and, of perceptrons, a map for each source."""
+        """Make the factors and, for perceptrons, a mapping per source."""
         super().build(sizes)
         self.maps = nn.ModuleDict()
         for name, source in sizes["sources"].items() if self.map_dims else ():
@@ -75,7 +87,7 @@ class EMCDR(MixedFactors):
             self.maps[name] = TanhMap([width, *self.map_dims, self.num_factors], self.source_dropout)
 
     def read_data(self, data: TargetData) -> None:
-        """Keep each source's vectors of the target's users, and what a linear map is solved by."""
+        """Also store each source's vectors of the target's users, and the decomposition for a linear mapping."""
         super().read_data(data)
         self._ridges: dict[str, RidgeMap] = {}
         for name in self.sources if not self.map_dims else ():
@@ -89,14 +101,14 @@ class EMCDR(MixedFactors):
         return self._known() & self._present(name)
 
     def factor_loss(self, users: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """That of triples, or the squared error of pairs; summed."""
+        """Return the loss of triples, or the squared error of pairs, summed, and the item factors."""
         if not isinstance(batch, PairBatch):
             return super().factor_loss(users, batch)
         items = self.factors.items(batch.items)
         return ((users * items).sum(1) - batch.labels).square().sum(), items
 
     def transfer_loss(self, batch: Batch) -> Tensor:
-        """The squared distance of vectors mapped by perceptrons to factors, summed over distinct users with a row."""
+        """Return the squared distance of perceptron-mapped vectors to factors, summed over distinct users with a row."""
         loss: Tensor = self.factors.users.weight.new_zeros(())
         if not self.maps:
             return loss
@@ -107,7 +119,7 @@ class EMCDR(MixedFactors):
         return loss
 
     def mapped_by(self, name: str, users: Tensor) -> Tensor:
-        """The map of one source, of users (batch,); a linear one is solved first."""
+        """Return a source's mapped vectors of users (batch,); a linear mapping is solved first."""
         vectors = self._vectors(name)[users]
         if self.map_dims:
             mapped: Tensor = self.maps[name](vectors)

@@ -1,4 +1,4 @@
-"""Ensemble: several methods trained one after another, or taken from runs, and the weighted sum of their standardised scores."""
+"""Ensemble: several methods, trained in sequence or taken from runs, and the weighted sum of their standardised scores."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,7 +17,12 @@ from zoo.runtime.run_folder import plain
 
 
 def standardised(scores: Tensor) -> Tensor:
-    """Standardise each row (batch, num_items) to mean 0 and standard deviation 1; a constant row becomes 0."""
+    """Standardise each row (batch, num_items) to mean 0 and standard deviation 1; a constant row becomes 0.
+
+    Examples:
+        >>> standardised(torch.tensor([[1.0, 3.0], [5.0, 5.0]])).tolist()
+        [[-1.0, 1.0], [0.0, 0.0]]
+    """
     centred = scores - scores.mean(dim=1, keepdim=True)
     spread = centred.square().mean(dim=1, keepdim=True).sqrt()
     # Up to rounding of large level scores.
@@ -26,14 +31,23 @@ def standardised(scores: Tensor) -> Tensor:
 
 
 def greedy_weights(number: int, value: Callable[[Tensor], float], rounds: int) -> tuple[Tensor, float]:
-    """Choose weights (number,) that sum to 1 by forward selection with replacement, and return them with what they are worth.
+    """Choose weights that sum to 1 by forward selection with replacement; return them with their value.
 
-    Each of ``rounds`` adds the candidate that makes the mean of those chosen so far worth most, by ``value`` of weights; the
-    weights of the best round are returned. So the value is never below that of the best candidate alone. The first of equal
-    candidates and rounds wins.
+    Each round adds the candidate with the highest value of the mean of all chosen so far. The weights of the best round are
+    returned, so the value is never below that of the best candidate. The first of equal candidates and rounds wins.
+
+    Args:
+        number: Number of candidates.
+        value: Value of weights (number,).
+        rounds: Number of rounds.
 
     Reference: Caruana, Niculescu-Mizil, Crew, Ksikes, *Ensemble Selection from Libraries of Models*, ICML 2004, sections 2 and
     2.1. Departures: it starts empty, not with the best few (section 2.2), and selects once (section 2.3 repeats it).
+
+    Examples:
+        >>> weights, value = greedy_weights(2, lambda w: -float((w - torch.tensor([0.25, 0.75])).abs().sum()), rounds=4)
+        >>> weights.tolist(), value
+        ([0.25, 0.75], -0.0)
     """
     counts = torch.zeros(number)
     best, worth = counts, -torch.inf
@@ -52,25 +66,36 @@ MOST_SCORES = 1 << 28
 
 
 class Ensemble(Recommender):
-    """A weighted sum of what several methods score, each user's scores of each method standardised over all items.
+    """A weighted sum of the scores of several methods, each standardised over all items of a user.
 
-    An epoch trains one copy of one member completely, with early stopping of its own, and keeps its best validation epoch. An
+    An epoch trains one copy of one member completely, with its own early stopping, and restores its best validation epoch. An
     interrupted run resumes with the current copy. Members that are runs are loaded in the first epoch. After each epoch,
     weights of the complete members are chosen by NDCG@10 on validation (`greedy_weights`), or are equal without a validation
     set. Training stops after the last copy: set `trainer.max_epochs` to at least the number of copies, and no `EarlyStopping`.
-    The run keeps its best epoch on validation. A member adds nothing for users it cannot score.
+    The run stores its best epoch on validation. A member adds nothing for users it cannot score.
 
     Privacy: all members read the same releases, one of each source, so the run's record lists each once. A run of another
-    release is refused: two releases of a source cost their sum, which no record of this run would state. A member that adds
-    noise in training is refused too: its guarantee does not cover weights chosen on validation.
+    release raises an error: two releases of a source cost their sum, which no record of this run would state. A member that
+    adds noise in training raises an error too: its guarantee does not cover weights chosen on validation.
 
     Reference: Caruana et al., *Ensemble Selection from Libraries of Models*, ICML 2004, sections 2 and 2.1, for the weights.
     Departures: scores are standardised by user first, as they have no common scale. Copies train on all users.
 
     Args:
         members: By name; see `zoo.methods.members.Member`.
-        weights: Of every member by its name, instead of chosen ones; not negative.
+        weights: Fixed non-negative weight of every member by name; null: chosen on validation.
         rounds: Rounds of the selection; weights are multiples of one over a number of rounds.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> from zoo.methods.members import Member
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> ensemble = zoo.Ensemble({"ease": Member(zoo.EASE()), "popularity": Member(zoo.Popularity())})
+        >>> run = zoo.fit(ensemble, data, max_epochs=2, enable_progress_bar=False)
+        Data: target music...
+        >>> float(run.method.weights.sum())
+        1.0
     """
 
     batches = "steps"
@@ -94,7 +119,7 @@ class Ensemble(Recommender):
         self.owners: list[str] = []  # the member of each
 
     def _know(self, members: Mapping[str, Member]) -> None:
-        """What the methods say of themselves; of a run that is not there, its checkpoint says it later, or `build` refuses."""
+        """Take over the class attributes of the members; a missing run is read from the checkpoint later, or `build` raises."""
         self.members = {**members}
         known = [method for member in members.values() if (method := _method_of(member)) is not None]
         for method in known:
@@ -106,7 +131,7 @@ class Ensemble(Recommender):
 
     @property
     def settings_given(self) -> dict[str, Any]:
-        """As a config has them; of members that came from runs, once they are built, the settings of their methods."""
+        """Settings as in a config; for members from runs, once built, the settings of their methods."""
         given = super().settings_given
         given["init_args"]["members"] = self._plain_members()
         return given
@@ -117,7 +142,7 @@ class Ensemble(Recommender):
     # Building and reading data.
 
     def build(self, sizes: Sizes) -> None:
-        """Make the networks of every copy; a `ValueError` where a run is not there."""
+        """Make the networks of every copy; raise a `ValueError` if a run is missing."""
         self.taken = {name: member.run for name, member in self.members.items() if member.run is not None}
         self._know({name: member.found() for name, member in self.members.items()})
         self.owners = [name for name, member in self.members.items() for _ in range(member.copies)]
@@ -133,17 +158,17 @@ class Ensemble(Recommender):
 
     @property
     def copies(self) -> list[Recommender]:
-        """Every copy of every member, in the order of training."""
+        """All copies of all members, in the order of training."""
         return [copy for copy in self.methods if isinstance(copy, Recommender)]
 
     def check_processes(self, number: int) -> None:
-        """Refuse several processes, and a run that is not there: before anything is published."""
+        """Raise a `ValueError` for several processes or a missing run, before anything is published."""
         super().check_processes(number)
         for member in self.members.values():
             member.found()
 
     def setup(self, stage: str) -> None:
-        """Refuse what would end the training before its last member; then read the data."""
+        """Refuse early stopping, which would stop before the last member; then read the data."""
         if stage == "fit" and self.trainer.early_stopping_callbacks:
             raise ValueError(
                 "EarlyStopping ends the ensemble too soon. Members stop by their own patience: leave it out."
@@ -151,7 +176,7 @@ class Ensemble(Recommender):
         super().setup(stage)
 
     def on_train_start(self) -> None:
-        """Say where epochs are too few for all copies."""
+        """Warn if there are fewer epochs than copies."""
         super().on_train_start()
         epochs, needed = self.trainer.max_epochs, len(self.finished) - len(self.taken)
         if epochs is not None and 0 <= epochs < needed and not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
@@ -160,7 +185,7 @@ class Ensemble(Recommender):
             )
 
     def read_data(self, data: TargetData) -> None:
-        """For the ensemble and for every copy."""
+        """Read the data for the ensemble and for every copy."""
         super().read_data(data)
         for copy in self.copies:
             copy.cache = {}
@@ -170,7 +195,7 @@ class Ensemble(Recommender):
 
     @torch.no_grad()
     def step(self, batch: Batch) -> Outputs:
-        """Take what comes from runs, train the next copy, choose weights."""
+        """Load members from runs, train the next copy, choose weights."""
         for name, run in self.taken.items():
             at = self.owners.index(name)
             if not self.finished[at]:  # by the checkpoint that is gone on from
@@ -197,7 +222,7 @@ class Ensemble(Recommender):
         return bool(self.finished.all())
 
     def _choose(self) -> None:
-        """Weights of the members whose copies are all trained, and what each of them is worth alone."""
+        """Choose weights of the members whose copies are all trained, and log the value of each alone."""
         there = [name for name, member in self.members.items() if len(self._finished(name)) == member.copies]
         if not there:
             return
@@ -224,28 +249,28 @@ class Ensemble(Recommender):
     # Scoring.
 
     def _finished(self, name: str) -> list[Recommender]:
-        """The copies of a member that are trained."""
+        """Trained copies of a member."""
         every = zip(self.owners, self.copies, self.finished.tolist(), strict=True)
         return [copy for owner, copy, finished in every if owner == name and finished]
 
     def _used(self) -> list[tuple[float, str]]:
-        """Members that count, with their weights."""
+        """Members with a nonzero weight, and that weight."""
         return [(weight, name) for weight, name in zip(self.weights.tolist(), self.members, strict=True) if weight]
 
     def member_scores(self, name: str, users: Tensor) -> Tensor:
-        """Mean standardised scores of a member's copies, 0 for users (batch,) it cannot score; shape ``(batch, num_items)``."""
+        """Return mean standardised scores of a member's copies (batch, num_items), 0 for users (batch,) it cannot score."""
         parts = [standardised(copy.score_all(users)) * copy.can_score(users)[:, None] for copy in self._finished(name)]
         return torch.stack(parts).mean(0)
 
     def score_all(self, users: Tensor) -> Tensor:
-        """The weighted sum, shape ``(batch, num_items)``."""
+        """Return the weighted sum, shape ``(batch, num_items)``."""
         total = torch.zeros(len(users), len(self.item_counts), device=users.device)
         for weight, name in self._used():
             total += weight * self.member_scores(name, users)
         return total
 
     def can_score(self, users: Tensor) -> Tensor:
-        """Users (batch,) whom some member that counts can score, as a mask."""
+        """Return a mask of the users (batch,) that some member with a weight can score."""
         can = torch.zeros_like(users, dtype=torch.bool)
         for _, name in self._used():
             for copy in self._finished(name):
@@ -253,7 +278,7 @@ class Ensemble(Recommender):
         return can
 
     def prepare_scoring(self) -> None:
-        """Of every copy that is trained."""
+        """Prepare every trained copy."""
         self._forget()
         for name in self.members:
             for copy in self._finished(name):
@@ -268,14 +293,14 @@ class Ensemble(Recommender):
         self._forget()
 
     def on_predict_epoch_end(self) -> None:
-        """Forget what was kept for scoring."""
+        """Empty the caches for scoring."""
         super().on_predict_epoch_end()
         self._forget()
 
     # Checkpoints.
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep the members' settings, those from runs too: nobody needs the runs any more."""
+        """Also store the members' settings, so that the checkpoint does not need their runs."""
         super().on_save_checkpoint(checkpoint)
         checkpoint["zoo"]["members"] = self._plain_members()
         checkpoint.setdefault("hyper_parameters", {})["members"] = self._plain_members()
@@ -288,9 +313,9 @@ class Ensemble(Recommender):
 
 
 class HeldOutScores:
-    """What each member scores on the validation cases, and what weights of members are worth.
+    """Scores of each member on the validation cases, and the value of member weights.
 
-    Candidates are scored where validation has any; else all items, of as many evenly spaced cases as `MOST_SCORES` allows.
+    Candidates are scored where validation has any; else all items, for as many evenly spaced cases as `MOST_SCORES` allows.
     """
 
     def __init__(self, ensemble: Ensemble, names: list[str]) -> None:
@@ -309,7 +334,7 @@ class HeldOutScores:
             self.parts.append((batch, scores))
 
     def value(self, weights: Tensor) -> float:
-        """Mean NDCG@10 of the sum by weights (members,)."""
+        """Return the mean NDCG@10 of the sum weighted by weights (members,)."""
         found = []
         for batch, scores in self.parts:
             total = torch.zeros_like(scores[0])
@@ -321,7 +346,7 @@ class HeldOutScores:
 
 
 def _method_of(member: Member) -> Recommender | None:
-    """A new method of a member; None where it is that of a run that is not there."""
+    """New method of a member; None if its run is missing."""
     if member.method is not None:
         return member.made()
     assert member.run is not None
@@ -338,12 +363,12 @@ def _check_names(members: Mapping[str, Member], weights: Mapping[str, float] | N
         return
     if set(weights) != set(members) or min(weights.values()) < 0 or not 0 < sum(weights.values()) < float("inf"):
         raise ValueError(
-            f"weights are {dict(weights)}. Give one for each of {sorted(members)}, none negative and not all 0, or null."
+            f"weights are {dict(weights)}. Give each of {sorted(members)} a weight of at least 0, one above 0, or null."
         )
 
 
 def _check_method(method: Recommender) -> None:
-    """Refuse what cannot be a member, with a `ValueError`."""
+    """Raise a `ValueError` for a method that cannot be a member."""
     name = type(method).__name__
     if isinstance(method, Ensemble):
         raise ValueError("An Ensemble is no member of another: name its members.")

@@ -1,4 +1,4 @@
-"""EpochMeans: figures of batches, logged as their means over an epoch at the cost of an addition in a step."""
+"""Epoch averages: weighted means of batch metrics, at the cost of one addition per step."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from zoo.data.batch_types import Batch
 
 
 class DivergedError(ArithmeticError):
-    """A training whose loss is no number any more."""
+    """Training diverged: its loss is NaN."""
 
 
 class EpochMeans(LightningModule):
-    """Adds figures up over an epoch and logs their weighted means at its end, as Lightning's ``log`` of a batch is slow.
+    """Sum metrics over an epoch and log their weighted means at its end; Lightning's per-batch ``log`` is slow.
 
-    Overrides of its hooks must call them.
+    Subclasses that override its hooks must call them.
     """
 
     lr: float | None = None  # step size of Adam; None for a closed form
@@ -27,31 +27,31 @@ class EpochMeans(LightningModule):
         self._batch_rows = 1  # of the batch at hand
 
     def on_train_start(self) -> None:
-        """Begin with nothing of an epoch that was broken off."""
+        """Discard the sums of an interrupted epoch."""
         self._means.clear()
 
     def log_mean(self, name: str, value: Tensor | float, weight: float | None = None) -> None:
-        """Log a figure of each batch as its weighted mean over the epoch; None: by the rows of the batch, as Lightning."""
+        """Log a batch metric as its weighted mean over the epoch; the default weight is the number of rows in the batch."""
         weight = self._batch_rows if weight is None else weight
         total, weights = self._means.get(name, (0.0, 0.0))
         value = value.detach() if isinstance(value, Tensor) else value
         self._means[name] = total + value * weight, weights + weight
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        """Count the rows of the batch; one that holds nobody, and counts time alone, weighs as one."""
+        """Count the rows of the batch; a batch without rows, which only counts time, has weight 1."""
         self._batch_rows = max(len(batch.users), 1)
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:  # noqa: ANN401  Lightning's signature
-        """Log the means of the epoch in its last batch, so that the bar shows them at its end."""
+        """Log the means in the last batch of the epoch, so that the progress bar shows them."""
         if self.trainer.is_last_batch:
             self._log_means()
 
     def on_train_epoch_end(self) -> None:
-        """Log them where the epoch ended before its last batch."""
+        """Log the means if the epoch ended before its last batch."""
         self._log_means()
 
     def _log_means(self) -> None:
-        """Log the means of the epoch; a loss that is no number ends the run, on all processes alike."""
+        """Log the means of the epoch; a NaN loss stops the run on all processes."""
         if not self._means:  # on all processes: each has as many batches
             return
         lost = [
@@ -63,8 +63,8 @@ class EpochMeans(LightningModule):
             lr = "" if self.lr is None else f" a smaller --model.lr (it is {self.lr:g}),"
             which = ", ".join(lost) or "A loss of another process"
             raise DivergedError(
-                f"{which} is NaN in epoch {self.current_epoch + 1}: {type(self).__name__} has diverged. Set{lr} a larger "
-                "--data.batch_size, or look at the ratings."
+                f"{which} is NaN in epoch {self.current_epoch + 1}: {type(self).__name__} diverged. Set{lr} a larger "
+                "--data.batch_size."
             )
         for name, (total, weight) in self._means.items():
             shown = name == "train/loss"

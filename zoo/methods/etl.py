@@ -1,4 +1,4 @@
-"""ETL: what a user is like in one domain is turned into what the user is like in the other, and back, by one linear map."""
+"""ETL: one linear mapping turns a user's code in one domain into the code in the other, and back."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from zoo.runtime import checks
 
 
 class SourceCoder(nn.Module):
-    """Encoder and decoder of a release's rows (batch, width), and the map from its rectified codes to the target's."""
+    """Encoder and decoder of a release's rows (batch, width), and the mapping from its rectified codes to the target's."""
 
     def __init__(self, width: int, dims: Sequence[int], dropout: float) -> None:
         super().__init__()
@@ -32,10 +32,17 @@ class SourceCoder(nn.Module):
 
 
 class CoupledAutoencoders(nn.Module):
-    """An autoencoder on the target's rows, one on each source's, and one embedding per user that all of the user's codes share.
+    """An autoencoder on the target's rows, one on each source's, and one embedding per user that all its codes share.
 
-    A code is an encoder's output plus the user's embedding, and is rectified before it is decoded or mapped. ``widths`` are
-    those of the sources' rows, by name; all encoders have the layers ``dims``, mirrored in the decoders.
+    A code is an encoder's output plus the user's embedding, and is rectified before it is decoded or mapped.
+
+    Args:
+        num_users: Users of the target.
+        num_items: Items of the target.
+        widths: Width of each source's rows, by name.
+        dims: Widths of all encoders, mirrored in the decoders.
+        input_dropout: Probability of dropping an entry of a target row.
+        source_dropout: Probability of dropping an entry of a release row.
     """
 
     def __init__(
@@ -58,17 +65,17 @@ class CoupledAutoencoders(nn.Module):
 
     @property
     def item_factors(self) -> Tensor:
-        """What the target's decoder weighs its last hidden layer by, for each item, shape ``(num_items, dims[0])``."""
+        """Weights of the target decoder's last layer by item, shape ``(num_items, dims[0])``."""
         last = self.decoder[-1]
         assert isinstance(last, nn.Linear)
         return last.weight
 
     def code(self, rows: Bags, shared: Tensor) -> Tensor:
-        """Codes of the target's rows, not yet rectified, given the users' embeddings (batch, dim), in the same shape."""
+        """Return unrectified codes of the target's rows, given the users' embeddings (batch, dim), in the same shape."""
         return self.encoder(rows) + shared
 
     def mapped(self, rows: Rows, shared: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the source codes of users as target codes, averaged over the sources that have a user, and who is in any."""
+        """Return source codes mapped to target codes, averaged over the sources with the user, and a mask of users in any."""
         said = []
         for name, (source, present) in rows.items():
             coder = self.sources[name]
@@ -77,7 +84,7 @@ class CoupledAutoencoders(nn.Module):
 
 
 class PriorDiscriminator(nn.Module):
-    """Distinguishes codes from draws of a standard normal distribution, by one hidden layer of half their width.
+    """Distinguish codes from samples of a standard normal distribution, by one hidden layer of half their width.
 
     Reference: Makhzani et al., *Adversarial Autoencoders*, 2015, section 2; losses of Goodfellow et al., NIPS 2014,
     non-saturating.
@@ -89,21 +96,21 @@ class PriorDiscriminator(nn.Module):
         self.layers = nn.Sequential(nn.Linear(dim, half), nn.ReLU(), nn.Dropout(dropout), nn.Linear(half, 1))
 
     def forward(self, codes: Tensor) -> Tensor:
-        """Logits that codes (batch, dim) are draws of the prior, shape ``(batch,)``."""
+        """Return logits that codes (batch, dim) are samples of the prior, shape ``(batch,)``."""
         logits: Tensor = self.layers(codes).squeeze(1)
         return logits
 
     def own_loss(self, codes: Tensor) -> Tensor:
-        """Binary cross-entropy of telling codes (batch, dim) from as many draws of the prior, summed over both."""
+        """Return the discriminator's cross-entropy on codes (batch, dim) and as many samples of the prior, summed over both."""
         return F.softplus(-self(torch.randn_like(codes))).sum() + F.softplus(self(codes)).sum()
 
     def loss_of(self, codes: Tensor) -> Tensor:
-        """Binary cross-entropy of codes (batch, dim) being taken for draws of the prior, summed: what they are to make small."""
+        """Return the adversarial loss of the encoder, -log D(code), summed over codes (batch, dim)."""
         return F.softplus(-self(codes)).sum()
 
 
 class SourceBatch(NamedTuple):
-    """The users of a batch whom a release has."""
+    """The users of a batch with a row in a release."""
 
     name: str  # of the source
     where: Tensor  # their places in the batch, (present,)
@@ -112,7 +119,7 @@ class SourceBatch(NamedTuple):
 
 
 class ETL(Adversarial):
-    """Equivalent transformation learner: an autoencoder per domain, and a map between their codes that its transpose undoes.
+    """Equivalent transformation learner: an autoencoder per domain, and a mapping between their codes, inverted by its transpose.
 
     A user's row in either domain is encoded, the user's embedding is added, and the code is rectified. Decoded, it must give
     its own row (self). A source's code times W, decoded by the target's decoder, must give the target's row, and the target's
@@ -120,8 +127,8 @@ class ETL(Adversarial):
     rectification must look standard normal to their domain's discriminator (prior).
 
     Users with target history are scored by the target's own logits, mixed with the cross logits by ``cross_share``; cold-start
-    users by the cross logits without embedding. Every source has its own autoencoder, map and discriminator; mapped codes are
-    averaged over the sources that have the user.
+    users by the cross logits without embedding. Every source has its own autoencoder, mapping and discriminator; mapped codes
+    are averaged over the sources with the user.
 
     Reference: Chen, Zhang, Tsang, Pan & Su, *Toward Equivalent Transformation of User Preferences in Cross Domain
     Recommendation*, ACM TOIS 41(1), 2023 (online 2022; arXiv 2009.06884). Departures: all networks take a step of Adam on every
@@ -132,17 +139,28 @@ class ETL(Adversarial):
 
     Args:
         dims: Widths of the encoders' layers; the last is that of the codes.
-        cross_weight: Weight of the cross reconstructions.
-        equivalence_weight: Weight of what the map changes there and back; the authors choose 0.5, 1 or 5 by data set.
-        adversarial_weight: Weight of the codes' loss against the discriminators.
-        cross_share: Share of the cross logits in the scores of users with both target history and a release row.
-        source_dropout: Probability of leaving out an entry of a release row while training.
-        input_dropout: Probability of leaving out an entry of a target row while training.
-        discriminator_dropout: Probability of leaving out a hidden number of a discriminator while training.
-        lr_generator: Step size of the autoencoders' Adam.
+        cross_weight: Weight of the cross reconstructions, at least 0.
+        equivalence_weight: Weight of the round-trip error of the mapping; the authors choose 0.5, 1 or 5 by data set.
+        adversarial_weight: Weight of the codes' loss against the discriminators, at least 0.
+        cross_share: Share in [0, 1] of the cross logits in the scores of users with both target history and a release row.
+        source_dropout: Probability in [0, 1) of dropping an entry of a release row in training.
+        input_dropout: Probability in [0, 1) of dropping an entry of a target row in training.
+        discriminator_dropout: Probability in [0, 1) of dropping a hidden number of a discriminator in training.
+        lr_generator: Step size of the autoencoders' Adam, above 0.
         lr_discriminator: Step size of the discriminators'.
-        weight_decay_generator: L2 weight in the autoencoders' Adam.
+        weight_decay_generator: L2 weight in the autoencoders' Adam, at least 0.
         weight_decay_discriminator: L2 weight in the discriminators'.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> method = zoo.ETL(dims=(8,))
+        >>> run = zoo.fit(method, data, publisher=zoo.NoisyRows(epsilon=8.0), max_epochs=1, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(model.user_ids[:2], k=3).shape
+        (6, 4)
     """
 
     generator: CoupledAutoencoders
@@ -181,19 +199,19 @@ class ETL(Adversarial):
         self.adversarial_weight = adversarial_weight
 
     def build(self, sizes: Sizes) -> None:
-        """Make the autoencoders with their maps, and a discriminator for the target and for each source."""
+        """Make the autoencoders with their mappings, and a discriminator for the target and for each source."""
         widths = {name: source["width"] for name, source in sizes["sources"].items()}
         self.generator = CoupledAutoencoders(sizes["num_users"], sizes["num_items"], widths, self.dims, **self.dropouts)
         critics = (PriorDiscriminator(self.dims[-1], self.discriminator_dropout) for _ in range(1 + len(widths)))
         self.discriminator = nn.ModuleList(critics)
 
     def read_data(self, data: TargetData) -> None:
-        """Read the data, and see which releases hold zeros and ones alone."""
+        """Also find the releases of zeros and ones."""
         super().read_data(data)
         self.bits = {name: zeros_and_ones(self.sources[name].rows) for name in self.sources}
 
     def discriminator_step(self, batch: Batch) -> Outputs:
-        """How well the discriminators tell each domain's codes from draws of the prior, a mean over the users of the batch."""
+        """Return the discriminators' loss on each domain's codes, a mean over the users of the batch."""
         assert isinstance(batch, UserBatch)
         with torch.no_grad():
             codes = self._codes(*self._encoded(batch, self.target_rows.bags(batch.users, batch.ratings)))
@@ -201,7 +219,7 @@ class ETL(Adversarial):
         return {"loss": torch.stack(losses).sum() / len(batch.users)}
 
     def step(self, batch: Batch) -> Outputs:
-        """Self and cross reconstructions, equivalence and prior, a mean over the users of the batch."""
+        """Return self and cross reconstructions, equivalence and prior, a mean over the users of the batch."""
         assert isinstance(batch, UserBatch)
         observed = self.target_rows.bags(batch.users, batch.ratings)
         own, sources = self._encoded(batch, observed)
@@ -213,7 +231,7 @@ class ETL(Adversarial):
         return {"loss": loss / len(batch.users), "user_factors": own, "item_factors": self.generator.item_factors}
 
     def _encoded(self, batch: UserBatch, observed: Bags) -> tuple[Tensor, list[SourceBatch]]:
-        """Target codes of users with these rows, shape ``(batch, dim)``, and what each source has of them."""
+        """Target codes of users with these rows (batch, dim), and the users of each source."""
         shared = self.generator.users(batch.users)
         own = self.generator.code(observed, shared)
         sources = []
@@ -225,7 +243,7 @@ class ETL(Adversarial):
         return own, sources
 
     def _source_loss(self, source: SourceBatch, own: Tensor, users: Tensor) -> Tensor:
-        """What a source adds to the loss of the users (present,) whom it has, whose target codes are own (present, dim); summed."""
+        """Summed loss of a source for its users (present,), with target codes ``own`` (present, dim)."""
         net, side = self.generator, self.generator.sources[source.name]
         there, here = source.codes.relu(), own.relu()
         everybody = torch.ones_like(source.where, dtype=torch.bool)
@@ -247,7 +265,7 @@ class ETL(Adversarial):
         return [critic for critic in self.discriminator if isinstance(critic, PriorDiscriminator)]
 
     def score_all(self, users: Tensor) -> Tensor:
-        """The target's own logits of all items, mixed with the cross logits; those alone where there is no target history."""
+        """Return the target's own logits of all items, mixed with the cross logits; cross logits alone for cold-start users."""
         net = self.generator
         cold = (self.target_rows.counts_of(users) == 0)[:, None]
         shared = net.users(users) * ~cold

@@ -1,4 +1,4 @@
-"""FedGCDR: a user's vectors from many domains join its graph in the target, and attention says how much each counts."""
+"""FedGCDR: a user's vectors of several domains join the user's graph in the target, weighted by attention."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from zoo.runtime import checks
 
 
 def mean_virtual_user(virtual: VirtualUsers, num_clients: int) -> Tensor:
-    """Mean of each client's virtual users, shape ``(num_clients, num_layers, dim)``; zeros of a client without any."""
+    """Return the mean of each client's virtual users (num_clients, num_layers, dim); zeros for clients without any."""
     total = virtual.vectors.new_zeros(num_clients, *virtual.vectors.shape[1:])
     counts = torch.bincount(virtual.owners, minlength=num_clients).clamp(min=1)
     return total.index_add(0, virtual.owners, virtual.vectors) / counts[:, None, None]
@@ -46,21 +46,21 @@ def social_losses(states: Tensor, virtual: VirtualUsers) -> Tensor:
 
 
 class FedGCDR(FedGNN):
-    """Federated graph learning across domains: vectors that sources have of a user become further nodes of the user's graph.
+    """Federated graph learning across domains: a user's vectors from sources become further nodes of the user's graph.
 
     Rounds, graph and scores are those of `zoo.methods.fedgnn.FedGNN`. A source released a vector of the user for each layer; a
-    perceptron of that source, which all clients share, maps each to the target. The user's graph gets a virtual user for each
-    source that has a row of the user. Its attention weight is the *domain attention*: `domain_attention` returns it, and
+    perceptron per source, shared by all clients, maps each to the target. The user's graph gets a virtual user for each source
+    with a row of the user. Its attention weight is the *domain attention*: `domain_attention` returns it, and
     ``train/attention/<source>`` logs its mean over a round's clients and layers. The loss of a client adds ``mapping_weight``
     times `mapping_losses` and ``social_weight`` times `social_losses`.
 
-    From epoch ``finetune_after`` on, attention and maps are fixed. The last layer's output of each client becomes its own
+    From epoch ``finetune_after`` on, attention and mappings are fixed. The last layer's output of each client becomes its own
     vector, and rounds learn these and the items, by the loss of prediction alone. Cold-start users are scored by virtual users
     alone.
 
-    **What it protects.** The sources' data have the guarantee of their releases. In the target's rounds ratings are not
-    collected, which is all; with ``epsilon`` rounds are private as in `FedGNN`: maps are noised too, and the plan includes
-    fine-tuning.
+    **Privacy.** The sources' data have the guarantee of their releases. In the target's rounds ratings are not collected;
+    without ``epsilon`` that is all. With ``epsilon`` rounds are private as in `FedGNN`: mappings are noised too, and the plan
+    includes fine-tuning.
 
     Reference: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation* (FedGCDR), NeurIPS 2024, sections 3.2.2
     and 3.2.3, equations 5 to 11. FedGCDR-DP has an `EmbeddingPublisher` with epsilon, FedGCDR one without; FedGCDR-M is
@@ -72,14 +72,28 @@ class FedGCDR(FedGNN):
 
     Args:
         num_factors: Width of all vectors.
-        num_layers: Layers of attention; every source must have released as many.
-        map_dims: Widths of the hidden layers of each source's map, tanh behind each.
-        mapping: Whether there are maps; without, sources must release vectors of width ``num_factors``.
+        num_layers: Layers of attention, at least 1; every source must have released as many.
+        map_dims: Widths of the hidden layers of each source's mapping, each followed by tanh.
+        mapping: Whether vectors are mapped; if not, sources must release vectors of width ``num_factors``.
         expansion: Whether virtual users join the graph; otherwise their mean is added to its output.
-        mapping_weight: Weight of the mapping loss.
-        social_weight: Weight of social regularisation.
-        finetune_after: The number of epochs before fine-tuning; null: there is none.
+        mapping_weight: Weight of the mapping loss, at least 0.
+        social_weight: Weight of social regularisation, at least 0.
+        finetune_after: Number of epochs before fine-tuning; null: no fine-tuning.
         **of_rounds: All other arguments of `FedGNN`.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40, seed=1)
+        >>> source = zoo.FedGNN(num_factors=4, num_layers=2)
+        >>> publisher = zoo.EmbeddingPublisher(source, epsilon=8.0, clip=1.0, max_epochs=1, progress=False)
+        >>> run = zoo.fit(zoo.FedGCDR(num_factors=4), data, publisher=publisher, max_epochs=2, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(["u0000"], k=3)["rank"].to_list()
+        [1, 2, 3]
+        >>> data.releases["book"].record.epsilon
+        8.0
     """
 
     accepted_releases = frozenset({"embeddings"})
@@ -109,7 +123,7 @@ class FedGCDR(FedGNN):
         self._round_attention: dict[str, Tensor] = {}
 
     def build(self, sizes: Sizes) -> None:
-        """Make what `FedGNN` has, and a map for each source."""
+        """Make the parts of `FedGNN`, and a mapping per source."""
         super().build(sizes)
         self.maps = nn.ModuleDict()
         for name, source in sizes["sources"].items() if self.mapping else ():
@@ -119,7 +133,7 @@ class FedGCDR(FedGNN):
         self.register_buffer("tuning", torch.tensor(False))
 
     def read_data(self, data: TargetData) -> None:
-        """Refuse releases of other layers or, without maps, another width; keep what each is centred and scaled by."""
+        """Check the releases' layers and widths; store the centre and scale of each."""
         super().read_data(data)
         self._standards: dict[str, Standard] = {}
         for name, release in data.releases.items():
@@ -133,13 +147,13 @@ class FedGCDR(FedGNN):
     def _check_layers(self, name: str, layers: int, width: int) -> None:
         if layers != self.num_layers:
             raise TypeError(
-                f"{type(self).__name__} has {self.num_layers} layers, and the release of {name!r} has {layers}. Set "
-                f"model.num_layers to {layers}, or let EmbeddingPublisher release {self.num_layers}, by a FedGNN of as many."
+                f"num_layers is {self.num_layers}; the release of {name!r} has {layers} layers. Set model.num_layers to {layers}, "
+                f"or publish with a FedGNN of {self.num_layers}."
             )
         if not self.mapping and width != self.num_factors:
             raise TypeError(
-                f"num_factors is {self.num_factors} without maps, and the release of {name!r} has width {width}. Set "
-                f"model.num_factors to {width}, or model.mapping to true."
+                f"num_factors is {self.num_factors}; the release of {name!r} has width {width}. Set model.num_factors to {width}, "
+                "or model.mapping to true."
             )
 
     # Virtual users.
@@ -147,7 +161,7 @@ class FedGCDR(FedGNN):
     def virtual_users(
         self, users: Tensor, copies: Mapping[str, Tensor] | None = None
     ) -> tuple[VirtualUsers, dict[str, int]]:
-        """Return the virtual users of users (clients,), source by source, and how many each source has of them.
+        """Return the virtual users of users (clients,), source by source, and their number per source.
 
         ``copies`` are parameters of each client, by name; None for the shared ones.
         """
@@ -182,7 +196,7 @@ class FedGCDR(FedGNN):
         virtual: VirtualUsers,
         copies: Mapping[str, Tensor] | None = None,
     ) -> EgoOutput:
-        """The graphs of clients; virtual users are in them, or their mean is added to what is made."""
+        """Output of the clients' graphs; virtual users join them, or their mean is added to the output."""
         made: EgoOutput = self.graphs(vectors, items, own.rows, virtual if self.expansion else None, copies)
         if self.expansion:
             return made
@@ -202,19 +216,19 @@ class FedGCDR(FedGNN):
     # Rounds.
 
     def own_vectors(self) -> Tensor:
-        """Those that enter the graph; since fine-tuning began, those that came out of it."""
+        """Return the vectors that enter the graph; in fine-tuning, those that came out of it."""
         return self.tuned if self.tuning else self.factors
 
     def shared(self) -> dict[str, nn.Parameter]:
-        """Attention and maps."""
+        """Return attention and mappings."""
         return super().shared() | {f"maps.{name}": part for name, part in self.maps.named_parameters()}
 
     def learned(self) -> dict[str, nn.Parameter]:
-        """Nothing since fine-tuning began."""
+        """Return the shared parts that rounds change: none in fine-tuning."""
         return {} if self.tuning else self.shared()
 
     def copies(self, users: Tensor) -> Copies:
-        """Attention, and the maps of sources that somebody of the round is in; none since fine-tuning began."""
+        """Return copies of the attention and of the mappings of sources with a client of the round; none in fine-tuning."""
         if self.tuning:
             return {}
         copies = super().copies(users)
@@ -225,7 +239,7 @@ class FedGCDR(FedGNN):
         return copies
 
     def client_vectors(self, users: Tensor, own: Bags, items: Tensor, copies: Copies) -> tuple[Tensor, Tensor]:
-        """What clients score by, with what mapping and social regularisation cost; the own vectors since fine-tuning began."""
+        """Return the clients' scoring vectors and their mapping and social losses; in fine-tuning, their own vectors and 0."""
         vectors = copies["vectors"]
         if self.tuning:
             return vectors, vectors.new_zeros(len(users))
@@ -241,14 +255,14 @@ class FedGCDR(FedGNN):
         return output.users[:, -1], further
 
     def on_train_epoch_start(self) -> None:
-        """Begin fine-tuning once its epoch has come: what the graph made is kept as each client's own."""
+        """Start fine-tuning at its epoch: the output of the graph becomes each client's own vector."""
         if self.finetune_after is not None and not self.tuning and self.current_epoch >= self.finetune_after:
             with torch.no_grad():
                 self.tuned.copy_(self.for_everybody(self.scored_by))
             self.tuning.fill_(True)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor | None:
-        """A round, and the attention that each source had in it."""
+        """Run a round, and log the attention of each source."""
         self._round_attention = {}
         loss = super().training_step(batch, batch_idx)
         if self.private_gradient is not None:
@@ -260,17 +274,17 @@ class FedGCDR(FedGNN):
     # Scoring.
 
     def _own_of(self, users: Tensor) -> Tensor:
-        """Vectors that enter the graph; of who has no history zeros, as nothing was learned of it."""
+        """Vectors that enter the graph; zeros for cold-start users, whose vectors are untrained."""
         return self.factors[users] * (self.target_rows.counts_of(users) > 0)[:, None]
 
     def layers(self, users: Tensor) -> Tensor:
-        """What each layer makes of users (batch,), shape ``(batch, num_layers, num_factors)``."""
+        """Return the output of each layer for users (batch,), shape ``(batch, num_layers, num_factors)``."""
         own = self.target_rows.bags(users)
         virtual, _ = self.virtual_users(users)
         return self._expanded(self._own_of(users), self.items[own.items], own, virtual).users
 
     def scored_by(self, users: Tensor) -> Tensor:
-        """The last layer's; since fine-tuning began, the own vector of who has history."""
+        """Return the last layer's output; in fine-tuning, the own vector of users with history."""
         made = super().scored_by(users)
         known = self.target_rows.counts_of(users) > 0
         return torch.where((known & self.tuning)[:, None], self.tuned[users], made)

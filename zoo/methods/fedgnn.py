@@ -1,4 +1,4 @@
-"""FedGNN: graph attention on each user's own graph, trained by rounds in which no rating leaves its user."""
+"""FedGNN: graph attention on each user's own graph, trained in rounds without collecting ratings."""
 
 import warnings
 from collections.abc import Callable
@@ -36,26 +36,26 @@ _CLIENTS_AT_ONCE = 4096  # whose graphs are one when all users are worked out
 class FedGNN(Federated):
     """Graph attention on the ego graph of each user, learned federatedly: the model of FedGCDR within one domain.
 
-    Target only. Every user with target history is a client and keeps its ratings and a vector of its own; the server has a
-    vector of each item and the attention. A client's graph is itself, its items, and a self loop at each; each layer of
-    attention makes a vector of the client. The score of an item is the inner product of the last one with the item's vector.
+    Target only. Every user with target history is a client and stores its own ratings and vector; the server has a vector of
+    each item and the attention. A client's graph is itself, its items, and a self loop at each; each layer of attention makes a
+    vector of the client. The score of an item is the inner product of the last one with the item's vector.
 
-    A batch is a round. Each client draws `num_negatives` items that it does not have for each that it has, and sends changes of
-    the rows it touched and of the attention. Its loss is the mean binary cross-entropy over these items. The server uses the
-    mean, weighted by the number of items, as a gradient. In ``fedsgd`` a client sends the negative gradient; in ``fedavg`` the
+    A batch is a round. Each client samples `num_negatives` unobserved items for each of its own, and sends changes of the rows
+    it touched and of the attention. Its loss is the mean binary cross-entropy over these items. The server uses the mean,
+    weighted by the number of items, as a gradient. In ``fedsgd`` a client sends the negative gradient; in ``fedavg`` the
     difference after `local_steps` of descent of size `local_lr`. A client's own vector takes the same steps and never leaves
-    it. `sent` holds what all clients of the last round sent. A client with an update that is not finite is left out, keeps its
-    vector, and is counted as ``train/clients_left_out``.
+    it. `sent` holds all updates of the last round. A client with an update that is not finite is left out, its vector is
+    unchanged, and ``train/clients_left_out`` counts it.
 
-    **What it protects.** Without ``epsilon``: ratings are not collected. That is all. An update names the changed items, the
-    client's own among them, and its weight reveals their number. There is neither secure aggregation nor noise.
+    **Privacy.** Without ``epsilon``, the only protection is that ratings are not collected. An update names the changed items,
+    the client's own among them, and its weight reveals their number. There is neither secure aggregation nor noise.
 
     With ``epsilon`` rounds are those of `zoo.privacy.training.private_rounds.PrivateRounds` (DP-FedAvg, with a trusted server):
 
     - Privacy unit: one user, all ratings in the target. Relation: ``relation``.
     - Sensitivity, L2: ``clip`` of a round's sum, over item rows, attention and all that is shared; twice that for replacement.
     - Item vectors and shared parts may be published. A client's own vector, and its recommendations, are for that client alone;
-      checkpoints and exported runs hold those of all, and figures are measured on held-out ratings.
+      checkpoints and exported runs hold those of all, and metrics are measured on held-out ratings.
 
     Then all clients have equal weight, and every user is a client; those without items, or with all, add nothing. Nothing of a
     round is logged, and `sent` and `fetched` stay None. The number of rounds is planned and counted in checkpoints.
@@ -69,24 +69,28 @@ class FedGNN(Federated):
 
     Args:
         num_factors: Width of all vectors.
-        num_layers: Layers of attention.
+        num_layers: Layers of attention, at least 1.
         attention: `paper`, equation 4 without transformation, or `gat`, the standard form; see `zoo.nn.ego_graph.EgoGraphs`.
         rounds: `fedsgd` or `fedavg`.
         local_steps: Steps of a client in a round; 1 in ``fedsgd``.
-        local_lr: Step size of the clients.
-        num_negatives: Items that a client draws for each of its own.
-        num_pseudo_items: Further items of which a client sends random changes: a heuristic that guarantees nothing, see
+        local_lr: Step size of the clients, above 0.
+        num_negatives: Items that a client samples for each of its own.
+        num_pseudo_items: Further items with random changes in an update: a heuristic without guarantee, see
             `zoo.methods.federated.updates.with_pseudo_rows`.
         server: `adam`, or `sgd`, which with ``fedavg`` and `lr` 1 is the plain mean of the clients' models.
-        l2: Half of it times the squared vectors of client and item is added to the loss of each pair.
-        lr: Step size of the server.
-        epsilon: Privacy loss of all rounds; null: no clipping, no noise and no guarantee.
-        delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
-        clip: L2 norm that a client's whole update is clipped to; a public number. Needed with epsilon.
-        num_rounds: With epsilon, rounds in all; without, epochs say how many there are.
-        rate: With epsilon, probability of each user to be in a round; replaces the data's `batch_size`.
-        relation: `zero_out_one_user` or `replace_one_user`.
-        noise_seed: Null: noise and samples of the operating system. A number repeats them, and there is no guarantee.
+        l2: Half of it times the squared vectors of client and item is added to the loss of each pair; at least 0.
+        lr: Step size of the server, above 0.
+        **privacy: Settings of private rounds, from `epsilon` to `noise_seed`, as in `zoo.methods.federated.base.Federated`.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> run = zoo.fit(zoo.FedGNN(num_factors=4), data, max_epochs=1, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(model.user_ids[:2], k=3).shape
+        (6, 4)
     """
 
     logs = frozenset({"train/clients_left_out"})
@@ -148,11 +152,11 @@ class FedGNN(Federated):
 
     @property
     def replicated_buffers(self) -> list[str]:
-        """All but the items: every process has the whole round, and DDP would wait for parts that a round leaves out."""
+        """All but the items: every process has the whole round, and DDP would wait for parts that a round omits."""
         return [*super().replicated_buffers, *(name for name, _ in self.named_parameters() if name != "items")]
 
     def on_fit_start(self) -> None:
-        """Refuse clients who have every item, and say so where a round asks for more clients than there are."""
+        """Refuse clients with every item; warn if a round needs more clients than there are."""
         super().on_fit_start()
         if self.privacy is not None:
             return  # such clients add nothing, and how many have ratings is nobody's business
@@ -171,16 +175,14 @@ class FedGNN(Federated):
     # Rounds.
 
     def play(self, users: Tensor, uniform: Uniform | None = None) -> tuple[ClientUpdates, Tensor, Tensor]:
-        """Return what distinct clients (clients,) send in a round, their own vectors afterwards, and their losses before.
+        """Return the updates of distinct clients (clients,), their own vectors afterwards, and their losses before.
 
-        Nothing is changed. ``uniform`` draws the negatives, see `zoo.methods.federated.base.unowned_items`.
+        Nothing is changed. ``uniform`` samples the negatives, see `zoo.methods.federated.base.unowned_items`.
         """
         own = self.target_rows.bags(users)
         counts = own.lengths
         if without := int((counts == 0).sum()):
-            raise ValueError(
-                f"{without} clients of the round have no items, and so no graph to learn from. Ask users with training ratings."
-            )
+            raise ValueError(f"{without} clients of the round have no items. Ask only users with training ratings.")
         drawn = unowned_items(own.items, counts, len(self.items), self.num_negatives, uniform)
         clients = torch.cat([own.rows, own.rows.repeat_interleave(self.num_negatives)])
         touched = touched_rows(clients, torch.cat([own.items, drawn.flatten()]), len(self.items))
@@ -201,29 +203,29 @@ class FedGNN(Federated):
         return updates, vectors, losses
 
     def own_vectors(self) -> Tensor:
-        """What clients keep to themselves and learn, of all of them, shape ``(num_users, num_factors)``."""
+        """Return the private vectors that all clients learn, shape ``(num_users, num_factors)``."""
         return self.factors
 
     def shared(self) -> dict[str, nn.Parameter]:
-        """What all clients have in common beside the items, by name."""
+        """Return the parameters beside the items that all clients share, by name."""
         return dict(self.graphs.named_parameters())
 
     def learned(self) -> dict[str, nn.Parameter]:
-        """Of what is shared, what rounds change; it must not depend on who is in one."""
+        """Return the shared parameters that rounds change; must not depend on the clients of a round."""
         return self.shared()
 
     def copies(self, users: Tensor) -> Copies:
-        """Of what is shared, a copy for each client of a round (clients,), by name."""
+        """Return a copy of the shared parameters for each client of a round (clients,), by name."""
         return self.graphs.copies(len(users))
 
     def client_vectors(self, users: Tensor, own: Bags, items: Tensor, copies: Copies) -> tuple[Tensor, Tensor]:
-        """What clients (clients,) score by, of their copies, shape ``(clients, num_factors)``, and further losses (clients,)."""
+        """Return the clients' scoring vectors (clients, num_factors), computed from their copies, and further losses (clients,)."""
         vectors = copies["vectors"]
         made = self.graphs(vectors, items, own.rows, copies=copies).users[:, -1]
         return made, vectors.new_zeros(len(users))
 
     def _client_losses(self, users: Tensor, own: Bags, clients: Tensor, touched: TouchedRows, copies: Copies) -> Tensor:
-        """Loss of each client (clients,): a mean over its own items, and after them all that were drawn."""
+        """Loss of each client (clients,): a mean over its own items and the sampled ones, which follow them."""
         rows, vectors = copies["rows"][touched.places], copies["vectors"]
         made, further = self.client_vectors(users, own, rows[: len(own.items)], copies)
         logits = (made[clients] * rows).sum(1)
@@ -235,7 +237,7 @@ class FedGNN(Federated):
         return means + further
 
     def step(self, batch: Batch) -> Outputs:
-        """Play a round: the clients' mean loss, with the server's step as its gradient. All processes' clients are one round."""
+        """Run a round over the clients of all processes; the gradient of the returned mean loss is the server's step."""
         if self.private_gradient is not None:
             return self._private_round(self.private_gradient)
         users, updates, vectors, losses = gathered(Played(batch.users, *self.play(batch.users)))
@@ -243,7 +245,7 @@ class FedGNN(Federated):
         finite = updates.finite() & vectors.isfinite().all(1) & losses.isfinite()
         if not finite.any():
             raise FloatingPointError(
-                f"No client of the round has a finite update: the model has diverged. Lower lr ({self.lr}) or local_lr."
+                f"No client of the round has a finite update: training diverged. Lower lr ({self.lr}) or local_lr."
             )
         if not finite.all():
             updates = updates.without(~finite)
@@ -256,7 +258,7 @@ class FedGNN(Federated):
         return {"loss": surrogate_loss(loss, parameters, {"items": mean.table, **mean.shared})}
 
     def _private_round(self, rounds: PrivateRounds) -> Outputs:
-        """A round of clients that nobody is told of: the noisy mean of what they change, and nothing else of them."""
+        """Run a round with secret clients: only the noisy mean of their changes leaves it."""
         parameters = {"items": self.items, **self.learned()}
         if not all(bool(part.isfinite().all()) for part in parameters.values()):
             raise FloatingPointError(
@@ -281,7 +283,7 @@ class FedGNN(Federated):
         return {"loss": surrogate_loss(self.items.new_zeros(()), parameters, {"items": table, **shared})}
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor | None:
-        """A round, after which its clients keep their own vectors as they moved them."""
+        """Run a round, then store its clients' own vectors."""
         if self.private_gradient is not None:
             return self._private_step(batch, self.private_gradient)
         loss = super().training_step(batch, batch_idx)
@@ -296,7 +298,7 @@ class FedGNN(Federated):
         return loss
 
     def _private_step(self, batch: Batch, rounds: PrivateRounds) -> Tensor | None:
-        """The same without a word in the log, until all rounds are played."""
+        """Run a private round without logging, until all rounds are used."""
         loss = None
         if rounds.steps_left:
             loss = self.step(batch)["loss"]
@@ -309,7 +311,7 @@ class FedGNN(Federated):
         self.own_vectors()[users] = vectors
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """The server's: Adam, or plain descent, which adds the clients' mean difference times ``lr``."""
+        """Return the server's optimiser: Adam, or plain descent, which adds ``lr`` times the clients' mean difference."""
         if self.server == "sgd":
             return torch.optim.SGD(self.parameters(), lr=self.lr)
         return super().configure_optimizers()
@@ -317,40 +319,40 @@ class FedGNN(Federated):
     # Scoring.
 
     def layers(self, users: Tensor) -> Tensor:
-        """What each layer makes of users (batch,), shape ``(batch, num_layers, num_factors)``; without items, its own vector."""
+        """Return each layer's output for users (batch,), ``(batch, num_layers, num_factors)``; without items, the own vector."""
         own = self.target_rows.bags(users)
         found: Tensor = self.graphs(self.factors[users], self.items[own.items], own.rows).users
         return found
 
     def for_everybody(self, make: Callable[[Tensor], Tensor]) -> Tensor:
-        """What is made of some users, of all of them, not too many at a time."""
+        """Apply ``make`` to all users in chunks, and concatenate the results."""
         everybody = torch.arange(len(self.factors), device=self.factors.device)
         return torch.cat([make(users) for users in torch.split(everybody, _CLIENTS_AT_ONCE)])
 
     @property
     def vector_shape(self) -> tuple[int, int]:
-        """Layers and width of :meth:`user_vectors`."""
+        """Number of layers and width of :meth:`user_vectors`."""
         return self.num_layers, self.num_factors
 
     def user_vectors(self) -> Tensor:
-        """What each layer makes of every user, shape ``(num_users, num_layers, num_factors)``; zeros of those without items."""
+        """Return each layer's output for all users (num_users, num_layers, num_factors); zeros for users without items."""
         return self.for_everybody(self.layers) * (self.target_rows.counts() > 0)[:, None, None]
 
     def prepare_scoring(self) -> None:
-        """Keep what every user is scored by."""
+        """Cache the scoring vectors of all users."""
         self.cache["users"] = self.for_everybody(self.scored_by)
 
     def scored_by(self, users: Tensor) -> Tensor:
-        """What users (batch,) are scored by, the last layer's, shape ``(batch, num_factors)``."""
+        """Return the scoring vectors of users (batch,): the last layer's output, shape ``(batch, num_factors)``."""
         return self.layers(users)[:, -1]
 
     def _kept(self, users: Tensor) -> Tensor:
         return self.cache["users"][users] if self.cache else self.scored_by(users)
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Inner products with given items, shape ``(batch, candidates)``."""
+        """Return inner products with items (batch, candidates), in the same shape."""
         return (self._kept(users)[:, None] * self.items[items]).sum(-1)
 
     def score_all(self, users: Tensor) -> Tensor:
-        """Inner products with all items, shape ``(batch, num_items)``."""
+        """Return inner products with all items, shape ``(batch, num_items)``."""
         return self._kept(users) @ self.items.T

@@ -14,28 +14,37 @@ from zoo.runtime import checks
 
 
 class GANMF(Adversarial):
-    """GAN-based matrix factorisation: user and item factors make rating rows that an autoencoder cannot tell from real ones.
+    """GAN-based matrix factorisation: user and item factors make rating rows, an autoencoder is the critic.
 
-    Target only. The generator's row of user u is ``P_u Q^T``. The discriminator is a linear autoencoder, whose mean squared
-    error R it minimises on real rows and raises on generated ones up to a margin: ``R(real) + max(0, m R(real) - R(fake))``.
-    The generator minimises ``(1 - lambda) R(fake) + lambda MSE(code(real_u), code(fake_u))``: the codes tie each row to its
-    user.
+    Target only. The generator's row of user u is ``P_u Q^T``. The discriminator is a linear autoencoder. Its mean squared error
+    R is minimised on real rows and raised on generated ones up to a margin: ``R(real) + max(0, m R(real) - R(fake))``. The
+    generator minimises ``(1 - lambda) R(fake) + lambda MSE(code(real_u), code(fake_u))``: the codes tie each row to its user.
 
     Reference: Dervishaj & Cremonesi, *GAN-based Matrix Factorization for Recommender Systems*, SAC 2022, user mode; the energy
     is that of Zhao et al., *Energy-based Generative Adversarial Network*, ICLR 2017. Defaults are the authors' settings for
-    MovieLens 1M, which want thousands of steps: on data with short epochs, use larger step sizes or more patience. Departures:
-    the players alternate by batches on the same users (the released code: by epochs). Users without history are not trained on.
-    The margin uses the means of a batch, as in the released code.
+    MovieLens 1M, which need thousands of steps: on data with short epochs, use larger step sizes or more patience. Departures:
+    the networks alternate by batches on the same users (the released code: by epochs). Users without history are not trained
+    on. The margin uses the means of a batch, as in the released code.
 
     Args:
-        num_factors: Width K of a user's and of an item's factor.
+        num_factors: Width K of user and item factors.
         code_dim: Width of the autoencoder's code.
-        margin: Multiple m of the real rows' error up to which that of generated ones is raised.
+        margin: Multiple m of the real rows' error up to which that of generated ones is raised, above 0.
         feature_matching: Weight lambda of the codes' distance, in [0, 1].
-        lr_generator: Step size of the generator's Adam.
+        lr_generator: Step size of the generator's Adam, above 0.
         lr_discriminator: Step size of the discriminator's.
-        weight_decay_generator: L2 weight in the generator's Adam.
+        weight_decay_generator: L2 weight in the generator's Adam, at least 0.
         weight_decay_discriminator: L2 weight in the discriminator's.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> run = zoo.fit(zoo.GANMF(num_factors=8, code_dim=16), data, max_epochs=1, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(model.user_ids[:2], k=3).shape
+        (6, 4)
     """
 
     generator: FactorTables
@@ -70,7 +79,7 @@ class GANMF(Adversarial):
         self.discriminator = LinearAutoencoder(items, self.code_dim)
 
     def discriminator_step(self, batch: Batch) -> Outputs:
-        """The error of real rows, and how far that of generated ones falls short of the margin."""
+        """Return the error of real rows plus the shortfall of the generated rows' error to the margin."""
         assert isinstance(batch, UserBatch)
         users, critic = batch.users, self.discriminator
         with torch.no_grad():
@@ -81,7 +90,7 @@ class GANMF(Adversarial):
         return {"loss": real + F.relu(shortfall)} | self._factors(users)
 
     def step(self, batch: Batch) -> Outputs:
-        """The generator's loss: the error of its rows, and how far their codes are from those of the real rows."""
+        """Return the generator's loss: the error of its rows, and the distance of their codes to those of the real rows."""
         assert isinstance(batch, UserBatch)
         users, critic = batch.users, self.discriminator
         with torch.no_grad():
@@ -96,9 +105,9 @@ class GANMF(Adversarial):
         return {"user_factors": self.generator.users(users), "item_factors": self.generator.items.weight}
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Inner products with given items, shape ``(batch, candidates)``."""
+        """Return inner products with items (batch, candidates), in the same shape."""
         return self.generator.score(users, items)
 
     def score_all(self, users: Tensor) -> Tensor:
-        """The generated rows, shape ``(batch, num_items)``."""
+        """Return the generated rows, shape ``(batch, num_items)``."""
         return self.generator.score_all(users)

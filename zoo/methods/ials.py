@@ -18,8 +18,13 @@ def solved_factors(rows: SparseRows, table: Tensor, unobserved_weight: float, pe
     """Return the factors (rows, dim) that minimise the loss of iALS given the other side's; 0 for a row without a rating.
 
     For a row with observed set ``S``, ratings ``r``, other factors ``h`` and penalty ``p``, the factor ``w`` minimises ``sum_S
-    (w.h - r)^2 + unobserved_weight sum_all (w.h)^2 + p |w|^2``. ``rows`` are the ratings of the side that is solved for,
-    ``table`` (width, dim) the factors of the other side, ``penalties`` (rows,) are positive.
+    (w.h - r)^2 + unobserved_weight sum_all (w.h)^2 + p |w|^2``.
+
+    Args:
+        rows: Ratings of the solved side.
+        table: Factors of the other side (width, dim).
+        unobserved_weight: Weight of all squared scores.
+        penalties: Positive penalties (rows,).
     """
     counts, dim = rows.counts(), table.shape[1]
     found = torch.zeros(rows.num_rows, dim, dtype=table.dtype, device=table.device)
@@ -36,7 +41,7 @@ def solved_factors(rows: SparseRows, table: Tensor, unobserved_weight: float, pe
 
 
 def _blocks(order: Tensor, counts: Tensor, dim: int) -> list[Tensor]:
-    """Rows, longest first, in blocks of which each is as large as memory may be when padded to its longest."""
+    """Rows, longest first, in blocks that fit the memory limit when padded to their longest row."""
     blocks, lengths = [], counts[order].tolist()
     start = 0
     while start < len(lengths):
@@ -49,20 +54,32 @@ def _blocks(order: Tensor, counts: Tensor, dim: int) -> list[Tensor]:
 class IALS(Recommender):
     """Implicit alternating least squares: factors whose products are near 1 for observed pairs and small elsewhere.
 
-    With factors ``w`` of users and ``h`` of items it minimises ``sum_S (w.h - 1)^2 + unobserved_weight sum (w.h)^2`` over the
+    With factors ``w`` of users and ``h`` of items, minimise ``sum_S (w.h - 1)^2 + unobserved_weight sum (w.h)^2`` over the
     training ratings ``S`` and over all pairs, plus ``l2 sum_u (|S_u| + unobserved_weight items)^frequency |w_u|^2`` and the
-    same for items. An epoch solves for all users, then for all items, each in closed form; only the first factors are random.
+    same for items. An epoch solves for all users, then for all items, each in closed form; only the initial factors are random.
 
     Target only. Reference: Rendle, Krichene, Zhang, Koren, *Revisiting the Performance of iALS on Item Recommendation
-    Benchmarks*, RecSys 2022, equations 1 to 4 and section 3.3 (scaled regularisation, first factors); Hu, Koren, Volinsky, ICDM
-    2008, for the alternation. Departures from the second: observed pairs have equal weights. Factors without a rating are 0.
+    Benchmarks*, RecSys 2022, equations 1 to 4 and section 3.3 (scaled regularisation, initial factors); Hu, Koren, Volinsky,
+    ICDM 2008, for the alternation. Departures from the second: observed pairs have equal weights. Factors without a rating are
+    0.
 
     Args:
         num_factors: Width of the factors.
-        unobserved_weight: Weight of a pair's squared score, observed or not (alpha_0).
-        l2: Weight of the squared norms (lambda).
-        frequency: Exponent of the counts that scale them (nu): 1 scales fully, 0 not at all.
-        first_scale: Standard deviation of the first scores (sigma); first factors have it over the root of the width.
+        unobserved_weight: Weight of a pair's squared score, observed or not (alpha_0), above 0.
+        l2: Weight of the squared norms (lambda), above 0.
+        frequency: Exponent in [0, 1] of the counts that scale them (nu): 1 scales fully, 0 not at all.
+        first_scale: Standard deviation of the initial scores (sigma), above 0; that of the factors is over the root of the
+            width.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> run = zoo.fit(zoo.IALS(num_factors=8), data, max_epochs=1, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(model.user_ids[:2], k=3).shape
+        (6, 4)
     """
 
     batches = "steps"
@@ -87,7 +104,7 @@ class IALS(Recommender):
         self.frequency, self.first_scale = frequency, first_scale
 
     def build(self, sizes: Sizes) -> None:
-        """Draw the first factors."""
+        """Sample the initial factors."""
         scale = self.first_scale / self.num_factors**0.5
         for name in ("user", "item"):
             first = scale * torch.randn(sizes[f"num_{name}s"], self.num_factors)
@@ -106,13 +123,13 @@ class IALS(Recommender):
 
     @property
     def converged(self) -> bool:
-        """Never: every epoch comes nearer."""
+        """Always False: every epoch improves the fit."""
         return False
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Products of the factors, shape ``(batch, candidates)``."""
+        """Return products of the factors with items (batch, candidates), in the same shape."""
         return torch.einsum("ud,ucd->uc", self.user_factors[users], self.item_factors[items])
 
     def score_all(self, users: Tensor) -> Tensor:
-        """Products with all items, shape ``(batch, num_items)``."""
+        """Return products with all items, shape ``(batch, num_items)``."""
         return self.user_factors[users] @ self.item_factors.T

@@ -1,4 +1,4 @@
-"""LightGCN: factors of users and items, each mixed with those of its neighbours in the graph of the ratings."""
+"""LightGCN: factors of users and items, each mixed with those of its neighbours in the graph of ratings."""
 
 import math
 from abc import abstractmethod
@@ -21,7 +21,7 @@ Nodes = tuple[Tensor, Tensor]
 
 
 class GraphRecommender(Recommender):
-    """Base of methods whose scores are inner products of vectors that graphs make of all users and items."""
+    """Base class of methods that score by inner products of graph-propagated vectors of users and items."""
 
     batches = "triples"
     step_outputs = frozenset({"user_factors", "item_factors"})
@@ -31,10 +31,10 @@ class GraphRecommender(Recommender):
 
     @abstractmethod
     def nodes(self) -> Nodes:
-        """Vectors of all users (num_users, num_factors) and items (num_items, num_factors) of the target, after the layers."""
+        """Return propagated vectors of all target users (num_users, num_factors) and items (num_items, num_factors)."""
 
     def triples_loss(self, nodes: Nodes, tables: FactorTables, batch: TripleBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """The loss of a domain's triples, summed, and the vectors of their users and items that it is computed from."""
+        """Return the summed loss of a domain's triples, and the vectors of their users and items."""
         users = rows_at(nodes[0], batch.users)
         positives, negatives = rows_at(nodes[1], batch.positives), rows_at(nodes[1], batch.negatives)
         loss = pairwise_loss(users, positives, negatives)
@@ -44,16 +44,16 @@ class GraphRecommender(Recommender):
         return loss, users, torch.cat([positives, negatives])
 
     def prepare_scoring(self) -> None:
-        """Keep the vectors of all users and items."""
+        """Cache the vectors of all users and items."""
         self.cache["users"], self.cache["items"] = self.nodes()
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Inner products with given items, shape ``(batch, candidates)``."""
+        """Return inner products with items (batch, candidates), in the same shape."""
         every_user, every_item = self._scored()
         return (every_user[users][:, None] * every_item[items]).sum(-1)
 
     def score_all(self, users: Tensor) -> Tensor:
-        """Inner products with all items, shape ``(batch, num_items)``."""
+        """Return inner products with all items, shape ``(batch, num_items)``."""
         every_user, every_item = self._scored()
         return every_user[users] @ every_item.T
 
@@ -62,7 +62,7 @@ class GraphRecommender(Recommender):
 
 
 class LightGCN(GraphRecommender):
-    """Light graph convolution: matrix factorisation whose factors are averages over a user's and an item's neighbourhood.
+    """Light graph convolution: matrix factorisation with factors averaged over the neighbourhoods of users and items.
 
     Target only. Users and items have a factor each, as in BPR, and nothing else is learned. A layer gives each user the sum of
     the factors of the user's items, and each item that of its users, divided by the root of both degrees. The score is the
@@ -71,15 +71,25 @@ class LightGCN(GraphRecommender):
     Reference: He, Deng, Wang, Li, Zhang, Wang, *LightGCN: Simplifying and Powering Graph Convolution Network for
     Recommendation*, SIGIR 2020, equations 3 (a layer), 4 (the sum of layers), 5 (the score) and 15 (the loss). Departures: the
     penalty is on the factors of the batch's triples before any layer, as in the released code; equation 15 has all factors in
-    every batch. One pass over the observed pairs an epoch replaces random draws. Layer weights are settings; the paper's are
+    every batch. One pass over the observed pairs an epoch replaces random sampling. Layer weights are settings; the paper's are
     equal. As in the paper, a user's row contains the predicted item.
 
     Args:
-        num_factors: Width of a user's and of an item's factor.
-        num_layers: How often factors are passed on; 0 is BPR.
-        layer_weights: Weight of the factors themselves, and then of each layer; null: all are 1 / (num_layers + 1).
-        l2: The paper's lambda: half of it times the squared factors of a triple is added to the triple's loss.
-        lr: Step size of Adam.
+        num_factors: Width of user and item factors.
+        num_layers: Number of propagation layers; 0 is BPR.
+        layer_weights: Weight of the factors themselves, then of each layer; null: all are 1 / (num_layers + 1).
+        l2: The paper's lambda, at least 0: half of it times the squared factors of a triple is added to the triple's loss.
+        lr: Step size of Adam, above 0.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> run = zoo.fit(zoo.LightGCN(num_factors=8), data, max_epochs=1, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(model.user_ids[:2], k=3).shape
+        (6, 4)
     """
 
     def __init__(
@@ -107,22 +117,22 @@ class LightGCN(GraphRecommender):
         self.factors = FactorTables(users, items, self.num_factors, nn.init.xavier_normal_)
 
     def read_data(self, data: TargetData) -> None:
-        """Keep the graph of the training ratings, beside what every method keeps."""
+        """Also store the graph of the training ratings."""
         super().read_data(data)
         self.graph = LightGraph(self.target_rows, self.target_columns)
 
     def nodes(self) -> Nodes:
-        """The weighted sums of factors and layers."""
+        """Return the weighted sums of factors and layers."""
         users, items = self.graph(self.factors.users.weight, self.factors.items.weight, self.layer_weights)
         return users, items
 
     @property
     def vector_shape(self) -> tuple[int, int]:
-        """Layers and width of :meth:`user_vectors`; the factors themselves are the first layer."""
+        """Number of layers and width of :meth:`user_vectors`; the factors themselves are the first layer."""
         return len(self.layer_weights), self.num_factors
 
     def user_vectors(self) -> Tensor:
-        """The users' factors and what each layer makes of them, shape ``(num_users, num_layers + 1, num_factors)``."""
+        """Return the user factors and each layer's output, shape ``(num_users, num_layers + 1, num_factors)``."""
         users, items = self.factors.users.weight, self.factors.items.weight
         layers = [users]
         for _ in self.layer_weights[1:]:
@@ -131,7 +141,7 @@ class LightGCN(GraphRecommender):
         return torch.stack(layers, dim=1)
 
     def step(self, batch: Batch) -> Outputs:
-        """The loss of the triples, summed; factors are passed along the graph once."""
+        """Return the summed loss of the triples; factors are propagated once."""
         assert isinstance(batch, TripleBatch)
         loss, users, items = self.triples_loss(self.nodes(), self.factors, batch)
         return {"loss": loss, "user_factors": users, "item_factors": items}

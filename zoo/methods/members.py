@@ -1,4 +1,4 @@
-"""Members of an ensemble: what each is, how it is trained by itself, and how one is taken from a run."""
+"""Members of an ensemble: their settings, their training, and loading one from a run."""
 
 from __future__ import annotations
 
@@ -25,16 +25,21 @@ from zoo.runtime.run_folder import BEST, plain
 
 @dataclass(frozen=True)
 class Member:
-    """A method of an ensemble: one that is trained here, or the best epoch of a run.
+    """A method of an ensemble: a method to train, or the best epoch of a run.
 
     Attributes:
-        method: What is trained here; null where ``run`` is given.
-        run: Folder of a run, or a checkpoint of one, whose weights are used unchanged.
-        copies: How many copies are trained, with other weights and batches; their standardised scores are averaged.
-        max_epochs: Epochs of each copy at most; a closed form stops by itself.
-        patience: A copy's training stops after so many epochs without a better validation NDCG@10.
+        method: Method to train; null if ``run`` is given.
+        run: Folder of a run, or a checkpoint, whose weights are used unchanged.
+        copies: Number of trained copies, with other weights and batches; their standardised scores are averaged.
+        max_epochs: Largest number of epochs of each copy; a closed form stops by itself.
+        patience: Epochs without a better validation NDCG@10 after which a copy stops.
         batch_size: Users or observed pairs in a batch; null: that of the data.
         releases: Whether it reads the releases of the run; false: it learns from the target alone.
+
+    Examples:
+        >>> import zoo
+        >>> Member(zoo.BPR(num_factors=8), copies=3).copies
+        3
     """
 
     method: Recommender | None = None
@@ -51,11 +56,11 @@ class Member:
         checks.at_least_one(copies=self.copies, max_epochs=self.max_epochs, patience=self.patience)
         checks.at_least_one(batch_size=self.batch_size)
         if self.run is not None and self.copies > 1:
-            raise ValueError(f"copies is {self.copies}, and a run is one model. Name each run as a member of its own.")
+            raise ValueError(f"copies is {self.copies}; a member from a run has 1. Name each run as its own member.")
 
     @classmethod
     def of(cls, given: Member | Mapping[str, Any]) -> Member:
-        """A member, or one made of its settings as a bundle or a checkpoint keeps them; nothing is imported for it."""
+        """Return a member unchanged, or make one from the settings of a bundle or checkpoint, without imports."""
         if isinstance(given, Member):
             return given
         if unknown := set(given) - {field.name for field in fields(cls)}:
@@ -65,33 +70,31 @@ class Member:
         return cls(**{**given, "method": method})
 
     def made(self) -> Recommender:
-        """A new copy of its method, without weights."""
+        """Return a new method with the same settings, without weights."""
         made = method_of(plain(self.method))
         if not self.releases:
             made.accepted_releases = frozenset()
         return made
 
     def found(self) -> Member:
-        """Return itself, with the method of its run instead of the run's path; a ValueError if the run has no checkpoint."""
+        """Replace the path of a run by its method; raise a `ValueError` if the run has no checkpoint."""
         return self if self.run is None else replace(self, method=method_in(checkpoint_in(self.run)), run=None)
 
 
 def method_of(settings: Mapping[str, Any]) -> Recommender:
-    """The method that plain settings name, of the zoo or of a module that is imported already."""
+    """Make the method that plain settings name, from the zoo or from a module that is already imported."""
     name = str(settings.get("class_path"))
     package, _, last = name.rpartition(".")
     there = sys.modules.get(package or "zoo")
     # The zoo imports its own names when they are asked for; of others what they have already is taken.
     found = getattr(there, last, None) if there is sys.modules["zoo"] else vars(there).get(last) if there else None
     if not (isinstance(found, type) and issubclass(found, Recommender)):
-        raise ValueError(
-            f"{name[:200]!r} is no method of the zoo, nor of an imported package. If you trust its package, import that first."
-        )
+        raise ValueError(f"{name[:200]!r} is no known method. If you trust its package, import it first.")
     return found(**settings.get("init_args") or {})
 
 
 def checkpoint_in(run: str) -> dict[str, Any]:
-    """What the checkpoint of a run holds, by its folder or its own path; a `ValueError` if there is none."""
+    """Read the checkpoint of a run, by its folder or its own path; raise a `ValueError` if there is none."""
     path = Path(run) / BEST if Path(run).is_dir() else Path(run)
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
@@ -99,13 +102,13 @@ def checkpoint_in(run: str) -> dict[str, Any]:
             raise KeyError("zoo")
     except Exception as error:  # whatever a missing, damaged or other file leads to
         raise ValueError(
-            f"No member can be taken from {run!r}: {path} is no checkpoint of a run ({type(error).__name__}). Name a run's folder."
+            f"{path} is no checkpoint of a run ({type(error).__name__}). Name the folder of a finished run; got {run!r}."
         ) from error
     return {**found}
 
 
 def method_in(checkpoint: Mapping[str, Any]) -> Recommender:
-    """The method that a checkpoint is of, without its weights."""
+    """Make the method of a checkpoint, without its weights."""
     kept = {**checkpoint["hyper_parameters"]}
     name = kept.pop("_class_path", None)
     return method_of({"class_path": name, "init_args": {k: v for k, v in kept.items() if not k.startswith("_")}})
@@ -124,20 +127,19 @@ def take(
     sources = kept["sizes"]["sources"]
     if differing or any(sizes["sources"].get(name) != size for name, size in sources.items()):
         raise ReleaseMismatchError(
-            f"The run of a {type(method).__name__} was trained on other data or releases than those at hand; these differ: "
-            f"{differing or sorted(sources)}. Members share releases, so the ensemble costs no more privacy than that release. "
-            f"Use its releases ({kept['paths'] or 'no path'}), or train the member here."
+            f"A member ({type(method).__name__}) was trained on other data or releases; these differ: "
+            f"{differing or sorted(sources)}. Use its releases ({kept['paths'] or 'no path'}), or train the member here."
         )
     method.load_state_dict(checkpoint["state_dict"])
 
 
 def copy_sizes(sizes: Sizes, method: Recommender) -> Sizes:
-    """The sizes that a method is built from: without sources where it reads none."""
+    """Return the sizes that a method is built from: without sources if it reads none."""
     return sizes if method.accepted_releases else {**sizes, "sources": {}}
 
 
 class MemberData(LightningDataModule):
-    """The data of an ensemble as one copy sees them: the same ratings, releases and validation, with batches of its own."""
+    """The data of an ensemble for one copy: the same ratings, releases and validation, with its own batches."""
 
     def __init__(self, data: Any, sizes: Sizes, batch_size: int | None, number: int) -> None:  # noqa: ANN401  any datamodule
         super().__init__()
@@ -149,7 +151,7 @@ class MemberData(LightningDataModule):
         return getattr(self.__dict__["whole"], name)
 
     def train_dataloader(self) -> Batches[Batch]:
-        """The batches of an epoch, of the form that the member wants."""
+        """Return the batches of an epoch in the form of the member."""
         trainer: Any = self.trainer
         return training_batches(
             self.whole.train,
@@ -161,18 +163,18 @@ class MemberData(LightningDataModule):
         )
 
     def val_dataloader(self) -> Any:  # noqa: ANN401  as Lightning takes them
-        """The validation cases of the whole."""
+        """Return the validation cases of the ensemble."""
         return self.whole.val_dataloader()
 
 
 class KeepBest(Callback):
-    """Keeps the weights of the epoch with the best validation NDCG@10 in memory; of equal ones the first."""
+    """Store the weights of the epoch with the best validation NDCG@10 in memory; the first of equal ones."""
 
     def __init__(self) -> None:
         self.best, self.value, self.epoch = dict[str, Tensor](), -torch.inf, 0
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Compare this epoch."""
+        """Compare this epoch with the best."""
         value = float(trainer.callback_metrics.get(SELECTION_METRIC, -torch.inf))
         if not trainer.sanity_checking and value > self.value:
             self.value, self.epoch = value, trainer.current_epoch + 1
@@ -182,7 +184,7 @@ class KeepBest(Callback):
 def train(member: Member, method: Recommender, data: Any, number: int, outer: Trainer) -> int:  # noqa: ANN401  any datamodule
     """Train a method by itself, restore its best validation epoch (without validation: its last), and return that epoch, from 1.
 
-    ``number`` is that of this copy among all that are trained; ``outer`` is the ensemble's trainer, whose device is used.
+    ``number`` is the index of this copy among all trained copies; ``outer`` is the ensemble's trainer, whose device is used.
     """
     validated = len(data.validation.users) > 0 and outer.limit_val_batches != 0
     kept, device = KeepBest(), outer.strategy.root_device

@@ -1,4 +1,4 @@
-"""MixedFactors: how methods learn and score that mix a user's own factor with what sources say of the user."""
+"""MixedFactors: base class of methods that mix a user's own factor with factors from sources."""
 
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -22,13 +22,13 @@ SHARES = tuple(tenths / 10 for tenths in range(11))
 
 
 class MixedFactors(Recommender):
-    """Factors of the target, a second one of each user from what sources released, and a mix of both that users are scored by.
+    """Score users by a mix of the target's factor and a second factor derived from the sources' releases.
 
-    The share of the second is 1 for a user without target history and 0 for one without a row. For the others it is
+    The share of the second factor is 1 for cold-start users and 0 for users without a row. For the others it is
     ``source_share`` or, if null, the smallest of `SHARES` with the best NDCG@10 on the validation cases (sampled candidates if
-    there are any), chosen at each validation; without users who have both it is 0. Sources' vectors are standardised.
+    there are any), chosen at each validation; without users with both it is 0. Sources' vectors are standardised.
 
-    A method overrides :meth:`mapped_by`, :meth:`transfer_loss` and, where needed, :meth:`own_factors` and :meth:`mix`.
+    A subclass overrides :meth:`mapped_by`, :meth:`transfer_loss` and, where needed, :meth:`own_factors` and :meth:`mix`.
     """
 
     scores_cold_users = True
@@ -56,19 +56,19 @@ class MixedFactors(Recommender):
         self.register_buffer("share", torch.tensor(float(self.source_share or 0)))
 
     def read_data(self, data: TargetData) -> None:
-        """Keep each source's vectors of the target's users, beside what every method keeps."""
+        """Also store each source's vectors of the target's users."""
         super().read_data(data)
         self.vectors: ModulesOf[DenseRows] = ModulesOf(
             {name: DenseRows(standardised(self._released(name), self.sources[name].links)) for name in self.sources}
         )
 
     def _released(self, name: str) -> Tensor:
-        """What a source released, (rows, width)."""
+        """Vectors of a release (rows, width)."""
         rows = self.sources[name].rows
         return rows.dense(torch.arange(rows.num_rows))
 
     def _vectors(self, name: str) -> Tensor:
-        """Of all users of the target, (num_users, width); zeros of those without a row."""
+        """A source's vectors of all target users (num_users, width); zeros for users without a row."""
         return self.vectors[name].rows
 
     def _known(self) -> Tensor:
@@ -80,11 +80,11 @@ class MixedFactors(Recommender):
     # Training.
 
     def own_factors(self, users: Tensor) -> Tensor:
-        """What the target alone scores users (batch,) by, shape ``(batch, num_factors)``."""
+        """Return the single-domain factors of users (batch,), shape ``(batch, num_factors)``."""
         return self.factors.users(users)
 
     def step(self, batch: Batch) -> Outputs:
-        """The loss of the factors, summed over the batch, and what the method adds to it."""
+        """Return the loss of the factors, summed over the batch, plus the transfer loss."""
         users = self.own_factors(batch.users)
         loss, items = self.factor_loss(users, batch)
         if self.l2:
@@ -92,36 +92,36 @@ class MixedFactors(Recommender):
         return {"loss": loss + self.transfer_loss(batch), "user_factors": users, "item_factors": items}
 
     def factor_loss(self, users: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The pairwise loss of a batch's users (batch, num_factors), summed, and the factors of all items in it."""
+        """Return the summed pairwise loss of a batch's users (batch, num_factors), and the factors of its items."""
         assert isinstance(batch, TripleBatch)
         positives, negatives = self.factors.items(batch.positives), self.factors.items(batch.negatives)
         return pairwise_loss(users, positives, negatives), torch.cat([positives, negatives])
 
     @abstractmethod
     def transfer_loss(self, batch: Batch) -> Tensor:
-        """What learning from the sources costs, summed over the users of a batch; it moves no factor."""
+        """Return the loss of learning from the sources, summed over the users of a batch; it moves no factor."""
 
     # Scoring.
 
     @abstractmethod
     def mapped_by(self, name: str, users: Tensor) -> Tensor:
-        """What a source makes of users (batch,), shape ``(batch, num_factors)``; anything of those whom it has not."""
+        """Return a source's factors of users (batch,), shape ``(batch, num_factors)``; any values for users without a row."""
 
     def mapped(self, users: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean over the sources that have users (batch,), shape ``(batch, num_factors)``, and who is in any, ``(batch,)``."""
+        """Return the mean over sources with users (batch,), ``(batch, num_factors)``, and a mask of users in any, ``(batch,)``."""
         said = [(self.mapped_by(name, users), self._present(name)[users]) for name in self.sources]
         return mean_over_sources(said, torch.zeros_like(self.factors.users(users)))
 
     def prepare_scoring(self) -> None:
-        """Keep what sources make of all users, and of whom they make it."""
+        """Cache the second factors of all users, and the mask of users with one."""
         self.cache["mapped"], self.cache["present"] = self.mapped(torch.arange(len(self._known()), device=self.device))
 
     def mix(self, own: Tensor, mapped: Tensor, share: Tensor) -> Tensor:
-        """Of what the target and what sources say (batch, num_factors), in the share (batch, 1) of the sources; linear in it."""
+        """Mix own and mapped factors (batch, num_factors) by the sources' share (batch, 1); linear in the share."""
         return torch.lerp(own, mapped, share)
 
     def user_factors(self, users: Tensor) -> Tensor:
-        """What users (batch,) are scored by, shape ``(batch, num_factors)``."""
+        """Return the scoring factors of users (batch,), shape ``(batch, num_factors)``."""
         mapped, present = (
             (self.cache["mapped"][users], self.cache["present"][users]) if self.cache else self.mapped(users)
         )
@@ -130,17 +130,17 @@ class MixedFactors(Recommender):
         return torch.where(present[:, None], known, own)
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Inner products with given items, shape ``(batch, candidates)``."""
+        """Return inner products with items (batch, candidates), in the same shape."""
         return (self.user_factors(users)[:, None] * self.factors.items(items)).sum(-1)
 
     def score_all(self, users: Tensor) -> Tensor:
-        """Inner products with all items, shape ``(batch, num_items)``."""
+        """Return inner products with all items, shape ``(batch, num_items)``."""
         return self.user_factors(users) @ self.factors.items.weight.T
 
     # The share.
 
     def on_validation_epoch_start(self) -> None:
-        """Let the method keep what scoring needs, and choose the share by it."""
+        """Fill the cache for scoring, and choose the share by it."""
         super().on_validation_epoch_start()
         if self.source_share is None:
             self._choose_share(self.trainer.val_dataloaders or ())

@@ -18,7 +18,7 @@ from zoo.runtime import checks
 class MultVAE(Recommender):
     """Multinomial variational autoencoder: a latent vector of a user makes a distribution over all items.
 
-    A user's row, of unit length and with entries left out, is encoded as mean and log-variance of a Gaussian latent; a draw of
+    A user's row, of unit length and with dropped entries, is encoded as mean and log-variance of a Gaussian latent; a sample of
     it is decoded to logits over all items. The loss of a user is the negative log-likelihood of the user's items under the
     softmax of the logits, plus ``beta`` times the divergence of the latent from a standard normal. ``beta`` grows from 0 to
     `kl_weight` in `anneal_steps` steps. Scores are the logits of the mean.
@@ -29,11 +29,21 @@ class MultVAE(Recommender):
 
     Args:
         dims: Widths of the encoder's hidden layers and of the latent, the last; the decoder mirrors them.
-        kl_weight: The largest ``beta``.
+        kl_weight: The largest ``beta``, at least 0.
         anneal_steps: Steps until then; 0: from the beginning.
-        input_dropout: Probability of leaving out an entry of the user's row while training.
-        lr: Step size of Adam.
-        weight_decay: L2 weight in Adam.
+        input_dropout: Probability in [0, 1) of dropping an entry of the user's row in training.
+        lr: Step size of Adam, above 0.
+        weight_decay: L2 weight in Adam, at least 0.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> run = zoo.fit(zoo.MultVAE(dims=(16, 8)), data, max_epochs=1, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(model.user_ids[:2], k=3).shape
+        (6, 4)
     """
 
     step_outputs = frozenset({"user_factors"})
@@ -73,19 +83,19 @@ class MultVAE(Recommender):
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
     def encode(self, rows: Bags) -> tuple[Tensor, Tensor]:
-        """Mean and logarithm of the variance of the latents of users with these rows, shape ``(batch, dims[-1])`` each."""
+        """Return mean and log-variance of the latents of users with these rows, shape ``(batch, dims[-1])`` each."""
         mean, log_variance = self.encoder(self.first(self._inputs(rows))).chunk(2, dim=1)
         return mean, log_variance
 
     def _inputs(self, rows: Bags) -> Bags:
-        """Rows of unit length; while training without some of their entries."""
+        """Rows of unit length, with dropped entries in training."""
         row = rows.rows
         norms = rows.weights.new_zeros(len(rows.offsets)).index_add_(0, row, rows.weights.square()).sqrt()
         weights = rows.weights / norms[row]
         return rows._replace(weights=F.dropout(weights, self.input_dropout, self.training))
 
     def step(self, batch: Batch) -> Outputs:
-        """Negative evidence lower bound of the users, with the divergence weighed by `beta`."""
+        """Return the negative evidence lower bound of the users, with the divergence weighted by `beta`."""
         assert isinstance(batch, UserBatch)
         rows = self.target_rows.bags(batch.users, batch.ratings)
         mean, log_variance = self.encode(rows)
@@ -100,20 +110,20 @@ class MultVAE(Recommender):
 
     @property
     def beta(self) -> Tensor:
-        """Weight of the divergence at the step at hand."""
+        """Weight of the divergence at the current step."""
         if not self.anneal_steps:
             return torch.full_like(self.steps, self.kl_weight, dtype=torch.float32)
         return self.kl_weight * (self.steps / self.anneal_steps).clamp(max=1)
 
     def score_all(self, users: Tensor) -> Tensor:
-        """Logits of the mean latent, shape ``(batch, num_items)``."""
+        """Return the logits of the mean latent, shape ``(batch, num_items)``."""
         mean, _ = self.encode(self.target_rows.bags(users))
         logits: Tensor = self.decoder(mean)
         return logits
 
 
 def tanh_layers(dims: Sequence[int]) -> nn.Sequential:
-    """From each width to the next a linear layer behind a tanh."""
+    """Make a linear layer behind a tanh from each width to the next."""
     layers: list[nn.Module] = []
     for width, next_width in pairwise(dims):
         layers += [nn.Tanh(), nn.Linear(width, next_width)]

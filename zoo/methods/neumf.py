@@ -26,10 +26,10 @@ class NeuMF(Recommender):
     """Neural matrix factorisation: a product of factors (GMF) and a perceptron on other factors (MLP), under one head.
 
     Target only. Learned from observed pairs and ``num_negatives`` unobserved ones for each, resampled every epoch, by binary
-    cross-entropy. ``parts`` may leave out one of the two.
+    cross-entropy. ``parts`` selects both or one of them.
 
     Pre-training: fit a run with ``parts: gmf`` and one with ``parts: mlp`` on the same data, and name their checkpoints in
-    ``pretrained_gmf`` and ``pretrained_mlp``. When a new training begins, tables and layers are copied from them, and the head
+    ``pretrained_gmf`` and ``pretrained_mlp``. When a new training starts, tables and layers are copied from them, and the head
     becomes their heads side by side, times alpha and 1 - alpha. Resuming, testing or loading the run does not read the files.
 
     Reference: He et al., *Neural Collaborative Filtering*, WWW 2017, equations 8 to 10 (GMF and MLP), 12 (NeuMF) and 7 (the
@@ -41,14 +41,24 @@ class NeuMF(Recommender):
     Args:
         parts: `both`, `gmf` or `mlp`.
         gmf_dim: Width of the product's factors.
-        mlp_dims: Widths of the perceptron; the first is that of a user's and an item's factor side by side.
-        dropout: Probability of leaving out a number of the perceptron's factors while training.
+        mlp_dims: Widths of the perceptron; the first is that of a user and an item factor together.
+        dropout: Probability in [0, 1) of dropping a number of the perceptron's factors in training.
         num_negatives: Unobserved items for each observed one.
         optimizer: `adam`, or `sgd`, as in the paper after pre-training.
-        lr: Step size.
+        lr: Step size, above 0.
         pretrained_gmf: Checkpoint of a run with `parts: gmf`; with `parts: both` only, and together with the other.
         pretrained_mlp: Checkpoint of a run with `parts: mlp`.
-        pretrained_weight: The paper's alpha: weight of the pre-trained head of GMF; that of MLP has the rest.
+        pretrained_weight: The paper's alpha in [0, 1]: weight of the pre-trained head of GMF; that of MLP is the rest.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> run = zoo.fit(zoo.NeuMF(gmf_dim=4, mlp_dims=(8, 4)), data, max_epochs=1, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(model.user_ids[:2], k=3).shape
+        (6, 4)
     """
 
     batches = "pairs"
@@ -106,25 +116,25 @@ class NeuMF(Recommender):
 
     @property
     def vector_shape(self) -> tuple[int, int]:
-        """Layers and width of :meth:`user_vectors`."""
+        """Number of layers and width of :meth:`user_vectors`."""
         gmf = 0 if self.parts == "mlp" else self.gmf_dim
         return 1, gmf + (0 if self.parts == "gmf" else self.mlp_dims[0] // 2)
 
     def user_vectors(self) -> Tensor:
-        """The users' factors of GMF and of MLP, whichever there are, side by side; shape ``(num_users, 1, width)``."""
+        """Return the user factors of GMF and MLP side by side, as far as present; shape ``(num_users, 1, width)``."""
         tables = [getattr(self, part).users.weight for part in ("gmf", "mlp") if self.parts in (part, "both")]
         return torch.cat(tables, dim=1)[:, None]
 
     # Pre-training.
 
     def on_fit_start(self) -> None:
-        """Take over pre-trained parts, once: weights that have been trained since, or come from a checkpoint, stay."""
+        """Copy the pre-trained parts, once; weights trained since, or from a checkpoint, are not replaced."""
         if self.pretrained:
             self._take_pretrained()
         self.pretrained = {}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """The weights to come were begun from the pre-trained parts already."""
+        """Skip pre-training: the checkpoint's weights started from the pre-trained parts."""
         super().on_load_checkpoint(checkpoint)
         self.pretrained = {}
 
@@ -145,7 +155,7 @@ class NeuMF(Recommender):
         self.head.bias.copy_(bias)
 
     def _read_pretrained(self, part: str, path: Path) -> dict[str, Tensor]:
-        """The weights of a run of one part, refused unless it was trained on these data and has these widths."""
+        """Weights of a run of one part; raise an error for other data or widths."""
         if not path.is_file():
             raise FileNotFoundError(
                 f"No checkpoint at pretrained_{part} {path}. Fit a run with parts: {part}, and name its checkpoints/best.ckpt."
@@ -158,8 +168,8 @@ class NeuMF(Recommender):
         wanted |= {"head.weight": torch.Size((1, own.width)), "head.bias": torch.Size((1,))}
         if kept is None or found.keys() != wanted.keys():
             raise ValueError(
-                f"pretrained_{part} must be a checkpoint of NeuMF with parts: {part} and as many layers as here; {path} "
-                f"holds {sorted(found)}, and {sorted(wanted)} are wanted."
+                f"pretrained_{part} holds {sorted(found)}; expected {sorted(wanted)}. Pass a checkpoint of NeuMF with parts: "
+                f"{part} and the same number of layers, not {path}."
             )
         target = self.data.digests.keys() & kept["digests"].keys()
         if not target or any(self.data.digests[name] != kept["digests"][name] for name in target):
@@ -176,13 +186,13 @@ class NeuMF(Recommender):
     # Learning and scoring.
 
     def step(self, batch: Batch) -> Outputs:
-        """Binary cross-entropy of the pairs, their mean."""
+        """Return the mean binary cross-entropy of the pairs."""
         assert isinstance(batch, PairBatch)
         logits = self._logits(batch.users, batch.items)
         return {"loss": F.binary_cross_entropy_with_logits(logits, batch.labels)}
 
     def _logits(self, users: Tensor, items: Tensor) -> Tensor:
-        """Of users and items whose shapes broadcast."""
+        """Logits of users and items whose shapes broadcast."""
         parts = [getattr(self, part) for part in ("gmf", "mlp") if self.parts in ("both", part)]
         weights = torch.split(self.head.weight[0], [part.width for part in parts])
         logits = self.head.bias  # part by part: features side by side would be copied first
@@ -191,17 +201,17 @@ class NeuMF(Recommender):
         return logits
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Logits of given items, shape ``(batch, candidates)``."""
+        """Return logits of items (batch, candidates), in the same shape."""
         return self._logits(users[:, None], items)
 
     def score_all(self, users: Tensor) -> Tensor:
-        """Logits of all items, shape ``(batch, num_items)``."""
+        """Return logits of all items, shape ``(batch, num_items)``."""
         assert self.sizes is not None
         items = torch.arange(self.sizes["num_items"], device=users.device)[None]
         return torch.cat([self._logits(some[:, None], items) for some in torch.split(users, CHUNK)])
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Adam, or plain stochastic gradient descent."""
+        """Return Adam, or plain stochastic gradient descent."""
         if self.optimizer == "sgd":
             return torch.optim.SGD(self.parameters(), lr=self.lr)
         return super().configure_optimizers()

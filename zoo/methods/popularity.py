@@ -1,4 +1,4 @@
-"""Popularity: the control that every method must beat."""
+"""Popularity: the baseline that every method must beat."""
 
 import torch
 from torch import Tensor
@@ -9,9 +9,19 @@ from zoo.methods.target_data import Sizes
 
 
 class Popularity(Recommender):
-    """Ranks items by how many users rated them in training, the same for everybody.
+    """Rank items by their number of users in training, the same ranking for all users.
 
     Target only, closed form. A cross-domain method that does not beat it has learned nothing about individual users.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> run = zoo.fit(zoo.Popularity(), data, max_epochs=1, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(model.user_ids[:2], k=3).shape
+        (6, 4)
     """
 
     batches = "full_batch"
@@ -21,14 +31,14 @@ class Popularity(Recommender):
     popularity: Tensor
 
     def build(self, sizes: Sizes) -> None:
-        """Make the item scores' buffer."""
+        """Make the buffer of item scores."""
         self.register_buffer("popularity", torch.zeros(sizes["num_items"]))
 
     def step(self, batch: Batch) -> Outputs:
-        """Count."""
+        """Count the users of each item."""
         self.popularity.copy_(self.item_counts)
         return {}
 
     def score_all(self, users: Tensor) -> Tensor:
-        """Item counts, shape ``(batch, num_items)``."""
+        """Return the item counts, shape ``(batch, num_items)``."""
         return self.popularity.expand(len(users), -1)

@@ -1,4 +1,4 @@
-"""PPGenCDR: profiles read from rows of a released generator help a two-tower model on the target."""
+"""PPGenCDR: user profiles from the rows of a released generator support a two-tower model on the target."""
 
 from collections.abc import Sequence
 
@@ -17,11 +17,11 @@ from zoo.runtime import checks
 class PPGenCDR(TwoTowerRecommender):
     """RCDR, the recommender of PPGenCDR: an autoencoder on generated rows, DMF on the target, aligned user by user.
 
-    A user's profile is the mean of the target factor and the code of the user's generated row, weighted by ``source_share``;
-    users without a row have their target factor, users without target history their code. The loss of a batch is the squared
-    error of the decoded rows, plus binary cross-entropy over all target items, plus ``alignment_weight`` times the squared
-    distance between code and target factor of each user who has both. The released generator makes rows when they are read, so
-    no further privacy budget is used. It reads rows and ratings too, as baselines.
+    A user's profile is the mean of target factor and code of the generated row, weighted by ``source_share``. It is the target
+    factor for users without a row, and the code for cold-start users. The loss of a batch has three terms: the squared error of
+    the decoded rows, binary cross-entropy over all target items, and ``alignment_weight`` times the squared distance between
+    code and target factor of users with both. The released generator makes rows when they are read, so no further privacy
+    budget is used. Releases of rows and ratings are accepted as baselines.
 
     Reference: Liao et al., *PPGenCDR: A Stable and Robust Framework for Privacy-Preserving Cross-Domain Recommendation*, AAAI
     2023, equations 8 to 10 and 12. Equation 11 is the callback `RobustnessConductor`. Departures: the paper scores with the
@@ -31,14 +31,28 @@ class PPGenCDR(TwoTowerRecommender):
     Args:
         dims: Widths of the towers' layers; the last is that of the factors.
         encoder_dims: Widths of the encoder's layers before the code; mirrored in the decoder.
-        source_share: Weight of the code in the profile of a user who has both, in [0, 1]; 0 is as printed, 0.5 as released.
-        scale: Factor on the cosine.
-        alignment_weight: Weight of the alignment, the paper's lambda_A.
-        source_dropout: Probability of leaving out an entry of a generated row while training.
-        input_dropout: Probability of leaving out an entry of a user's target row while training.
+        source_share: Weight of the code in the profile of a user with both, in [0, 1]; 0 is as printed, 0.5 as released.
+        scale: Factor on the cosine, above 0.
+        alignment_weight: Weight of the alignment, the paper's lambda_A, at least 0.
+        source_dropout: Probability in [0, 1) of dropping an entry of a generated row in training.
+        input_dropout: Probability in [0, 1) of dropping an entry of a user's target row in training.
         item_dropout: The same for an item's column.
-        lr: Step size of Adam.
-        weight_decay: L2 weight in Adam.
+        lr: Step size of Adam, above 0.
+        weight_decay: L2 weight in Adam, at least 0.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40, seed=1)
+        >>> generator = zoo.SPPG(epsilon=8.0, steps=5, sample_size=8, generator_dims=(8,))
+        >>> publisher = zoo.GeneratorPublisher(generator)
+        >>> run = zoo.fit(zoo.PPGenCDR(dims=(16, 8)), data, publisher=publisher, max_epochs=2, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(["u0000"], k=3)["rank"].to_list()
+        [1, 2, 3]
+        >>> data.releases["book"].kind, data.releases["book"].record.epsilon
+        ('generator', 8.0)
     """
 
     accepted_releases = frozenset({"generator", "rows", "ratings"})
@@ -74,7 +88,7 @@ class PPGenCDR(TwoTowerRecommender):
         super().build(sizes)
 
     def step(self, batch: Batch) -> Outputs:
-        """Reconstruction, prediction and alignment; each summed over the batch."""
+        """Return reconstruction, prediction and alignment loss, each summed over the batch."""
         assert isinstance(batch, UserBatch)
         observed = self.target_rows.bags(batch.users, batch.ratings)
         own, items = self.towers.user_tower(observed), self.item_factors()
@@ -86,13 +100,13 @@ class PPGenCDR(TwoTowerRecommender):
         return {"loss": loss, "user_factors": profiles, "item_factors": items}
 
     def _profiles(self, users: Tensor, own: Tensor, code: Tensor, present: Tensor) -> Tensor:
-        """Target factor and code of users (batch,) in one, shape ``(batch, dim)``."""
+        """Mix target factors and codes of users (batch,), shape ``(batch, dim)``."""
         known = self.target_rows.counts_of(users) > 0
         share = torch.where(known, self.source_share, 1.0) * present
         return torch.lerp(own, code, share[:, None].to(own.dtype))
 
     def user_factors(self, users: Tensor) -> Tensor:
-        """Profiles of users (batch,), shape ``(batch, dim)``."""
+        """Return the profiles of users (batch,), shape ``(batch, dim)``."""
         own = self.towers.users(self.target_rows, users)
         code, present = self.source_side.mean_code(self.all_source_rows(users), own)
         return self._profiles(users, own, code, present)

@@ -1,4 +1,4 @@
-"""PriCDR: a private release of the source's rows helps a two-tower model on the target."""
+"""PriCDR: a private release of the source's rows supports a two-tower model on the target."""
 
 from collections.abc import Sequence
 
@@ -17,24 +17,37 @@ from zoo.runtime import checks
 class PriCDR(TwoTowerRecommender):
     """HeteroCDR, the recommender of PriCDR: an autoencoder on the release, DMF on the target, aligned user by user.
 
-    The loss of a batch is the squared error of the decoded release rows, plus binary cross-entropy over all target items, plus
-    ``alignment_weight`` times the squared distance between source code and target factor of each user who has both. A user
-    without target history is scored with the source code; ``transfer_weight`` trains the code for that on users who have both.
+    The loss of a batch has three terms: the squared error of the decoded release rows, binary cross-entropy over all target
+    items, and ``alignment_weight`` times the squared distance between source code and target factor of users with both.
+    Cold-start users are scored by the source code; ``transfer_weight`` trains the code for that on users with both.
 
     Reference: Chen et al., *Differential Private Knowledge Transfer*, WWW 2022, section 4.4, equations 5 to 8. Departures: the
-    logit is ``scale`` times the cosine (see ``DMF``; 1 is as released). Alignment is row by row as in equation 7; the released
-    code aligns everybody with everybody. The cross-entropy has the minus sign that equation 6 lacks and reads logits, as a
+    logit is ``scale`` times the cosine (see ``DMF``; 1 is as released). Alignment is row by row, as in equation 7; the released
+    code aligns all users with all users. The cross-entropy has the minus sign that equation 6 lacks, and reads logits, as a
     cosine may be negative. ``transfer_weight`` is not in the paper, which scores no cold-start user.
 
     Args:
         dims: Widths of the towers and of the encoder; the last is that of the factors.
-        scale: Factor on the cosine.
-        alignment_weight: Weight of the alignment.
-        transfer_weight: Weight of the cross-entropy of the source code's own scores; 0 is as published.
-        source_dropout: Probability of leaving out an entry of a release row while training.
-        input_dropout: Probability of leaving out an entry of a target row while training.
-        lr: Step size of Adam.
-        weight_decay: L2 weight in Adam.
+        scale: Factor on the cosine, above 0.
+        alignment_weight: Weight of the alignment, at least 0.
+        transfer_weight: Weight of the cross-entropy of the source code's own scores, at least 0; 0 is as published.
+        source_dropout: Probability in [0, 1) of dropping an entry of a release row in training.
+        input_dropout: Probability in [0, 1) of dropping an entry of a target row in training.
+        lr: Step size of Adam, above 0.
+        weight_decay: L2 weight in Adam, at least 0.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40, seed=1)
+        >>> private = zoo.NoisyRows(epsilon=8.0)
+        >>> run = zoo.fit(zoo.PriCDR(dims=(16, 8)), data, publisher=private, max_epochs=2, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(["u0000"], k=3)["rank"].to_list()
+        [1, 2, 3]
+        >>> data.releases["book"].record.epsilon
+        8.0
     """
 
     accepted_releases = frozenset({"rows", "ratings"})
@@ -63,7 +76,7 @@ class PriCDR(TwoTowerRecommender):
         super().build(sizes)
 
     def step(self, batch: Batch) -> Outputs:
-        """Reconstruction, prediction, alignment and transfer; each summed over the batch."""
+        """Return reconstruction, prediction, alignment and transfer loss, each summed over the batch."""
         assert isinstance(batch, UserBatch)
         observed = self.target_rows.bags(batch.users, batch.ratings)
         users, items = self.towers.user_tower(observed), self.item_factors()
@@ -77,7 +90,7 @@ class PriCDR(TwoTowerRecommender):
         return {"loss": loss, "user_factors": users, "item_factors": items}
 
     def user_factors(self, users: Tensor) -> Tensor:
-        """Target factors of users (batch,), source codes where there is no target history."""
+        """Return target factors of users (batch,), source codes for cold-start users, shape ``(batch, dim)``."""
         factors = self.towers.users(self.target_rows, users)
         cold = self.target_rows.counts_of(users) == 0
         if bool(cold.any()):

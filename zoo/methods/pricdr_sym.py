@@ -15,22 +15,33 @@ from zoo.runtime import checks
 
 
 class PriCDRSym(Recommender):
-    """An autoencoder on the release and one on the target's rows, aligned user by user.
+    """Autoencoders on the release and on the target's rows, aligned user by user.
 
     The loss is that of ``PriCDR`` with an autoencoder's logits instead of DMF's.
 
     Reference: Chen et al., *Differential Private Knowledge Transfer*, WWW 2022, section 6.1 (PriCDR-SYM). Departures: the paper
     describes the variant in one sentence. As in the released code, where it is disabled, the loss is binary cross-entropy over
-    all items, and one embedding per user is added to both codes before they are rectified. Alignment is row by row as in
-    equation 7. Its weight is 1, not PriCDR's 100: without normalisation 100 draws all codes to zero.
+    all items, and one embedding per user is added to both codes before the ReLU. Alignment is row by row, as in equation 7. Its
+    weight is 1, not PriCDR's 100: without normalisation, 100 pulls all codes to zero.
 
     Args:
         dims: Widths of the encoders' layers; the last is that of the codes.
-        alignment_weight: Weight of the alignment.
-        source_dropout: Probability of leaving out an entry of a release row while training.
-        input_dropout: Probability of leaving out an entry of a target row while training.
-        lr: Step size of Adam.
-        weight_decay: L2 weight in Adam.
+        alignment_weight: Weight of the alignment, at least 0.
+        source_dropout: Probability in [0, 1) of dropping an entry of a release row in training.
+        input_dropout: Probability in [0, 1) of dropping an entry of a target row in training.
+        lr: Step size of Adam, above 0.
+        weight_decay: L2 weight in Adam, at least 0.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> method = zoo.PriCDRSym(dims=(16, 8))
+        >>> run = zoo.fit(method, data, publisher=zoo.NoisyRows(epsilon=8.0), max_epochs=1, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(model.user_ids[:2], k=3).shape
+        (6, 4)
     """
 
     accepted_releases = frozenset({"rows", "ratings"})
@@ -56,7 +67,7 @@ class PriCDRSym(Recommender):
         self.lr, self.weight_decay = lr, weight_decay
 
     def build(self, sizes: Sizes) -> None:
-        """Make the two autoencoders and the users' embeddings."""
+        """Make the two autoencoders and the user embeddings."""
         widths = {name: source["width"] for name, source in sizes["sources"].items()}
         self.source_side = AlignedSources(widths, self.dims, self.source_dropout)
         self.encoder = SparseTower(sizes["num_items"], self.dims, self.input_dropout)
@@ -65,7 +76,7 @@ class PriCDRSym(Recommender):
         nn.init.normal_(self.user_embedding.weight, std=0.01)
 
     def step(self, batch: Batch) -> Outputs:
-        """Reconstruction of both sides and alignment; each summed over the batch."""
+        """Return reconstruction of both sides and alignment, each summed over the batch."""
         assert isinstance(batch, UserBatch)
         shared = self.user_embedding(batch.users)
         observed = self.target_rows.bags(batch.users, batch.ratings)
@@ -82,7 +93,7 @@ class PriCDRSym(Recommender):
         return logits
 
     def score_all(self, users: Tensor) -> Tensor:
-        """Decoded logits of all items, from the source code where there is no target history."""
+        """Return decoded logits of all items, from the source code for cold-start users, shape ``(batch, num_items)``."""
         codes = self.encoder(self.target_rows.bags(users)) + self.user_embedding(users)
         cold = self.target_rows.counts_of(users) == 0
         if bool(cold.any()):

@@ -1,4 +1,4 @@
-"""RankingEvaluation: how the scores of a method become ranking metrics and recommendations."""
+"""Ranking evaluation: ranking metrics and recommendations from the scores of a method."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from zoo.nn.modules import ModulesOf
 
 
 class RankingEvaluation(TargetModule):
-    """Ranks held-out items in validation and test, and recommends; unscorable users are ranked by training item counts."""
+    """Rank held-out items in validation and test, and recommend; unscorable users get training item counts as scores."""
 
     # What the method has.
     target_rows: SparseRows
@@ -27,7 +27,7 @@ class RankingEvaluation(TargetModule):
     has_row: Callable[[Tensor], Tensor]
 
     def read_rankings(self, data: TargetData) -> None:
-        """Make the metrics of each stage in which items are ranked; none where a source trains."""
+        """Make the metrics of each stage that ranks items; a source training has none."""
         # By stage, whether all items are ranked.
         full_of = {"val": data.full_ranking is True, "test": bool(data.full_ranking)}
         self.rankings: ModulesOf[PhaseRanking] = ModulesOf()
@@ -39,7 +39,7 @@ class RankingEvaluation(TargetModule):
                 self.rankings[stage] = PhaseRanking(full, data.sampled_ranking, data.ks, data.ties, lists)
 
     def ranking_scores(self, users: Tensor) -> Tensor:
-        """Logits of all items (batch, num_items), item counts in place of those that mean nothing."""
+        """Return logits of all items (batch, num_items), with item counts for users that cannot be scored."""
         return self._without_cold(users, self.score_all(users), self.item_counts.expand(len(users), -1))
 
     def _without_cold(self, users: Tensor, scores: Tensor, counts: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ class RankingEvaluation(TargetModule):
         return torch.where(known[:, None], scores, counts.to(scores.dtype))
 
     def _rank(self, stage: str, batch: RankingBatch) -> dict[str, Tensor]:
-        """Rank a batch; at the test, also the figures of its cases, each of shape ``(cases,)``, by name."""
+        """Rank a batch; at the test, also return the metrics of its cases by name, each of shape ``(cases,)``."""
         ranking = self.rankings[stage]
         listed, counts, best = listed_items(batch), {}, None
         if "full" in ranking.metrics:
@@ -72,7 +72,7 @@ class RankingEvaluation(TargetModule):
         self.log_dict(figures, sync_dist=True)
 
     def on_validation_epoch_start(self) -> None:
-        """Let the method keep what scoring needs."""
+        """Let the method fill its cache for scoring."""
         self.prepare_scoring()
 
     on_test_epoch_start = on_predict_epoch_start = on_validation_epoch_start
@@ -82,23 +82,23 @@ class RankingEvaluation(TargetModule):
         self._rank("val", batch)
 
     def test_step(self, batch: RankingBatch, batch_idx: int) -> dict[str, Tensor]:
-        """Rank the test items of a batch of users; what is known of each case, for callbacks."""
+        """Rank the test items of a batch of users; return the facts of each case, for callbacks."""
         counts = self.target_rows.counts_of(batch.users)
         known = {"users": batch.users, "items": batch.positives, "train_items": counts}
         return known | {"linked": self.has_row(batch.users)} | self._rank("test", batch)
 
     def on_validation_epoch_end(self) -> None:
-        """Log the ranking figures of the validation items."""
+        """Log the ranking metrics of the validation items."""
         self._log_ranking("val")
 
     def on_test_epoch_end(self) -> None:
-        """Log the ranking figures of the test items."""
+        """Log the ranking metrics of the test items."""
         self._log_ranking("test")
 
     def on_predict_epoch_end(self) -> None:
-        """Forget what was kept for scoring."""
+        """Empty the cache for scoring."""
         self.cache = {}
 
     def predict_step(self, batch: PredictBatch, batch_idx: int) -> Recommendations:
-        """The best unseen items of a batch of users."""
+        """Return the best unseen items of a batch of users."""
         return best_unseen(self.ranking_scores(batch.users), batch, self.data.top_k)

@@ -18,11 +18,11 @@ from zoo.runtime import checks
 
 
 class Ridge(Recommender):
-    """Predicts a user's target row from the row in the release: ridge regression over the users who have both.
+    """Predict a user's target row from the row in the release: ridge regression over users with both.
 
-    Made for users without target history. A user with history is scored by the release all the same, and one without a row by
-    the mean target row. Target rows are scaled to unit length, so that every user has the same say; this alone ranks better
-    than item counts. So compare gains with the noise baseline, not with Popularity.
+    Intended for cold-start users. A user with history is scored by the release as well, and one without a row by the mean
+    target row. Target rows are scaled to unit length, so that every user has the same influence; this alone ranks better than
+    item counts. So compare gains with the noise baseline, not with Popularity.
 
     For n users and rows of width w it needs dense n x min(n, w) and w x items matrices.
 
@@ -30,11 +30,21 @@ class Ridge(Recommender):
     Departure from EMCDR (Man et al., IJCAI 2017): the map goes from rows to rows, not between embeddings.
 
     Args:
-        penalty: Weight of the squared norm, in units of the mean squared norm of the centred rows; null: the one of `PENALTIES`
-            with the least squared error on users left out.
+        penalty: Weight of the squared norm, above 0, in units of the mean squared norm of the centred rows; null: the one of
+            `PENALTIES` with the least leave-one-out error.
         unit_rows: Whether target rows are scaled to unit length.
-        max_size: Refuse more users and columns than this, both at a time, before memory runs out.
-        chunk_size: Users at a time.
+        max_size: Largest number of users or columns, whichever is smaller; more raise an error before memory is exhausted.
+        chunk_size: Users processed at once.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> run = zoo.fit(zoo.Ridge(), data, publisher=zoo.NoisyRows(epsilon=8.0), max_epochs=1, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(model.user_ids[:2], k=3).shape
+        (6, 4)
     """
 
     batches = "full_batch"
@@ -84,7 +94,7 @@ class Ridge(Recommender):
         return {}
 
     def _targets(self) -> csr_array:
-        """Target rows, of unit length where asked for."""
+        """Target rows, of unit length with `unit_rows`."""
         rows = csr_array(self.data.train.matrix.astype(np.float64))
         if self.unit_rows:
             lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
@@ -92,7 +102,7 @@ class Ridge(Recommender):
         return rows
 
     def _rows(self, users: npt.NDArray[np.int64]) -> Iterator[Floats]:
-        """Centred rows of all releases side by side, a chunk of users at a time; 0 where a user has none."""
+        """Centred rows of all releases side by side, in chunks of users; 0 for absent rows."""
         for chunk in torch.split(torch.from_numpy(users).to(self.device), self.chunk_size):
             yield self._centred(chunk).double().cpu().numpy()
 
@@ -108,8 +118,8 @@ class Ridge(Recommender):
         width = len(self.centre)
         if min(len(users), width) > self.max_size:
             raise ValueError(
-                f"Ridge needs a dense matrix of the smaller of {len(users)} users and {width} columns, which is above max_size "
-                f"= {self.max_size}. Take UserKNN, release narrower rows (JLT), or raise max_size."
+                f"max_size is {self.max_size}; Ridge needs min({len(users)} users, {width} columns). Use UserKNN, narrower rows "
+                "(JLT), or raise max_size."
             )
         if width <= len(users):
             gram = sum((f.T @ f for f in self._rows(users)), np.zeros((width, width)))
@@ -123,5 +133,5 @@ class Ridge(Recommender):
         return Spectrum(energies, left, right)
 
     def score_all(self, users: Tensor) -> Tensor:
-        """The predicted target rows, shape ``(batch, num_items)``."""
+        """Return the predicted target rows, shape ``(batch, num_items)``."""
         return self._centred(users) @ self.weights + self.bias

@@ -15,12 +15,21 @@ _BLOCK = 64
 
 
 def item_regressions(gram: Tensor, l1: float, l2: float, tolerance: float, max_sweeps: int) -> tuple[Tensor, int]:
-    """Return non-negative weights ``W`` (items, items) with an empty diagonal that minimise SLIM's loss, and the number of sweeps.
+    """Return the item-item weights that minimise SLIM's loss, and the number of sweeps.
 
-    Column ``j`` of ``W`` explains item ``j``. ``gram`` is ``G = X'X``. A sweep of coordinate descent sets each row of weights
-    in turn, for all explained items at once, to its minimum given the others: ``W_i = max(0, G_i - sum_{k != i} G_ik W_k - l1)
-    / (G_ii + l2)``. ``G_i - G_i W`` is one matrix product by block, updated within it. Sweeps stop after ``max_sweeps``, or
-    when no weight has changed by more than ``tolerance``.
+    Column ``j`` of the weights ``W`` explains item ``j``. A sweep of coordinate descent sets each row of ``W`` in turn, for all
+    explained items at once, to its minimum given the others: ``W_i = max(0, G_i - sum_{k != i} G_ik W_k - l1) / (G_ii + l2)``.
+    ``G_i - G_i W`` is one matrix product per block, updated within it.
+
+    Args:
+        gram: ``G = X'X``, shape ``(items, items)``.
+        l1: Weight of the absolute values.
+        l2: Weight of half the squares.
+        tolerance: Stop when no weight changes by more.
+        max_sweeps: Largest number of sweeps.
+
+    Returns:
+        Non-negative weights (items, items) with an empty diagonal, and the number of sweeps.
     """
     weights = torch.zeros_like(gram)
     diagonal = gram.diagonal().tolist()
@@ -44,20 +53,30 @@ logger = logging.getLogger(__name__)
 
 
 class SLIM(ItemWeights):
-    """Sparse linear method: each item is explained by few other items, with weights that are not negative.
+    """Sparse linear method: each item is explained by few other items with non-negative weights.
 
-    Minimises ``|X - X W|^2 / 2 + l2 |W|^2 / 2 + l1 |W|_1`` with ``W >= 0`` and ``diag(W) = 0`` over the 0/1 matrix ``X`` of
+    Minimise ``|X - X W|^2 / 2 + l2 |W|^2 / 2 + l1 |W|_1`` with ``W >= 0`` and ``diag(W) = 0`` over the 0/1 matrix ``X`` of
     training ratings. Target only. EASE is the same without l1 and signs. Memory is two dense matrices: 20,000 items are 3.2 GB.
 
     Reference: Ning & Karypis, *SLIM: Sparse Linear Methods for Top-N Recommender Systems*, ICDM 2011, equation 4 and section
     4.3 (coordinate descent and soft thresholding). Departure: columns are solved together, over the Gram matrix.
 
     Args:
-        l1: Weight of the sum of weights (lambda): larger, fewer of them.
-        l2: Weight of half their squares (beta).
-        tolerance: Stops when no weight has changed by more in a sweep.
-        max_sweeps: Sweeps over all items at most; a warning says where they were too few.
-        max_items: Refuse catalogues larger than this before memory runs out.
+        l1: Weight of the sum of weights (lambda), at least 0; larger values give fewer weights.
+        l2: Weight of half their squares (beta), above 0.
+        tolerance: Stop when no weight changes by more in a sweep.
+        max_sweeps: Largest number of sweeps over all items; a warning reports that it was reached.
+        max_items: Largest catalogue; larger ones raise an error before memory is exhausted.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> run = zoo.fit(zoo.SLIM(), data, max_epochs=1, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(model.user_ids[:2], k=3).shape
+        (6, 4)
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""SPPG: a generator of a source domain's rating rows, trained so that it may be released."""
+"""SPPG: a generator of a source domain's rating rows, trained for release."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
@@ -34,16 +34,16 @@ Conditioning = Literal["product", "sum"]
 
 
 class Critic(nn.Module):
-    """Scores a user's row, sparse or dense, given who the user is.
+    """Score a user's row, sparse or dense, given the user's condition.
 
     A layer reads the row, another one the condition, and the rest reads both together:
 
     * ``sum``: their sum; the score is the mean of the last layer's outputs. The critic of PPGenCDR (Liao et al., AAAI 2023).
     * ``product``: their product, number by number; the score is the sum of the last layer's outputs. With one layer this is the
-      inner product of linear maps of row and condition (Miyato & Koyama, *cGANs with Projection Discriminator*, ICLR 2018), so
-      rows are told apart by their means under each condition alone, not by being 0 and 1.
+      inner product of linear maps of row and condition (Miyato & Koyama, *cGANs with Projection Discriminator*, ICLR 2018). So
+      rows are distinguished by their means under each condition alone, not by being 0 and 1.
 
-    No part reads more than one user, so a user's gradient is well defined. ``dropout`` leaves out numbers of the condition.
+    No part reads more than one user, so a user's gradient is well defined. ``dropout`` drops numbers of the condition.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class Critic(nn.Module):
         self.rest = relu_layers(dims)
 
     def forward(self, items: Tensor, weights: Tensor, conditions: Tensor) -> Tensor:
-        """Scores (batch,) of `padded` rows, (batch, longest) both, for conditions (batch, condition_dim)."""
+        """Return scores (batch,) of `padded` rows, (batch, longest) both, for conditions (batch, condition_dim)."""
         return self._score(self.first(items, weights), conditions)
 
     def score_rows(self, rows: Tensor, conditions: Tensor) -> Tensor:
-        """Scores of dense rows (batch, num_items), shape ``(batch,)``; for generated ones, whose gradient goes on."""
+        """Return scores (batch,) of dense rows (batch, num_items); for generated rows, whose gradient passes."""
         return self._score(self.first.dense(rows), conditions)
 
     def _score(self, hidden: Tensor, conditions: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ class Critic(nn.Module):
 
     @torch.no_grad()
     def bound(self, largest: float) -> None:
-        """Cut every parameter to ``[-largest, largest]``, as Arjovsky et al. (ICML 2017) bound a critic."""
+        """Clamp every parameter to ``[-largest, largest]``, as Arjovsky et al. (ICML 2017) bound a critic."""
         for parameter in self.parameters():
             parameter.clamp_(-largest, largest)
 
@@ -86,26 +86,27 @@ class Critic(nn.Module):
 class SPPG(Recommender):
     """Stable privacy-preserving generator: a conditional Wasserstein GAN over users' rating rows.
 
-    Only the critic reads ratings; the generator learns from its scores of generated rows. So noise on what the critic learns
-    (``private_d``, ``first_layer_only``), or on what it sends to the generator (``gs_wgan``), makes a private generator; see
-    `zoo.privacy.training.generator_privacy.GeneratorPrivacy`. Generated rows are of users drawn from all, whoever has rated;
-    their term in the critic's loss reads no ratings and is not clipped. Batches of the data only count time.
+    Only the critic reads ratings; the generator learns from its scores of generated rows. So noise on the critic's gradients
+    (``private_d``, ``first_layer_only``), or on the gradients that it sends to the generator (``gs_wgan``), makes a private
+    generator; see `zoo.privacy.training.generator_privacy.GeneratorPrivacy`. Generated rows are of users sampled from all,
+    independent of ratings; their term in the critic's loss reads no ratings and is not clipped. Batches of the data only count
+    time.
 
     - Privacy unit, with these three: one user, all ratings together.
     - Relation: ``relation``.
     - Sensitivity, L2: ``clip`` for a critic step's sum of clipped gradients (twice that for replacement); ``2 clip
       sqrt(sample_size)`` for a generator step's gradients with ``gs_wgan``.
-    - The generator may be released, and sampled as often as wanted; the critic is no part of a release.
+    - The generator may be released, and sampled without limit; the critic is no part of a release.
 
-    The noise is calibrated before the first step; training stops after ``steps`` critic steps. Figures of the generated rows on
+    The noise is calibrated before the first step; training stops after ``steps`` critic steps. Metrics of the generated rows on
     the source itself (research) are measured on private ratings, which no guarantee covers; nor epochs chosen by them.
 
     Reference: Liao et al., *PPGenCDR*, AAAI 2023, equations 1 to 7; the stabiliser is the callback `GANStabilizer`. For
     ``gs_wgan``: Chen et al., *GS-WGAN*, NeurIPS 2020. Departures: ``first_layer_only`` freezes the layers that one reading of
-    the paper trains on raw rows. Scores stand for realness (the released code has the other sign). The critic's condition is
-    the generator's embedding; one of its own would take noise for every user. By default condition and row meet as a product in
+    the paper trains on raw rows. Scores represent realness (the released code has the other sign). The critic's condition is
+    the generator's embedding; a separate one would need noise for every user. By default condition and row meet as a product in
     a critic of one layer: the paper's perceptron (``conditioning: sum``, several ``critic_dims``) recognises real rows by their
-    being 0 and 1, and learns less under the same noise. An average of the generator over its steps is scored and released, as
+    zeros and ones, and learns less under the same noise. An average of the generator over its steps is scored and released, as
     in GS-WGAN.
 
     Args:
@@ -122,15 +123,22 @@ class SPPG(Recommender):
         critic_dims: Widths of the critic's layers.
         conditioning: How the condition meets the row in the critic, `product` or `sum`; see `Critic`.
         noise_dim: Width of the generator's noise; 0 is the paper's appendix.
-        density: Mean of an untrained generator's row, about; a public guess.
-        dropout: Probability of leaving out a number of the condition while training; a private critic reads all of it.
-        critic_bound: Parameters of the critic are cut to this after each step; null: they are not.
-        lr_generator: Step size of the generator's RMSprop.
+        density: Approximate mean of an untrained generator's row, in (0, 1); a public guess.
+        dropout: Probability in [0, 1) of dropping a number of the condition in training; a private critic reads all of it.
+        critic_bound: Bound to which the critic's parameters are clamped after each step; null: none.
+        lr_generator: Step size of the generator's RMSprop, above 0.
         lr_critic: Step size of the critic's.
-        weight_decay: L2 weight in the critic's RMSprop: how fast it forgets noise.
+        weight_decay: L2 weight in the critic's RMSprop, at least 0: how fast it forgets noise.
         average: Weight of the past in the generator's average, in [0, 1); 0: the last step's is scored and released.
-        noise_seed: Null: noise and samples from the operating system. A number repeats them, and there is no guarantee.
-        paper_faithful: Allow the readings of the paper that protect nobody.
+        noise_seed: Null: noise and samples from the operating system. A number repeats them, without any guarantee.
+        paper_faithful: Allow the readings of the paper without a guarantee.
+
+    Examples:
+        >>> import zoo
+        >>> generator = zoo.SPPG(epsilon=8.0, delta=1e-5, steps=20, sample_size=8)
+        >>> record = generator.forecast(num_users=100, num_items=40)
+        >>> record.epsilon, record.delta
+        (8.0, 1e-05)
     """
 
     step_outputs = frozenset({"real_scores", "fake_scores"})
@@ -202,17 +210,17 @@ class SPPG(Recommender):
 
     @property
     def single_process_reason(self) -> str:
-        """Several processes would each draw a sample and noise of its own."""
+        """Several processes would each draw their own sample and noise."""
         return "takes its steps in one process, since what is accounted for is one sample and one noise a step"
 
     def setup(self, stage: str) -> None:
-        """Refuse half precision, under which the guarantee would not hold, then read the ratings."""
+        """Refuse half precision, which breaks the guarantee, then read the ratings."""
         if (precision := self.trainer.precision) != "32-true":
             raise ValueError(f"SPPG trains in single precision; got {precision!r}. Set trainer.precision to 32-true.")
         super().setup(stage)
 
     def training_step(self, batch: Batch, batch_idx: int) -> None:
-        """Some critic steps, then one of the generator; the batch says that it is time for them and no more."""
+        """Take several critic steps, then one of the generator; the batch only triggers them."""
         optimizers: Any = self.optimizers()
         critic, generator = optimizers
         steps = min(self.privacy.n_critic, self.steps_left)
@@ -223,7 +231,7 @@ class SPPG(Recommender):
         self.trainer.should_stop |= self.steps_left < 1
 
     def _critic_step(self, optimizer: Optimizer) -> None:
-        """Real rows of a sample, which is secret if the critic is private, and generated rows; both losses go down."""
+        """Lower the loss of real rows, of a sample that is secret for a private critic, and of generated rows."""
         optimizer.zero_grad()
         self.critic_steps.taken += 1
         self.critic_steps.gradient(self.critic_steps.sample().to(self.device), self._real_loss)
@@ -236,7 +244,7 @@ class SPPG(Recommender):
         self._bound()
 
     def _real_loss(self, users: Tensor) -> Tensor:
-        """What the critic minimises for each of some users (batch,), by the user's own row; shape ``(batch,)``."""
+        """Critic's loss of each of some users (batch,), by the user's own row; shape ``(batch,)``."""
         items, weights = padded(self.target_rows.bags(users))
         scores = self.critic(items, weights, self.generator.embedding(users).detach())
         losses: Tensor = -scores + self._added("critic", {"real_scores": scores})
@@ -255,7 +263,7 @@ class SPPG(Recommender):
             self.log_mean("train/loss", loss, len(users))
 
     def step(self, batch: Batch) -> Outputs:
-        """The generator's loss and the scores of its rows; the critic's losses are its own."""
+        """Return the generator's loss and the scores of its rows."""
         rows = self.generator(batch.users)
         if isinstance(self.private_gradient, SanitisedGradient):
             rows = self.private_gradient(rows)
@@ -266,11 +274,11 @@ class SPPG(Recommender):
         return self.critic_steps.anybody().to(self.device)
 
     def _score(self, rows: Tensor, users: Tensor) -> Tensor:
-        """The critic's scores of generated rows (batch, num_items), shape ``(batch,)``."""
+        """Critic's scores of generated rows (batch, num_items), shape ``(batch,)``."""
         return self.critic.score_rows(rows, self.generator.embedding(users).detach())
 
     def _added(self, to: str, outputs: Outputs) -> Tensor:
-        """Those that callbacks have added, logged unless they are of secret scores."""
+        """Penalties of callbacks, logged unless they are of secret scores."""
         return self.penalties(outputs, to=to, logged=self.secret.isdisjoint(outputs))
 
     def _bound(self) -> None:
@@ -278,7 +286,7 @@ class SPPG(Recommender):
             self.critic.bound(self.critic_bound)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """RMSprop for each network."""
+        """Return RMSprop for each network."""
         learned = [p for p in self.critic.parameters() if p.requires_grad]
         return (
             torch.optim.RMSprop(learned, lr=self.lr_critic, weight_decay=self.weight_decay),
@@ -289,31 +297,31 @@ class SPPG(Recommender):
 
     @property
     def private_gradient(self) -> PrivateGradient | SanitisedGradient | None:
-        """What counts the noisy steps, for `PrivacyBudget`; None where nothing is claimed, and before `build`."""
+        """The counter of noisy steps, for `PrivacyBudget`; None without a guarantee, and before `build`."""
         return self.critic_steps.noisy
 
     @property
     def secret(self) -> frozenset[str]:
-        """Scores that no log may tell of, and ``critic`` where not even its gradients may."""
+        """Scores that must not be logged, and ``critic`` if its gradients must not be logged either."""
         return self.privacy.secret
 
     @property
     def steps_left(self) -> int:
-        """Critic steps that there still may be."""
+        """Number of critic steps left."""
         return self.critic_steps.left
 
     @property
     def training_batches(self) -> int:
-        """Batches until the steps are used up; what is in them does not matter."""
+        """Number of batches until the steps are used; their content does not matter."""
         return self.privacy.generator_steps
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep how many steps are spent as well."""
+        """Also store the number of steps used."""
         super().on_save_checkpoint(checkpoint)
         checkpoint["zoo"]["spent"] = self.critic_steps.state_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Go on counting; what is spent is never forgotten, here or there."""
+        """Continue the count of steps, which never decreases."""
         super().on_load_checkpoint(checkpoint)
         only_looked_at = self.has_trainer and self.trainer.state.fn != TrainerFn.FITTING
         self.critic_steps.load_state_dict(checkpoint["zoo"]["spent"], going_on=not only_looked_at)
@@ -321,22 +329,22 @@ class SPPG(Recommender):
     # Releasing.
 
     def events(self, num_users: int) -> list[PrivacyEvent]:
-        """What the whole training would spend, from public settings alone."""
+        """Return the privacy events of the whole training, from public settings."""
         return self.privacy.events(num_users)
 
     def audits(self) -> list[Audit]:
-        """White-box audits of the steps that the claim rests on; none where nothing is claimed."""
+        """Return white-box audits of the private steps; none without a guarantee."""
         return generator_audits(self.privacy)
 
     def forecast(self, num_users: int, num_items: int, applied: Sequence[Step] = ()) -> PrivacyRecord:
-        """The record that a release would carry, from public settings alone; ``applied`` is done to the ratings before."""
+        """Return the record of a release from public settings; ``applied`` are earlier steps on the ratings."""
         inputs = self._public_inputs(num_items)
         return self.privacy.record(num_users, applied, inputs)
 
     def release(self, source: Ratings, domain: str) -> Release:
-        """The generator, and never the critic, as it is after the steps taken so far; a RuntimeError if there was none.
+        """Return the generator after the steps so far, without the critic; raise a RuntimeError before the first step.
 
-        Of the ratings it was trained on only whose they are is used, and what was done to them before.
+        Of the ratings only user ids and the earlier steps on them are read.
         """
         if not self.critic_steps.taken:
             raise RuntimeError("SPPG has taken no step, so there is nothing to release. Train it or load a checkpoint.")
@@ -352,7 +360,7 @@ class SPPG(Recommender):
     # Scoring.
 
     def score_all(self, users: Tensor) -> Tensor:
-        """Logits of the generated rows."""
+        """Return logits of the generated rows, shape ``(batch, num_items)``."""
         return torch.logit(self.scored(users), eps=1e-7)
 
     @property

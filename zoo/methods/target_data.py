@@ -1,4 +1,4 @@
-"""TargetData: what a recommender asks of a datamodule, and the refusal of data that a checkpoint is not of."""
+"""TargetData: the attributes of a datamodule that a recommender reads, and the check of a checkpoint against other data."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
@@ -14,7 +14,17 @@ Sizes = dict[str, Any]
 
 
 class TargetData(Protocol):
-    """What a datamodule gives a recommender after its ``setup``, and all that a recommender asks of one."""
+    """Attributes that a datamodule offers after ``setup``; a recommender reads no others.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> run = zoo.fit(zoo.Popularity(), data, max_epochs=1, enable_progress_bar=False)
+        Data: target music...
+        >>> data.sizes["num_users"], data.train.num_items, data.releases
+        (60, 40, {})
+    """
 
     #: Plain numbers that networks are built from: ``num_users``, ``num_items``, and by source those of its release:
     #: ``sources[name]["width"]`` of a row, ``["num_users"]`` rows, ``["num_layers"]`` of embeddings (else 1), and its ``["kind"]``.
@@ -39,11 +49,11 @@ class TargetData(Protocol):
 
 
 class TargetModule(LightningModule):
-    """A module whose trainer has a `TargetData` for its datamodule."""
+    """A module whose trainer has a `TargetData` as its datamodule."""
 
     @property
     def has_trainer(self) -> bool:
-        """Whether a trainer runs it: ``load_from_checkpoint`` does without."""
+        """Whether a trainer is attached; ``load_from_checkpoint`` has none."""
         try:
             return self.trainer is not None
         except RuntimeError:  # what Lightning says of a module by itself
@@ -51,21 +61,25 @@ class TargetModule(LightningModule):
 
     @property
     def data(self) -> TargetData:
-        """The datamodule of the trainer at hand."""
+        """The datamodule of the trainer."""
         data: TargetData = self.trainer.datamodule  # type: ignore[attr-defined]
         return data
 
 
 class ReleaseMismatchError(RuntimeError):
-    """A checkpoint meets other data or another release than it was trained on."""
+    """A checkpoint meets other data, or another release, than those of its training."""
 
 
-def refuse_other_data(kept: Mapping[str, Any], digests: Mapping[str, str]) -> None:
-    """Refuse data and releases, by their digests, that are not those that a checkpoint was trained on (what it ``kept``)."""
-    theirs = kept["digests"]
+def refuse_other_data(stored: Mapping[str, Any], digests: Mapping[str, str]) -> None:
+    """Raise a `ReleaseMismatchError` if data or releases differ, by digest, from those of a checkpoint.
+
+    Args:
+        stored: ``digests`` and ``paths`` of the checkpoint's training.
+        digests: Digests of the data and releases at hand, by domain.
+    """
+    theirs = stored["digests"]
     if differing := sorted(k for k in {*digests, *theirs} if digests.get(k) != theirs.get(k)):
         raise ReleaseMismatchError(
-            f"The checkpoint was trained on other data or releases than those at hand; these differ: {differing}. "
-            f"Its releases lay at {kept['paths'] or 'no path'}: pass them (in Python releases={{NAME: PATH}}, on the command line "
-            "--data.releases.NAME PATH), with the run's own data settings and seed, or train anew."
+            f"The checkpoint was trained on other data or releases; these differ: {differing}. Pass its releases "
+            f"({stored['paths'] or 'no path'}) as --data.releases.NAME PATH with the settings and seed of the run, or train again."
         )

@@ -1,4 +1,4 @@
-"""TwoTowerRecommender: how methods of two towers score. Ceremony only; the mathematics is in `zoo.nn.towers`."""
+"""Base class of methods with two towers; the mathematics is in `zoo.nn.towers`."""
 
 from collections.abc import Sequence
 
@@ -12,9 +12,9 @@ from zoo.runtime import checks
 
 
 class TwoTowerRecommender(Recommender):
-    """Scores are scaled cosines of user with item factors; those of all items are computed once an evaluation.
+    """Score by scaled cosines of user and item factors; item factors are computed once per evaluation.
 
-    A method passes dropouts by their names, and overrides :meth:`user_factors` if users have more than their own row.
+    A subclass passes dropouts by name, and overrides :meth:`user_factors` if users have more than their own row.
     """
 
     step_outputs = frozenset({"user_factors", "item_factors"})
@@ -34,24 +34,24 @@ class TwoTowerRecommender(Recommender):
         self.towers = TwoTowers(sizes["num_users"], sizes["num_items"], self.dims, self.scale, *dropouts)
 
     def user_factors(self, users: Tensor) -> Tensor:
-        """Factors of users (batch,), shape ``(batch, dim)``."""
+        """Return the factors of users (batch,), shape ``(batch, dim)``."""
         return self.towers.users(self.target_rows, users)
 
     def item_factors(self) -> Tensor:
-        """Factors of all items, shape ``(num_items, dim)``."""
+        """Return the factors of all items, shape ``(num_items, dim)``."""
         return self.towers.all_items(self.target_columns, self.target_rows)
 
     def prepare_scoring(self) -> None:
-        """Keep the factors of all items."""
+        """Cache the factors of all items."""
         self.cache["items"] = self.item_factors()
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Scaled cosines with given items."""
+        """Return scaled cosines with items (batch, candidates), in the same shape."""
         user = torch.arange(len(users), device=users.device)[:, None]
         return self.towers.logits_at(self.user_factors(users), self._item_factors(), user, items)
 
     def score_all(self, users: Tensor) -> Tensor:
-        """Scaled cosines with all items."""
+        """Return scaled cosines with all items, shape ``(batch, num_items)``."""
         return self.towers.logits(self.user_factors(users), self._item_factors())
 
     def _item_factors(self) -> Tensor:

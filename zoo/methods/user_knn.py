@@ -1,4 +1,4 @@
-"""UserKNN: a user's neighbours, by the target's rows and by the release's; the simplest transfer there is."""
+"""UserKNN: neighbours of a user by target rows and release rows; the simplest transfer."""
 
 import torch
 from torch import Tensor, nn
@@ -11,27 +11,37 @@ from zoo.runtime import checks
 
 
 class UserKNN(Recommender):
-    """Scores an item by the similarity of the users who have it: cosine of target rows plus cosine of release rows.
+    """Score an item by the similarity of its users: cosine of target rows plus cosine of release rows.
 
     The score of item ``i`` for user ``u`` is the sum of ``K(u, v) r_vi`` over the other users ``v`` and their training ratings.
     ``K`` is the cosine of the target rows, plus ``source_weight`` times the sum over the sources of the cosine of the release
-    rows (0 without a row), plus ``popularity_weight``, which ranks items that no neighbour has.
+    rows (0 without a row), plus ``popularity_weight``, which ranks items without a neighbour.
 
     Nothing is trained. Memory is a few dense matrices of ``chunk_size`` users x users, ``chunk_size`` x width and
     ``chunk_size`` x items.
 
     Reference: Herlocker, Konstan, Borchers, Riedl, *An Algorithmic Framework for Performing Collaborative Filtering*, SIGIR
-    1999. Departures: missing ratings count as 0, so a score is a sum and no mean. By default everybody is a neighbour.
+    1999. Departures: missing ratings count as 0, so a score is a sum and no mean. By default all users are neighbours.
     Popularity is added, and powers replace significance weights.
 
     Args:
-        source_weight: Weight of each release's cosines beside the target's.
-        num_neighbours: Only the so many largest ``K(u, v)`` of a user count, with ties of the last; null: all.
-        popularity_weight: Added to every ``K(u, v)``, after the neighbours are chosen.
-        similarity_power: Exponent of every cosine.
-        popularity_damping: Exponent of an item's rating count under its sum; 0 leaves sums as they are.
+        source_weight: Weight of each release's cosines relative to the target's, at least 0.
+        num_neighbours: Number of the largest ``K(u, v)`` of a user that count, with ties of the last; null: all.
+        popularity_weight: Added to every ``K(u, v)``, after the neighbours are chosen; at least 0.
+        similarity_power: Exponent of every cosine, above 0.
+        popularity_damping: Exponent in [0, 1] of an item's rating count under its sum; 0: plain sums.
         centre: Whether the release's mean row is subtracted from its rows first.
-        chunk_size: Users scored at a time.
+        chunk_size: Users scored at once.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> run = zoo.fit(zoo.UserKNN(), data, publisher=zoo.NoisyRows(epsilon=8.0), max_epochs=1, enable_progress_bar=False)
+        Data: target music...
+        >>> model = zoo.load(run)
+        >>> model.recommend(model.user_ids[:2], k=3).shape
+        (6, 4)
     """
 
     batches = "full_batch"
@@ -59,10 +69,10 @@ class UserKNN(Recommender):
         self.popularity_weight, self.centre, self.chunk_size = popularity_weight, centre, chunk_size
 
     def build(self, sizes: Sizes) -> None:
-        """Nothing: the rows are all there is."""
+        """Do nothing: the rows are the model."""
 
     def read_data(self, data: TargetData) -> None:
-        """Keep the rows, and what their cosines need beside them."""
+        """Also store the rows and their norms."""
         super().read_data(data)
         everybody = torch.arange(data.train.num_users)
         self.target_cosine = Cosine(LinkedRows(self.target_rows, everybody), False, self.chunk_size)
@@ -72,11 +82,11 @@ class UserKNN(Recommender):
         )
 
     def step(self, batch: Batch) -> Outputs:
-        """Nothing to solve."""
+        """Return nothing: there is nothing to solve."""
         return {}
 
     def kernel(self, users: Tensor) -> Tensor:
-        """How much each user counts for the users (batch,), shape ``(num_users, batch)``; 0 for oneself."""
+        """Return the weight of each user for the users (batch,), shape ``(num_users, batch)``; 0 for oneself."""
         kernel = self._powered(self.target_cosine(users))
         for cosine in self.source_cosines.values():
             kernel.add_(self._powered(cosine(users)), alpha=self.source_weight)
@@ -94,7 +104,7 @@ class UserKNN(Recommender):
         return cosines.abs().pow_(self.similarity_power).copysign_(cosines)
 
     def score_all(self, users: Tensor) -> Tensor:
-        """The neighbours' rows, summed by kernel, and the item counts; shape ``(batch, num_items)``."""
+        """Return the neighbours' rows, summed by kernel, plus the item counts; shape ``(batch, num_items)``."""
         voters = self.target_columns
         votes = [voters.times(self.kernel(chunk)).T for chunk in torch.split(users, self.chunk_size)]
         summed = torch.cat(votes)
@@ -104,9 +114,9 @@ class UserKNN(Recommender):
 
 
 class Cosine(nn.Module):
-    """Cosine of the rows of some users with those of all, a batch at a time; 0 for a row that is absent or zero.
+    """Cosines of rows of some users with those of all, batch by batch; 0 for an absent or zero row.
 
-    Rows stay sparse or dense as given. With ``centre`` the mean of all rows is subtracted, except from rows of zeros.
+    Rows are read sparse or dense as stored. With ``centre`` the mean of all rows is subtracted, except from rows of zeros.
     """
 
     inverse_norms: Tensor
@@ -130,7 +140,7 @@ class Cosine(nn.Module):
         return (rows - self.mean) * (present & rows.any(dim=1))[:, None]
 
     def forward(self, users: Tensor) -> Tensor:
-        """Cosines with the users (batch,), shape ``(num_users, batch)``."""
+        """Return cosines with the users (batch,), shape ``(num_users, batch)``."""
         directions = (self._centred(users) * self.inverse_norms[users, None]).T
         products = self.rows.times(directions) - self.mean @ directions
         return products[self.linked.links.clamp(min=0)] * self.inverse_norms[:, None]

@@ -94,7 +94,7 @@ class EmbeddingPublisher(TrainedPublisher):
         callbacks: list[Callback] | None = None,
         **training: Any,  # noqa: ANN401
     ) -> None:
-        if not isinstance(network, EmbedsUsers) or getattr(network, "reads", None):
+        if not isinstance(network, EmbedsUsers) or getattr(network, "accepted_releases", None):
             raise TypeError(
                 f"EmbeddingPublisher trains a recommender of one domain that has vectors of users; {type(network).__name__} "
                 "is none. Take BPR, NeuMF, LightGCN or FedGNN, or a LightningModule with the members of EmbedsUsers that reads "

@@ -166,7 +166,7 @@ def test_it_refuses_a_release_of_another_kind(tmp_path: Path, monkeypatch: pytes
     path = ByHand().publish(Synthetic(**SIZES).source("book"), "book").save(tmp_path / "book")
     data = Synthetic(**SIZES, releases={"book": path})
     assert PPGenCDR.accepted_releases == {"generator", "rows", "ratings"}
-    monkeypatch.setattr(PPGenCDR, "reads", frozenset({"rows"}))
+    monkeypatch.setattr(PPGenCDR, "accepted_releases", frozenset({"rows"}))
     with pytest.raises(
         TypeError, match=r"PPGenCDR reads releases of kind \['rows'\]; .* 'book' is of kind 'generator'"
     ):

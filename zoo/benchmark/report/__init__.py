@@ -1,1 +1,1 @@
-"""What runs say, of a benchmark or without one, as tables, figures and pages."""
+"""Reports: tables, figures and pages of finished runs."""

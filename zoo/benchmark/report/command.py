@@ -1,6 +1,6 @@
-"""``python -m zoo report``: what a benchmark's runs say.
+"""``python -m zoo report``: tables and figures of finished runs.
 
-What the command needs is imported when it runs: ``--help`` and a refusal of its options stay quick.
+Heavy modules are imported when the command runs, so that ``--help`` and wrong options return fast.
 """
 
 import sys
@@ -14,35 +14,37 @@ from zoo.runtime.arguments import Arguments
 from zoo.runtime.run_folder import CONFIG, refusal, visible
 
 if TYPE_CHECKING:
-    from zoo.benchmark.report.files import Written
+    from zoo.benchmark.report.files import WrittenReport
     from zoo.benchmark.report.results import Results
 
 
 def parser() -> Arguments:
-    """Options of the command."""
+    """Return the options of the command."""
     made = Arguments(
         prog="python -m zoo report",
-        description="Leaderboards, paired tests, curves, slices and cost of a benchmark's finished runs, or of any runs that fit "
-        "has left, as Markdown (README.md), CSV (results.csv, seeds.csv, gains.csv), figures (SVG) and one self-contained HTML "
-        "page (report.html). Runs that were tested on other items, candidates or data stand in tables of their own.",
-        epilog="What stands in notes.md of the output folder is put at the top of the page.",
+        description="Write leaderboards, paired tests, curves, slices and cost of finished runs, of a benchmark or of fit, as "
+        "Markdown (README.md), CSV (results.csv, seeds.csv, gains.csv), figures (SVG) and a self-contained page (report.html). "
+        "Runs with other test items, candidates or data get separate tables.",
+        epilog="The text of notes.md in the output folder is copied to the top of the page.",
     )
     option = made.add_argument
-    said = "folder of a benchmark's runs, such as runs/benchmarks/smoke, or folders of runs that fit has left, such as runs/*/*"
-    option("runs", type=Path, nargs="+", metavar="RUNS", help=said)
-    against = "row to hold all others against (default: a benchmark's own, or EASE; of runs none)"
-    option("--baseline", metavar="NAME", help=against)
-    alone = "of a benchmark this task alone; may be given several times (default: all)"
-    option("--task", action="append", default=[], metavar="NAME", help=alone)
-    option("--out", type=Path, default=Path("report"), help="folder to write (default: %(default)s)")
-    told = "also tell this tracker, as a run of its own in the project cdr-zoo: figures, results.csv and gains.csv, and what "
-    told += "each row guarantees; W&B without an account: WANDB_MODE=offline"
-    option("--tracker", choices=("wandb", "tensorboard"), help=told)
+    runs = "folder of a benchmark, such as runs/benchmarks/smoke, or folders of runs of fit, such as runs/*/*"
+    option("runs", type=Path, nargs="+", metavar="RUNS", help=runs)
+    baseline = "baseline row for paired tests (default: the benchmark's own, or EASE; none for runs of fit)"
+    option("--baseline", metavar="NAME", help=baseline)
+    task = "report only this task of a benchmark; repeat for several (default: all)"
+    option("--task", action="append", default=[], metavar="NAME", help=task)
+    option("--out", type=Path, default=Path("report"), help="output folder (default: %(default)s)")
+    tracker = (
+        "also send figures, results.csv, gains.csv and guarantees to this tracker as a run of the project cdr-zoo; W&B "
+    )
+    tracker += "without an account: WANDB_MODE=offline"
+    option("--tracker", choices=("wandb", "tensorboard"), help=tracker)
     return made
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command; a refusal ends with its message."""
+    """Run the command; exit with a message on errors."""
     options = parser().parse_args(arguments)
     from zoo.benchmark.report.files import write_report
     from zoo.benchmark.report.results import ResultsError, read_results
@@ -50,37 +52,37 @@ def main(arguments: Sequence[str]) -> None:
 
     console = Console()
     if options.tracker:
-        _check(options.tracker)
+        _check_tracker(options.tracker)
     try:
         with console.status("Reading runs and testing differences ..."):
-            one = len(options.runs) == 1 and not (options.runs[0] / CONFIG).is_file()
-            results = read_results(options.runs[0]) if one else read_run_folders(options.runs)
+            is_benchmark = len(options.runs) == 1 and not (options.runs[0] / CONFIG).is_file()
+            results = read_results(options.runs[0]) if is_benchmark else read_run_folders(options.runs)
             if options.task:
-                results = results.of_tasks(options.task)
+                results = results.only_tasks(options.task)
             if options.baseline is not None:
-                results = results.held_against(options.baseline)
+                results = results.with_baseline(options.baseline)
             written = write_report(results, options.out, options.task)
     except (ResultsError, OSError) as error:
         sys.exit(refusal(error))
     for path in written.paths:
         print(visible(str(path)))
-    _say(results, console)
+    _print_remarks(results, console)
     if options.tracker:
-        _track(options.tracker, results, written)
+        _send(options.tracker, results, written)
 
 
-def _say(results: "Results", console: Console) -> None:
-    """What is not finished, what is missing, and what stands apart."""
-    if results.finished < results.cells:
-        console.print(f"{results.finished} of {results.cells} cells are finished; the report says so.")
+def _print_remarks(results: "Results", console: Console) -> None:
+    """Print the number of finished runs, folders without a test, and reasons for separate tables."""
+    if results.num_finished < results.num_runs:
+        console.print(f"{results.num_finished} of {results.num_runs} runs are finished.")
     about = [results.benchmark["about"]] if results.folders and results.benchmark["about"] else []
-    for said in (*about, *results.apart.values()):
-        console.print(visible(said), markup=False, soft_wrap=True)
+    for remark in (*about, *results.separation.values()):
+        console.print(visible(remark), markup=False, soft_wrap=True)
 
 
-def _check(tracker: str) -> None:
-    """Refuse a tracker that takes no run, before anything is read."""
-    from zoo.runs.trackers import TrackerError, check  # imports Lightning, which a report does without
+def _check_tracker(tracker: str) -> None:
+    """Refuse an unavailable tracker before any run is read."""
+    from zoo.runs.trackers import TrackerError, check  # imports Lightning
 
     try:
         check(tracker)
@@ -88,13 +90,13 @@ def _check(tracker: str) -> None:
         sys.exit(visible(str(error)))
 
 
-def _track(tracker: str, results: "Results", written: "Written") -> None:
-    """Send the report to a tracker; if it refuses, the report stays."""
-    from zoo.benchmark.report.files import as_tracked
+def _send(tracker: str, results: "Results", written: "WrittenReport") -> None:
+    """Send the report to a tracker; the report stays if that fails."""
+    from zoo.benchmark.report.files import tracker_payload
     from zoo.runs.trackers import TrackerError, send_report
 
     try:
-        print(visible(send_report(tracker, **as_tracked(results, written))))
+        print(visible(send_report(tracker, **tracker_payload(results, written))))
     except (TrackerError, OSError) as error:
-        said = visible(str(error)) if isinstance(error, TrackerError) else refusal(error)
-        sys.exit(f"The report is written, and no tracker was told of it. {said}")
+        reason = visible(str(error)) if isinstance(error, TrackerError) else refusal(error)
+        sys.exit(f"The report is written, but was not sent to the tracker. {reason}")

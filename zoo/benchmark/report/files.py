@@ -1,4 +1,4 @@
-"""The files of a report, written all together or not at all, and what a tracker gets of them."""
+"""The files of a report, written atomically, and their contents for experiment trackers."""
 
 import csv
 import io
@@ -15,20 +15,20 @@ import polars as pl
 
 from zoo.benchmark.grid import slug
 from zoo.benchmark.report.figures import Picture
-from zoo.benchmark.report.gains import Gain, Transfer, gains, transfers
 from zoo.benchmark.report.page import context, render
+from zoo.benchmark.report.paired_differences import Gain, Transfer, paired_differences, transfers
 from zoo.benchmark.report.results import BASELINE, LIST_MEASURES, MEASURES, RANKINGS, Line, Results, ResultsError, Run
-from zoo.benchmark.report.run_folders import named
+from zoo.benchmark.report.run_folders import display_path
 from zoo.runtime.run_folder import ATTENTION, write_together
 
-#: Written by hand, put at the top of the page.
+#: Handwritten notes for the top of the page.
 NOTES = "notes.md"
-#: Files of a report that a tracker gets as tables.
+#: Files that a tracker gets as tables.
 TABLES = ("results.csv", "gains.csv")
 
 
 def results_csv(results: Results) -> str:
-    """One line per row of the benchmark: what it is, what it guarantees, every figure, and its cost."""
+    """Return a line per row of the benchmark with guarantee, metrics and cost."""
     return _csv([_result(line) for line in results.rows])
 
 
@@ -37,7 +37,7 @@ def _result(line: Line) -> dict[str, object]:
     found: dict[str, object] = _row(line) | {
         "method": line.runs[0].report["method"],
         "published_as": line.row.published_as,
-        "guarantee": line.standing,
+        "guarantee": line.guarantee_status,
         **{name: getattr(guarantee, name, "") for name in ("unit", "relation", "delta")},
         "epsilon": line.epsilon,
         "conditions": "; ".join(line.conditions),
@@ -54,12 +54,12 @@ def _result(line: Line) -> dict[str, object]:
         "ranked_by_item_counts": round(line.average(lambda r: r.report["ranked_by_item_counts"])),
         **{name: round(costs[name], 1) for name in ("train_seconds", "cell_seconds", "epochs")},
         **{name: round(costs[name]) for name in ("parameters", "peak_mib", "bytes_released")},
-        "trials": line.trials,
+        "trials": line.num_trials,
     }
 
 
 def seeds_csv(results: Results) -> str:
-    """One line per run, of a row and a seed: every figure, so that one seed can be made again and compared."""
+    """Return a line per run (row and seed) with its metrics."""
     return _csv([_seed(line, run) for line in results.rows for run in line.runs])
 
 
@@ -74,7 +74,7 @@ def _row(line: Line) -> dict[str, object]:
 
 
 def negative_transfer_csv(found: Sequence[Transfer]) -> str:
-    """One line per row with sources, what it is held against and figure: both means, the difference and both tests."""
+    """Return a line per comparison and metric with both means, the difference and both tests."""
     return _csv([_transfer(transfer) for transfer in found])
 
 
@@ -90,12 +90,12 @@ def _transfer(found: Transfer) -> dict[str, object]:
         "sd": _number(found.gain.line.sd(*figure)),
         "against_mean": _number(found.other.mean(*figure)),
         "against_sd": _number(found.other.sd(*figure)),
-        "negative_transfer": found.said,
+        "negative_transfer": found.verdict,
     }
 
 
 def gains_csv(found: Sequence[Gain]) -> str:
-    """One line per row, control and figure: the difference and both tests, corrected and not."""
+    """Return a line per row, baseline and metric with the difference and both tests, corrected and uncorrected."""
     return _csv([_difference(gain) for gain in found])
 
 
@@ -152,57 +152,57 @@ def _of_line(line: Line) -> Iterator[dict[str, object]]:
 
 
 def _attention_of(run: Run) -> list[dict[Any, Any]]:
-    """What `AttentionFigure` wrote in a run's folder; nothing where it was not asked for."""
+    """Return the rows that `AttentionFigure` wrote into a run's folder; empty without the callback."""
     path = run.folder / ATTENTION
     if not path.is_file():
         return []
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     if rows and not {"source", "layer", "mean", "overlap"} <= rows[0].keys():
-        raise ResultsError(f"{path} is none of AttentionFigure's. Remove its folder and run it again.")
+        raise ResultsError(f"{path} lacks columns of AttentionFigure. Delete its folder and repeat the run.")
     return rows
 
 
 @dataclass(frozen=True)
-class Written:
-    """A report that was written."""
+class WrittenReport:
+    """A report on disk."""
 
     folder: Path
-    files: dict[str, str]  # their texts by name, the pages last
-    pictures: dict[str, Picture]  # by the names of their files without an ending
+    files: dict[str, str]  # texts by file name, pages last
+    pictures: dict[str, Picture]  # by file name without suffix
 
     @property
     def paths(self) -> list[Path]:
-        """Where the files are."""
+        """Paths of the files."""
         return [self.folder / file for file in self.files]
 
 
 def commands(results: Results, out: Path, tasks: Sequence[str] = ()) -> list[str]:
-    """What to give to make these runs and this report again, without names of folders of this machine."""
+    """Return the commands that repeat these runs and this report, without absolute paths."""
     where = f"--out {out if not out.is_absolute() else 'report/'}"
     if results.folders:
         other = f" --baseline {shlex.quote(results.baseline)}" if results.baseline else ""
-        return [f"python -m zoo report {shlex.join(map(named, results.folders))}{other} {where}"]
+        return [f"python -m zoo report {shlex.join(map(display_path, results.folders))}{other} {where}"]
     name, config = results.benchmark["name"], results.benchmark["config"]
-    asked = results.baseline != (results.benchmark.get("baseline") or BASELINE)
-    other = f" --baseline {shlex.quote(results.baseline)}" if asked else ""
+    changed = results.baseline != (results.benchmark.get("baseline") or BASELINE)
+    other = f" --baseline {shlex.quote(results.baseline)}" if changed else ""
     only = [f" --only {shlex.quote(f'{slug(task)}/*')}" for task in tasks] or [""]
     chosen = "".join(f" --task {shlex.quote(task)}" for task in tasks)
-    ran = [f"python -m zoo benchmark --config {config}{part}" for part in only]
-    return [*ran, f"python -m zoo report runs/benchmarks/{name}{chosen}{other} {where}"]
+    runs = [f"python -m zoo benchmark --config {config}{part}" for part in only]
+    return [*runs, f"python -m zoo report runs/benchmarks/{name}{chosen}{other} {where}"]
 
 
-def write_report(results: Results, out: Path, tasks: Sequence[str] = ()) -> Written:
-    """Write every file of the report; each is whole or not there. `tasks` are those asked for."""
-    found, moved = gains(results), transfers(results)
-    notes = out / NOTES
-    written = notes.read_text(encoding="utf-8") if notes.is_file() else ""
-    values = context(results, found, commands(results, out, tasks), written, moved)
+def write_report(results: Results, out: Path, tasks: Sequence[str] = ()) -> WrittenReport:
+    """Write all files of a report atomically; `tasks` are those of --task."""
+    found, transferred = paired_differences(results), transfers(results)
+    path = out / NOTES
+    notes = path.read_text(encoding="utf-8") if path.is_file() else ""
+    values = context(results, found, commands(results, out, tasks), notes, transferred)
     files = {"results.csv": results_csv(results), "seeds.csv": seeds_csv(results), "gains.csv": gains_csv(found)}
-    if moved:
-        files["negative_transfer.csv"] = negative_transfer_csv(moved)
-    if weighed := attention_rows(results):
-        files["attention.csv"] = _csv(weighed)
+    if transferred:
+        files["negative_transfer.csv"] = negative_transfer_csv(transferred)
+    if attention := attention_rows(results):
+        files["attention.csv"] = _csv(attention)
     pictures: dict[str, Picture] = {"overview": values["overview"]}
     for chapter in values["chapters"]:
         for section in chapter.sections:
@@ -210,36 +210,36 @@ def write_report(results: Results, out: Path, tasks: Sequence[str] = ()) -> Writ
     files |= {f"{name}.svg": picture.svg for name, picture in pictures.items()}
     files |= {"README.md": render("page.md.j2", values), "report.html": render("page.html.j2", values)}
     write_together(out, files, last="README.md")
-    return Written(out, files, pictures)
+    return WrittenReport(out, files, pictures)
 
 
-def as_tracked(results: Results, written: Written) -> dict[str, Any]:
-    """Return what a tracker gets of a report; the name of one without a benchmark is its title."""
+def tracker_payload(results: Results, written: WrittenReport) -> dict[str, Any]:
+    """Return name, settings, images and tables of a report for a tracker; without a benchmark the name is the title."""
     texts = {name.removesuffix(".csv"): text for name in TABLES if (text := written.files[name])}
     return {
         "name": slug(results.benchmark.get("name") or results.benchmark["title"]),
-        "config": settings(results),
+        "config": tracker_config(results),
         "images": {name: picture.png() for name, picture in written.pictures.items()},
         "tables": {name: pl.read_csv(io.StringIO(text), infer_schema_length=None) for name, text in texts.items()},
     }
 
 
-def settings(results: Results) -> dict[str, Any]:
-    """What is compared, how much of it is finished, and unit, epsilon and delta of each row."""
+def tracker_config(results: Results) -> dict[str, Any]:
+    """Return tasks, systems, number of finished runs, and the guarantee of each row."""
     return {
         "benchmark": results.benchmark.get("name") or results.benchmark["title"],
         "tasks": {task: results.benchmark["tasks"][task]["title"] for task in results.lines},
         "systems": list(dict.fromkeys(line.row.system for line in results.rows)),
         "baseline": results.baseline,
-        "finished": results.finished,
-        "cells": results.cells,
+        "finished": results.num_finished,
+        "cells": results.num_runs,
         "privacy": {task: {line.name: privacy_of(line) for line in lines} for task, lines in results.lines.items()},
     }
 
 
 def privacy_of(line: Line) -> dict[str, Any]:
-    """What a row guarantees, as plain values; None where it guarantees nothing."""
+    """Return the guarantee of a row as plain values; None for missing ones."""
     kind = line.guarantee
     found = {name: getattr(kind, name, None) for name in ("unit", "relation", "delta")}
     conditions = list(line.conditions) if kind else []
-    return found | {"guarantee": line.standing, "epsilon": line.epsilon, "conditions": conditions}
+    return found | {"guarantee": line.guarantee_status, "epsilon": line.epsilon, "conditions": conditions}

@@ -1,80 +1,112 @@
-"""Leaderboards: every row of a task in one table, whatever it guarantees, best first; and any two of the best, tested."""
+"""Leaderboards: all rows of a task, best first, and pairwise tests of the best rows."""
 
 import math
 from collections.abc import Sequence
 from itertools import combinations
 
-from zoo.benchmark.report.gains import paired_tests
-from zoo.benchmark.report.results import DECIDING, LIST_MEASURES, MEASURES, RANKINGS, Line, Results, or_least
+from zoo.benchmark.report.paired_differences import paired_tests
+from zoo.benchmark.report.results import (
+    CUT_OFFS,
+    LIST_MEASURES,
+    MEASURES,
+    PRIMARY_METRIC,
+    RANKINGS,
+    Line,
+    Results,
+    nan_to_lowest,
+)
 from zoo.benchmark.report.significance import holm
-from zoo.benchmark.report.tables import Table, metric, p_value, signed, under
+from zoo.benchmark.report.tables import Table, condition_notes, format_p_value, format_signed, metric_title
 from zoo.privacy.record.record import rounded_up
 from zoo.runtime.suggestions import count_of
 
-#: So many of the best rows are held against each other, two by two.
+#: Maximum number of rows that are compared pairwise.
 BEST = 10
 
 
 def leaderboards(results: Results, task: str, ranking: str) -> list[Table]:
-    """What is compared, what is told of its lists, and the controls, folded away; nothing where nobody ranked so."""
+    """Return the compared rows, their list metrics, and the controls (collapsed); empty without this ranking."""
     lines = results.ranked(task, ranking)
     compared, controls = ([line for line in lines if bool(line.row.control) is control] for control in (False, True))
-    made = []
+    tables = []
     if compared:
-        made = [_figures("", compared, ranking), *_lists(compared, ranking)]
+        tables = [*_figures("", compared, ranking), *_lists(compared, ranking)]
     if controls:
-        made.append(_figures(f"Controls ({count_of(len(controls), 'row')})", controls, ranking, folded=bool(compared)))
-    return made
+        title = f"Controls ({count_of(len(controls), 'row')})"
+        tables += _figures(title, controls, ranking, collapsed=bool(compared))
+    return tables
 
 
-def _figures(title: str, lines: Sequence[Line], ranking: str, *, folded: bool = False) -> Table:
-    measures = [m for m in MEASURES if any(line.has(ranking, m) for line in lines)]
-    cells = _cells(lines, ranking, measures, bold=not folded)
-    rows = [[*_head(line), *own, str(len(line.runs))] for line, own in zip(lines, cells, strict=True)]
-    counted = "† ranks some users by item counts, because its scores mean nothing for them."
-    notes = [*([counted] if any(line.counted for line in lines) else []), *under(lines)]
-    columns = ["row", "guarantee", "epsilon", *map(metric, measures), "seeds"]
-    return Table(title, columns, rows, notes, words=2, folded=folded)
+def _figures(title: str, lines: Sequence[Line], ranking: str, *, collapsed: bool = False) -> list[Table]:
+    """Return a table of the largest cut-off, and a collapsed one of each smaller cut-off."""
+    tables: list[Table] = []
+    for k in reversed(CUT_OFFS):
+        measures = [m for m in MEASURES if m.endswith(f"@{k}") and any(line.has(ranking, m) for line in lines)]
+        entries = _entries(lines, ranking, measures, bold=not collapsed)
+        if not measures:
+            continue
+        if not tables:
+            rows = [
+                [_name(line), _privacy(line), *own, str(len(line.runs))]
+                for line, own in zip(lines, entries, strict=True)
+            ]
+            counted = "† The method cannot score some users; they are ranked by item counts."
+            notes = [*([counted] if any(line.uses_item_counts for line in lines) else []), *condition_notes(lines)]
+            columns = ["row", "epsilon", *map(metric_title, measures), "seeds"]
+            tables.append(Table(title, columns, rows, notes, num_text_columns=2, collapsed=collapsed))
+        else:
+            rows = [[_name(line), *own] for line, own in zip(lines, entries, strict=True)]
+            shown = ", ".join(filter(None, (title, f"cut-off {k}")))
+            columns = ["row", *map(metric_title, measures)]
+            tables.append(Table(shown[0].upper() + shown[1:], columns, rows, collapsed=True))
+    return tables
 
 
 def _lists(lines: Sequence[Line], ranking: str) -> list[Table]:
-    """Recall, precision, MAP, coverage and novelty, where runs or their cases have any of them."""
-    measures = [m for m in LIST_MEASURES if any(not math.isnan(line.mean(ranking, m)) for line in lines)]
-    if ranking != "full" or not measures:
-        return []
-    rows = [[*_head(line), *cells] for line, cells in zip(lines, _cells(lines, ranking, measures), strict=True)]
+    """Return recall, precision, MAP, coverage and novelty by cut-off, where runs or their cases have any of them."""
     note = (
-        "Of the first K of each user's list, without what is known of the user otherwise. Recall: the share of the held-out items "
-        "that stand there; precision: the share of the K that they are; MAP: the mean precision at the places of those found, over "
-        "the most that can be found. Of one held-out item each these are HR, HR/K and MRR. Coverage: the share of all items that "
-        "stand in some list; novelty: the mean of log2(users / users who have the item), in bits; neither has a best. A dash: the "
-        "run did not measure it, or is of an earlier version."
+        "Of the first K items of each list, without items that are already known. Recall: share of the held-out items in the "
+        "list. Precision: share of the list that is held out. MAP: mean average precision over min(m, K) for m held-out items. "
+        "With one held-out item these are HR, HR/K and MRR. Coverage: share of all items in any list. Novelty: mean of "
+        "log2(users / users with the item), in bits. A dash: not measured, or a run of an earlier version."
     )
-    columns = ["row", "guarantee", "epsilon", *map(metric, measures)]
-    return [Table("What the lists hold", columns, rows, [note], words=2)]
+    tables: list[Table] = []
+    for k in reversed(CUT_OFFS) if ranking == "full" else ():
+        measures = [m for m in LIST_MEASURES if m.endswith(f"@{k}")]
+        measures = [m for m in measures if any(not math.isnan(line.mean(ranking, m)) for line in lines)]
+        if measures:
+            entries = _entries(lines, ranking, measures)
+            rows = [[_name(line), *own] for line, own in zip(lines, entries, strict=True)]
+            columns = ["row", *map(metric_title, measures)]
+            tables.append(Table(f"List metrics, cut-off {k}", columns, rows, [] if tables else [note]))
+    return tables
 
 
-def _head(line: Line) -> list[str]:
-    """Name, guarantee and epsilon."""
-    said = str(line.guarantee) if line.guarantee else line.standing
-    epsilon = "-" if line.epsilon is None else rounded_up(line.epsilon) + (" ‡" if line.conditions else "")
-    return [line.name + (" †" if line.counted else ""), said, epsilon]
+def _name(line: Line) -> str:
+    return line.name + (" †" if line.uses_item_counts else "")
 
 
-def _cells(lines: Sequence[Line], ranking: str, measures: Sequence[str], *, bold: bool = True) -> list[list[str]]:
-    """Mean and sd of each figure of each row, the best mean of a column bold; novelty and coverage have no best."""
+def _privacy(line: Line) -> str:
+    """Return `8.00 per rating ‡`, or without an epsilon `none` or `no release`."""
+    if line.guarantee is None or line.epsilon is None:
+        return line.guarantee_status
+    return f"{rounded_up(line.epsilon)} per {line.guarantee.unit}{' ‡' if line.conditions else ''}"
+
+
+def _entries(lines: Sequence[Line], ranking: str, measures: Sequence[str], *, bold: bool = True) -> list[list[str]]:
+    """Return mean and sd of each figure; the best mean of a column is bold, except of novelty and coverage."""
     means = [[line.mean(ranking, m) for m in measures] for line in lines]
     best = [
-        math.nan if not bold or m.startswith(("coverage", "novelty")) else max(or_least(row[i]) for row in means)
+        math.nan if not bold or m.startswith(("coverage", "novelty")) else max(nan_to_lowest(row[i]) for row in means)
         for i, m in enumerate(measures)
     ]
     return [
-        [_cell(mean, line.sd(ranking, m), mean == top) for mean, m, top in zip(own, measures, best, strict=True)]
+        [_entry(mean, line.sd(ranking, m), mean == top) for mean, m, top in zip(own, measures, best, strict=True)]
         for line, own in zip(lines, means, strict=True)
     ]
 
 
-def _cell(mean: float, sd: float, is_best: bool) -> str:
+def _entry(mean: float, sd: float, is_best: bool) -> str:
     if math.isnan(mean):
         return "-"
     text = f"**{mean:.4f}**" if is_best else f"{mean:.4f}"
@@ -82,9 +114,9 @@ def _cell(mean: float, sd: float, is_best: bool) -> str:
 
 
 def pair_table(results: Results, task: str, ranking: str) -> Table | None:
-    """NDCG@10 of each of the best rows less that of each below it, paired over users; None where there are not two."""
+    """Return NDCG@10 of each of the best rows minus each row below it, paired over users; None for fewer than two."""
     lines = [line for line in results.ranked(task, ranking) if not line.row.control][:BEST]
-    name = f"{ranking}/{DECIDING}"
+    name = f"{ranking}/{PRIMARY_METRIC}"
     pairs = {(i, j): paired_tests(results, lines[i], lines[j], name) for i, j in combinations(range(len(lines)), 2)}
     tested = {pair: found[0] for pair, found in pairs.items() if found}
     if not tested:
@@ -94,15 +126,15 @@ def pair_table(results: Results, task: str, ranking: str) -> Table | None:
     shown = {pair: _difference(tested[pair].difference, corrected[pair]) for pair in tested}
     rows = [[f"{i + 1}. {line.name}", *(shown.get((i, j), "") for j in others)] for i, line in enumerate(lines)]
     note = (
-        f"Mean {metric(DECIDING)} of a row less that of one further down, by its number; in brackets the two-sided p-value of a "
-        "paired t-test over users (each averaged over its seeds), after Holm's correction for all pairs of this table; bold below "
-        f"0.05. At most the best {BEST} rows; --baseline NAME holds every row against any one."
+        f"Mean {metric_title(PRIMARY_METRIC)} of the row minus that of the numbered row. In brackets: two-sided p-value of a "
+        "paired t-test over users (averaged over seeds), Holm-corrected for all pairs of this table; bold below 0.05. At most "
+        f"the best {BEST} rows; --baseline NAME compares all rows with one."
     )
-    title = f"Any two, {metric(DECIDING)}, {RANKINGS[ranking]}"
-    columns = ["row", *(f"less {other + 1}." for other in others)]
-    return Table(title, columns, rows, [note], folded=not results.folders)  # a benchmark says what it compares
+    title = f"Pairwise differences, {metric_title(PRIMARY_METRIC)}, {RANKINGS[ranking]}"
+    columns = ["row", *(f"minus {other + 1}." for other in others)]
+    return Table(title, columns, rows, [note], collapsed=not results.folders)  # a benchmark names its baseline
 
 
 def _difference(difference: float, p: float) -> str:
-    text = signed(difference)
-    return f"{f'**{text}**' if p < 0.05 else text} ({p_value(p).replace('**', '')})"
+    text = format_signed(difference)
+    return f"{f'**{text}**' if p < 0.05 else text} ({format_p_value(p).replace('**', '')})"

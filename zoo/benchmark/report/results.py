@@ -1,4 +1,4 @@
-"""The finished runs of a benchmark, row by row."""
+"""The finished runs of a benchmark by row."""
 
 import json
 import math
@@ -13,6 +13,7 @@ import polars as pl
 
 from zoo.benchmark.cell import BENCHMARK, CELL, digest_of, folder_of
 from zoo.benchmark.grid import SEARCH, TRIALS, Row, slug
+from zoo.privacy.record.fields import Guarantee
 from zoo.privacy.record.record import PrivacyRecord, shown_delta
 from zoo.privacy.spending.total import Total, record_of, total_of_run
 from zoo.runtime.run_folder import CASES, DATA, METRICS, PRIVACY
@@ -20,15 +21,15 @@ from zoo.runtime.suggestions import suggest
 
 CUT_OFFS = (5, 10)
 MEASURES = tuple(f"{name}@{k}" for k in CUT_OFFS for name in ("hit_rate", "ndcg", "mrr"))
-#: What is told of the lists, and how tables call it; the last two stand in the run's own figures (`zoo.data.metrics.ListMetrics`).
+#: Titles of list metrics; a run reports the last two itself (`zoo.data.metrics.ListMetrics`).
 LIST_NAMES = {"recall": "Recall", "precision": "Precision", "map": "MAP", "coverage": "coverage", "novelty": "novelty"}
 LIST_MEASURES = tuple(f"{name}@{k}" for k in CUT_OFFS for name in LIST_NAMES)
 RANKINGS = {"full": "all items", "sampled": "1 + 99 candidates"}
-#: The metric that rows are compared by; on validation it chose the checkpoint.
-DECIDING = "ndcg@10"
-#: The default row for paired tests.
+#: Rows are compared by this metric; on validation it chose the checkpoint.
+PRIMARY_METRIC = "ndcg@10"
+#: The default baseline for paired tests.
 BASELINE = "EASE"
-#: Rows that a message names at most.
+#: Maximum number of rows in a message.
 SHOWN = 8
 
 #: Required keys of ``metrics.json``.
@@ -37,35 +38,39 @@ REPORTED += ("peak_memory", "release_bytes")
 
 
 class ResultsError(ValueError):
-    """Runs that cannot be reported on."""
+    """Runs that a report cannot be made of."""
 
 
 @dataclass(frozen=True)
 class GuaranteeKind:
-    """Privacy unit, relation and delta, which the rows of one figure share."""
+    """Privacy unit, neighbouring relation and delta, which the rows of a curve share.
+
+    >>> str(GuaranteeKind("rating", "change_one_rating", 1e-5))
+    'one rating (change one rating), delta 1e-05'
+    """
 
     unit: str
     relation: str
     delta: float
 
     def __str__(self) -> str:
-        """For a heading."""
+        """Return the text of a heading."""
         return f"one {self.unit} ({self.relation.replace('_', ' ')}), delta {shown_delta(self.delta)}"
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One finished cell."""
+    """A finished run."""
 
     seed: int
     folder: Path
-    report: dict[str, Any]  # what ``metrics.json`` says
-    privacy: dict[str, dict[str, Any]]  # what ``privacy.json`` says: a record and its ledger, by source
-    cell_seconds: float  # the whole cell, search included
-    tuned: int  # trials of a hyperparameter search
+    report: dict[str, Any]  # ``metrics.json``
+    privacy: dict[str, dict[str, Any]]  # ``privacy.json``: record and ledger by source
+    cell_seconds: float  # with the hyperparameter search
+    num_trials: int  # of the hyperparameter search; 0 for none
     versions: dict[str, str]
-    search: dict[str, Any] | None = None  # the trials and what was chosen of them, where this run searched
-    settings: Mapping[str, Any] = field(default_factory=dict)  # dotted, of a run that no benchmark has run
+    search: dict[str, Any] | None = None  # trials and chosen settings, if this run searched
+    settings: Mapping[str, Any] = field(default_factory=dict)  # dotted; empty for a run of a benchmark
     _lists: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict, init=False)  # by ranking and cut-off
 
     def figure(self, ranking: str, measure: str) -> float:
@@ -82,7 +87,7 @@ class Run:
         return self._lists[ranking, k]
 
     @cached_property
-    def says_little(self) -> list[str]:
+    def test_warnings(self) -> list[str]:
         """Why the metrics of its test are unreliable; empty for an ordinary test."""
         path = self.folder / DATA
         found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -90,7 +95,7 @@ class Run:
 
     @cached_property
     def total(self) -> Total:
-        """What all its releases cost together, as ``python -m zoo privacy total`` has it."""
+        """Total privacy loss of all releases, as ``python -m zoo privacy total`` computes it."""
         return total_of_run(self.privacy)
 
     @cached_property
@@ -100,47 +105,47 @@ class Run:
 
     @cached_property
     def cases(self) -> pl.DataFrame:
-        """Figures of every held-out case; a file that cannot be read is refused."""
+        """Metrics of every test case; raises `ResultsError` for an unreadable file."""
         path = self.folder / CASES
         try:
             return pl.read_parquet(path).with_columns(seed=pl.lit(self.seed))
         except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            what = str(error).split("\n", 1)[0]  # polars may go on for many lines
-            raise ResultsError(f"{path} cannot be read ({what}). Remove its folder and run it again.") from error
+            what = str(error).split("\n", 1)[0]  # polars writes many lines
+            raise ResultsError(f"{path} is unreadable ({what}). Delete its folder and repeat the run.") from error
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """A row with its finished runs, one for each seed."""
+    """A row with its finished runs, one per seed."""
 
     row: Row
     runs: tuple[Run, ...]
 
     @property
     def name(self) -> str:
-        """What the line is called."""
+        """System and release."""
         return self.row.name
 
-    def has(self, ranking: str, measure: str = DECIDING) -> bool:
-        """Whether its cases were ranked so and measured by this."""
+    def has(self, ranking: str, measure: str = PRIMARY_METRIC) -> bool:
+        """Return whether the cases have this metric."""
         return f"{ranking}/{measure}" in self.cases.columns
 
     @property
-    def counted(self) -> bool:
-        """Whether some users were ranked by item counts, as the method means nothing for them."""
+    def uses_item_counts(self) -> bool:
+        """Whether some users were ranked by item counts, because the method cannot score them."""
         return any(run.report["ranked_by_item_counts"] for run in self.runs)
 
     def mean(self, ranking: str, measure: str) -> float:
-        """Mean of a figure over seeds."""
+        """Return the mean of a metric over seeds."""
         return self.average(lambda run: run.figure(ranking, measure))
 
     def sd(self, ranking: str, measure: str) -> float:
-        """Sample standard deviation of a figure over seeds; NaN for one seed, or where the figure is."""
+        """Return the sample standard deviation over seeds; NaN for one seed or a missing metric."""
         found = [run.figure(ranking, measure) for run in self.runs]
         return math.nan if len(found) < 2 or math.isnan(sum(found)) else statistics.stdev(found)
 
     def average(self, value: Callable[[Run], float]) -> float:
-        """Mean over runs."""
+        """Return the mean of a value over runs."""
         return statistics.mean(map(value, self.runs))
 
     @property
@@ -156,68 +161,68 @@ class Line:
         }
 
     @property
-    def trials(self) -> int:
-        """Of the hyperparameter search of a run, at most; 0 for none."""
-        return max(run.tuned for run in self.runs)
+    def num_trials(self) -> int:
+        """Largest number of search trials of a run; 0 without a search."""
+        return max(run.num_trials for run in self.runs)
 
     @cached_property
     def cases(self) -> pl.DataFrame:
-        """Figures of every case of every seed."""
+        """Metrics of every test case and seed."""
         return pl.concat([run.cases for run in self.runs], how="diagonal")  # earlier versions wrote fewer columns
 
     @cached_property
     def guarantee(self) -> GuaranteeKind | None:
-        """What all releases of all runs guarantee; None without a release, or if one guarantees nothing."""
+        """The guarantee of all releases of all runs; None without a release, or if one release has none."""
         records = [record for run in self.runs for record in run.records.values()]
         if not records or not all(record.claims for record in records):
             return None
         kinds = {(str(record.unit), str(record.relation)) for record in records}
         if len(kinds) > 1:
-            raise ResultsError(f"The releases of {self.name} protect different things: {sorted(kinds)}.")
+            raise ResultsError(f"The releases of {self.name} have different guarantees: {sorted(kinds)}. Use one kind.")
         unit, relation = kinds.pop()
         deltas = [run.total.delta for run in self.runs if run.total.delta is not None]
         return GuaranteeKind(unit, relation, max(deltas)) if len(deltas) == len(self.runs) else None
 
     @cached_property
     def epsilon(self) -> float | None:
-        """The largest epsilon of a run, at the delta of its guarantee; None without one."""
+        """The largest epsilon of a run at the delta of its guarantee; None without a guarantee."""
         return None if self.guarantee is None else max(run.total.epsilon or 0.0 for run in self.runs)
 
     @cached_property
     def conditions(self) -> tuple[str, ...]:
-        """What the epsilon assumes; empty for a proved one."""
+        """The assumptions of a conditional epsilon; empty for a proved one."""
         records = [record for run in self.runs for record in run.records.values()]
         return tuple(dict.fromkeys(text for record in records for text in record.sentences("conditions")))
 
     @property
-    def standing(self) -> str:
-        """`proved` or `conditional`; without an epsilon `none` or `no release`."""
+    def guarantee_status(self) -> str:
+        """A value of `Guarantee`, or `no release`."""
         if self.guarantee is None:
-            return "none" if self.row.release else "no release"
-        return "conditional" if self.conditions else "proved"
+            return Guarantee.NONE.value if self.row.release else "no release"
+        return (Guarantee.CONDITIONAL if self.conditions else Guarantee.PROVED).value
 
     @property
     def reasons(self) -> list[str]:
-        """Why releases guarantee nothing."""
+        """Reasons why releases have no guarantee."""
         found = {record.reason for run in self.runs for record in run.records.values() if record.reason}
         return sorted(found or {run.total.reason for run in self.runs if run.records and run.total.reason})
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """What a benchmark has found so far."""
+    """The finished runs of a benchmark."""
 
-    benchmark: dict[str, Any]  # as ``benchmark.json`` has it
-    lines: dict[str, list[Line]]  # by task, in the order of the benchmark; rows without a finished run are left out
-    finished: int  # how many cells are
-    baseline: str = BASELINE  # the row that all others are held against, by name; empty for none
-    # Why a task's runs are not in the table of the first, in a sentence.
-    apart: Mapping[str, str] = field(default_factory=dict)
-    folders: tuple[Path, ...] = ()  # of runs that no benchmark has run
+    benchmark: dict[str, Any]  # ``benchmark.json``
+    lines: dict[str, list[Line]]  # by task, in the order of the benchmark; only rows with finished runs
+    num_finished: int
+    baseline: str = BASELINE  # name of the row for paired tests; empty for none
+    # Sentence on why a task has a table of its own.
+    separation: Mapping[str, str] = field(default_factory=dict)
+    folders: tuple[Path, ...] = ()  # of runs outside a benchmark
 
     @property
-    def cells(self) -> int:
-        """How many cells the benchmark has."""
+    def num_runs(self) -> int:
+        """Number of runs of the benchmark, finished or not."""
         return len(self.benchmark["cells"])
 
     @property
@@ -226,74 +231,75 @@ class Results:
         return [line for lines in self.lines.values() for line in lines]
 
     def ranked(self, task: str, ranking: str) -> list[Line]:
-        """Rows of a task that have a ranking, by their mean NDCG@10, the best first."""
+        """Return the rows of a task with this ranking by descending mean NDCG@10."""
         lines = [line for line in self.lines[task] if line.has(ranking)]
-        return sorted(lines, key=lambda line: -or_least(line.mean(ranking, DECIDING)))
+        return sorted(lines, key=lambda line: -nan_to_lowest(line.mean(ranking, PRIMARY_METRIC)))
 
     def ranking_of(self, task: str) -> str:
-        """The ranking that sums a task up: among all items, unless more of its rows ranked candidates."""
+        """Return the main ranking of a task: all items, unless more of its rows ranked candidates."""
         return max(RANKINGS, key=lambda ranking: sum(line.has(ranking) for line in self.lines[task]))
 
     def seeds_of(self, line: Line) -> list[int]:
-        """Seeds that a row is run with, finished or not."""
+        """Return the seeds of a row, finished or not."""
         key = {"task": line.row.task, "system": line.row.system, "release": line.row.release}
         seeds: list[int] = next(row["seeds"] for row in self.benchmark["rows"] if key.items() <= row.items())
         return seeds
 
-    def of_tasks(self, names: Sequence[str]) -> "Results":
-        """Return the results of these tasks alone; raise `ResultsError` for one without a finished cell."""
+    def only_tasks(self, names: Sequence[str]) -> "Results":
+        """Return the results of these tasks; raise `ResultsError` for a task without a finished run."""
         if self.folders:
-            raise ResultsError("--task chooses a task of a benchmark. These are runs of fit; leave it out.")
+            raise ResultsError("--task is given, but these are runs of fit. Remove it; only benchmarks have tasks.")
         for name in names:
             if name not in self.lines:
-                known = f"{suggest(name, self.lines)} Finished ones are of {', '.join(self.lines)}."
-                raise ResultsError(f"No cell of a task {name!r} is finished.{known}")
+                known = f"{suggest(name, self.lines)} Finished tasks: {', '.join(self.lines)}."
+                raise ResultsError(f"Task {name!r} has no finished run.{known}")
         lines = {task: some for task, some in self.lines.items() if task in names}
         rows = [row for row in self.benchmark["rows"] if row["task"] in names]
         own = tuple(f"{slug(name)}/" for name in names)
         cells = {name: digest for name, digest in self.benchmark["cells"].items() if name.startswith(own)}
         finished = sum(len(line.runs) for some in lines.values() for line in some)
-        return replace(self, benchmark=self.benchmark | {"rows": rows, "cells": cells}, lines=lines, finished=finished)
+        return replace(
+            self, benchmark=self.benchmark | {"rows": rows, "cells": cells}, lines=lines, num_finished=finished
+        )
 
-    def held_against(self, name: str) -> "Results":
-        """Return the results with another baseline; raise `ResultsError` if no row has this name."""
+    def with_baseline(self, name: str) -> "Results":
+        """Return the results with another baseline; raise `ResultsError` for an unknown row."""
         names = list(dict.fromkeys(line.name for line in self.rows))
         if name not in names:
             rows = "; ".join([*names[:SHOWN], *([f"and {len(names) - SHOWN} more"] if len(names) > SHOWN else [])])
-            raise ResultsError(f"No finished row is called {name!r}.{suggest(name, names)} Rows: {rows}.")
+            raise ResultsError(f"Baseline {name!r} is no finished row.{suggest(name, names)} Rows: {rows}.")
         return replace(self, baseline=name)
 
 
-def or_least(value: float) -> float:
-    """Return the value, minus infinity for NaN."""
+def nan_to_lowest(value: float) -> float:
+    """Return a value, minus infinity for NaN."""
     return -math.inf if math.isnan(value) else value
 
 
 def read_results(runs: Path) -> Results:
-    """Read the runs of one benchmark; raise `ResultsError` if there is none, or no cell is finished."""
+    """Read the runs of a benchmark; raise `ResultsError` if no run is finished."""
     path = runs / BENCHMARK
     if not path.is_file():
         raise ResultsError(
-            f"{runs} holds no {BENCHMARK}, so it is no folder of a benchmark. Run `python -m zoo benchmark --config FILE`, or "
-            "give folders of runs, such as runs/PriCDR/version_0."
+            f"{runs} has no {BENCHMARK}. Run `python -m zoo benchmark --config FILE`, or name runs such as runs/PriCDR/version_0."
         )
     try:
         benchmark, lines = _read_lines(runs)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        said = f"{type(error).__name__}: {error}"
-        raise ResultsError(f"{path} or a run below it cannot be read ({said}). Repeat the benchmark.") from error
+        reason = f"{type(error).__name__}: {error}"
+        raise ResultsError(f"{path} or one of its runs is unreadable ({reason}). Repeat the benchmark.") from error
     count = sum(len(line.runs) for some in lines.values() for line in some)
     if not count:
         command = f"python -m zoo benchmark --config {benchmark['config']}"
-        raise ResultsError(f"No cell of {runs} is finished. Run: {command}")
-    kept = {task: some for task, some in lines.items() if some}
-    return Results(benchmark, kept, count, benchmark.get("baseline") or BASELINE)
+        raise ResultsError(f"{runs} has no finished run. Run: {command}")
+    finished = {task: some for task, some in lines.items() if some}
+    return Results(benchmark, finished, count, benchmark.get("baseline") or BASELINE)
 
 
 def _read_lines(runs: Path) -> tuple[dict[str, Any], dict[str, list[Line]]]:
     benchmark = json.loads((runs / BENCHMARK).read_text(encoding="utf-8"))
     for key in ("name", "config", "title", "about"):
-        benchmark[key].strip()  # texts, or another version wrote it
+        benchmark[key].strip()  # fails if another version wrote no texts
     benchmark["cells"].keys()
     known = {entry.name for entry in fields(Row)}
     lines: dict[str, list[Line]] = {task: [] for task in benchmark["tasks"]}
@@ -306,13 +312,13 @@ def _read_lines(runs: Path) -> tuple[dict[str, Any], dict[str, list[Line]]]:
 
 
 def read_files(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Return ``metrics.json`` and ``privacy.json`` of a run; raise KeyError or ValueError for wrong files."""
+    """Return ``metrics.json`` and ``privacy.json`` of a run; raise KeyError or ValueError for malformed files."""
     report = json.loads((folder / METRICS).read_text(encoding="utf-8"))
     privacy = json.loads((folder / PRIVACY).read_text(encoding="utf-8"))
     for key in REPORTED:
-        report[key]  # raises now, not halfway through the report
-    for kept in privacy.values():
-        record_of(kept)
+        report[key]  # fails now, not halfway through the report
+    for stored in privacy.values():
+        record_of(stored)
     return report, privacy
 
 
@@ -324,26 +330,31 @@ def _read_run(root: Path, name: str, seed: int, digests: dict[str, str]) -> Run 
     if digest_of(cell["settings"]) != digests.get(name):
         return None  # of another version of the benchmark
     report, privacy = read_files(folder)
-    asked, trials = cell["settings"]["search"], folder / SEARCH / TRIALS
+    settings, trials = cell["settings"]["search"], folder / SEARCH / TRIALS
     search = json.loads(trials.read_text(encoding="utf-8")) if trials.is_file() else None
-    tuned = asked["trials"] if asked else 0
-    return Run(seed, folder, report, privacy, cell["seconds"], tuned, cell["versions"], search)
+    num_trials = settings["trials"] if settings else 0
+    return Run(seed, folder, report, privacy, cell["seconds"], num_trials, cell["versions"], search)
 
 
 def list_figures(cases: pl.DataFrame, ranking: str, k: int) -> dict[str, float]:
-    """Return mean recall, precision and MAP over users by names such as ``recall@10``; empty if cases lack them.
+    """Return mean recall, precision and MAP over users by names such as ``recall@10``; empty if the cases lack them.
 
-    With ``m`` held-out items, AP@K is the sum of the precision at the rank of each that is among the first K, over ``min(m, K)``.
-    If every ``m`` is 1, the metrics are HR@K, HR@K / K and MRR@K. Ties count in expectation, exactly.
+    AP@K of ``m`` held-out items is the sum of the precisions at their ranks up to K, divided by ``min(m, K)``. With ``m = 1`` the
+    metrics equal HR@K, HR@K / K and MRR@K. Ties count by their exact expectation.
 
     Reference: Manning, Raghavan and Schütze, *Introduction to Information Retrieval*, 2008, sections 8.3 and 8.4. McSherry and
     Najork, *Computing Information Retrieval Performance Measures Efficiently in the Presence of Tied Scores*, ECIR 2008.
 
     Args:
-        cases: Of one run, with the columns ``user_id``, and ``<ranking>/hit_rate@K`` and ``mrr@K``. If a user has several held-out
-            items, ``full/above`` and ``full/level``: the number of other items above each and level with it.
-        ranking: ``full``, or ``sampled``, in which only a user with one held-out item has a list.
+        cases: Cases of one run with the columns ``user_id``, ``<ranking>/hit_rate@K`` and ``mrr@K``. Users with several held-out
+            items need ``full/above`` and ``full/level``: numbers of other items above and tied with each.
+        ranking: ``full``, or ``sampled``, where each user must have one held-out item.
         k: The cut-off.
+
+    Examples:
+        >>> cases = pl.DataFrame({"user_id": ["a", "b"], "full/hit_rate@10": [1.0, 0.0], "full/mrr@10": [0.5, 0.0]})
+        >>> list_figures(cases, "full", 10)
+        {'recall@10': 0.5, 'precision@10': 0.05, 'map@10': 0.25}
     """
     hits, reciprocal = (f"{ranking}/{name}@{k}" for name in ("hit_rate", "mrr"))
     if not cases["user_id"].is_duplicated().any():
@@ -363,11 +374,11 @@ def list_figures(cases: pl.DataFrame, ranking: str, k: int) -> dict[str, float]:
 
 
 def _users(cases: pl.DataFrame, k: int) -> pl.DataFrame:
-    """Return each user's number of held-out items, expected hits, and expected sum of precisions among the first K.
+    """Return each user's number of held-out items, expected hits, and expected sum of precisions up to K.
 
-    Every order within a tie is equally likely. A tie of ``size`` items, ``m`` of them held out, follows ``before`` items, ``h`` of
-    them held out. Its place ``t`` is a held-out item with probability ``m / size``; up to there are then on average
-    ``h + 1 + (t - 1)(m - 1)/(size - 1)`` held-out items.
+    All orders of a tie are equally likely. A tie of ``size`` items (``m`` held out) follows ``before`` items (``h`` held out).
+    Rank ``t`` of the tie is a held-out item with probability ``m / size``; in that case ``h + 1 + (t - 1)(m - 1)/(size - 1)``
+    held-out items are expected up to it.
     """
     m, h, before, size = (pl.col(name) for name in ("m", "h", "before", "size"))
     ties = (

@@ -1,4 +1,4 @@
-"""The tables of a report, as text cells: Markdown and HTML render the same ones."""
+"""The tables of a report as text entries, which Markdown and HTML share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,76 +6,82 @@ from itertools import pairwise, product
 
 import polars as pl
 
-from zoo.benchmark.report.gains import NOISE, Gain, Transfer
-from zoo.benchmark.report.papers import Versus, published, violations
-from zoo.benchmark.report.results import DECIDING, LIST_NAMES, MEASURES, RANKINGS, Line, Results
-from zoo.benchmark.report.run_folders import said, short
+from zoo.benchmark.report.paired_differences import NOISE_BASELINE, Gain, Transfer
+from zoo.benchmark.report.papers import PaperComparison, published, violations
+from zoo.benchmark.report.results import LIST_NAMES, MEASURES, PRIMARY_METRIC, RANKINGS, Line, Results
+from zoo.benchmark.report.run_folders import format_value, short_setting
+from zoo.privacy.record.fields import Guarantee
 from zoo.privacy.record.record import rounded_up
+from zoo.privacy.record.words import standing
 from zoo.runtime.run_folder import METRIC_NAMES
+from zoo.runtime.suggestions import count_of
 
 #: Upper ends of the groups of training items; the last is open.
 EDGES = (0, 5, 10, 20, 50)
-#: In the place of a setting that a run does not have.
+#: Value of a setting that a run does not have.
 ABSENT = object()
-#: What slices are called, and which cases are in each.
+#: Condition on the cases by name of the slice.
 Slices = dict[str, pl.Expr]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Cells of text; ``**`` marks bold ones."""
+    """A table of text entries; ``**`` marks bold ones."""
 
     title: str
-    columns: list[str]  # their names; the first ``words`` are left-aligned
+    columns: list[str]
     rows: list[list[str]]
-    notes: list[str] = field(default_factory=list)  # sentences below it
-    words: int = 1  # columns of text rather than numbers
-    reasoned: bool = False  # whether the last column is text, too, and may be long
-    folded: bool = False  # whether it is shown on request only
+    notes: list[str] = field(default_factory=list)  # sentences below the table
+    num_text_columns: int = 1  # leading columns of text, aligned to the left
+    last_is_text: bool = False  # whether the last column is text, too, and may be long
+    collapsed: bool = False  # whether a click opens it
 
 
-def metric(measure: str) -> str:
-    """``ndcg@10`` as tables have it: ``NDCG@10``."""
+def metric_title(measure: str) -> str:
+    """Return the title of a metric.
+
+    >>> metric_title("ndcg@10")
+    'NDCG@10'
+    """
     name, k = measure.split("@")
     return f"{(METRIC_NAMES | LIST_NAMES)[name]}@{k}"
 
 
-def under(lines: Sequence[Line]) -> list[str]:
-    """A sentence for each set of conditions that an epsilon of these rows is under."""
+def condition_notes(lines: Sequence[Line]) -> list[str]:
+    """Return a sentence for each set of conditions that an epsilon of these rows assumes."""
     sets: dict[tuple[str, ...], list[str]] = {}
     for line in lines:
         if line.conditions and line.epsilon is not None:
             sets.setdefault(line.conditions, []).append(line.name)
-    only = "it is the epsilon of the source's own file only if"
-    whose = {conditions: f" ({', '.join(names)})" if len(sets) > 1 else "" for conditions, names in sets.items()}
-    return [f"‡ conditional{names}: {only} {'; and if '.join(conditions)}." for conditions, names in whose.items()]
+    names = {conditions: f"{', '.join(own)}: " if len(sets) > 1 else "" for conditions, own in sets.items()}
+    return [f"‡ {own}{standing(Guarantee.CONDITIONAL, conditions, None)}." for conditions, own in names.items()]
 
 
-def gain_table(ordered: Sequence[Line], found: Sequence[Gain], ranking: str, measure: str) -> Table:
-    """A figure of every row less that of its controls, the rows in the order given."""
+def gain_tables(ordered: Sequence[Line], found: Sequence[Gain], ranking: str, measure: str) -> list[Table]:
+    """Return a table for each baseline: the gain of every row over it, rows in the given order."""
     chosen = [gain for gain in found if (gain.ranking, gain.measure) == (ranking, measure)]
     gains = {(gain.line, gain.against): gain for gain in chosen}
-    controls = list(dict.fromkeys(gain.against for gain in chosen))
-    rows = []
-    for line in ordered:
-        own = [gains.get((line, control)) for control in controls]
-        if any(own):
-            rows.append([line.name, *(cell for gain in own for cell in _gain_cells(gain))])
-    columns = ["row", *(name for control in controls for name in (f"less {control}", "p over users", "p over seeds"))]
     note = (
-        "Difference of the means, with a 95 % interval over users. p-values are two-sided, of paired t-tests over users (each "
-        "averaged over its seeds) and over seeds, after Holm's correction for the rows of this table and control; bold below "
-        "0.05. Over users tells whether these trained models differ on people like these, over seeds whether training again "
-        "does."
+        "Difference of the means with a 95 % interval over users. p: two-sided paired t-tests over users (averaged over seeds) "
+        "and over seeds, Holm-corrected for the rows of this table; bold below 0.05. Over users: whether these trained models "
+        "differ for similar users. Over seeds: whether the difference holds when training is repeated."
     )
-    return Table(f"{metric(measure)}, {RANKINGS[ranking]}", columns, rows, [note])
+    return [
+        Table(
+            f"{metric_title(measure)} gain over {against}, {RANKINGS[ranking]}",
+            ["row", "gain", "p over users", "p over seeds"],
+            [[line.name, *_gain_entries(gains[line, against])] for line in ordered if (line, against) in gains],
+            [note],
+        )
+        for against in dict.fromkeys(gain.against for gain in chosen)
+    ]
 
 
 def leader_table(found: Sequence[Gain], ranking: str, measure: str) -> Table | None:
-    """What gains most over its own noise control at each epsilon of each guarantee; None where no two rows compete."""
+    """Return the largest gain over a noise baseline by guarantee and epsilon; None if no two rows compete."""
     groups: dict[tuple[str, str], list[Gain]] = {}
     for gain in found:
-        if (gain.ranking, gain.measure, gain.against) == (ranking, measure, NOISE):
+        if (gain.ranking, gain.measure, gain.against) == (ranking, measure, NOISE_BASELINE):
             line = gain.line
             epsilon = "-" if line.epsilon is None else rounded_up(line.epsilon)
             groups.setdefault((str(line.guarantee or "none"), epsilon), []).append(gain)
@@ -84,57 +90,67 @@ def leader_table(found: Sequence[Gain], ranking: str, measure: str) -> Table | N
     rows = []
     for (guarantee, epsilon), group in sorted(groups.items(), key=lambda entry: _by_epsilon(*entry[0])):
         best = max(group, key=lambda gain: gain.users.difference)
-        rows.append([best.line.name, guarantee, epsilon, *_gain_cells(best), str(len(group))])
-    columns = ["row", "guarantee", "epsilon", f"less {NOISE}", "p over users", "p over seeds", "of rows"]
-    note = "Of all rows with a noise control and the same guarantee at the same epsilon, "
-    note += "the one that gains most over it."
-    return Table(f"What gains most, {metric(measure)}, {RANKINGS[ranking]}", columns, rows, [note], words=2)
+        rows.append([best.line.name, guarantee, epsilon, *_gain_entries(best), str(len(group))])
+    columns = ["row", "guarantee", "epsilon", "gain", "p over users", "p over seeds", "of rows"]
+    note = f"The row with the largest gain over its {NOISE_BASELINE}, of all rows with this guarantee and epsilon."
+    title = f"Largest {metric_title(measure)} gain over {NOISE_BASELINE}, {RANKINGS[ranking]}"
+    return Table(title, columns, rows, [note], num_text_columns=2)
 
 
 def transfer_table(found: Sequence[Transfer], ranking: str, measure: str) -> Table | None:
-    """A figure of every row with sources, held against its target alone and against fewer sources; None without any."""
+    """Return every row with sources, compared with its single-domain baseline and with fewer sources; None for no row."""
     rows = []
     for transfer in found:
         gain = transfer.gain
         if (gain.ranking, gain.measure) == (ranking, measure):
             means = [f"{line.mean(ranking, measure):.4f}" for line in (gain.line, transfer.other)]
             names = [gain.line.name, gain.against, str(transfer.domains)]
-            rows.append([*names, *means, *_gain_cells(gain), transfer.said])
-    columns = ["row", "held against", "domains", metric(measure), "theirs", "less theirs", "p over users"]
+            rows.append([*names, *means, *_gain_entries(gain), transfer.verdict])
+    columns = ["row", "baseline", "domains", metric_title(measure), "baseline's", "gain", "p over users"]
     note = (
-        "Soft: below the same target without sources. Hard: below the same row with fewer sources. Domains: the target among "
-        "them. p-values as those over controls, corrected for the soft and for the hard rows of this table; within chance: .05 or "
-        "more over users."
+        "Soft: below the single-domain baseline. Hard: below the same row with fewer sources. Domains include the target. p-values "
+        "are Holm-corrected for the soft and for the hard rows of this table. Not significant: p over users is at least .05."
     )
-    title = f"{metric(measure)}, {RANKINGS[ranking]}"
-    return Table(title, [*columns, "p over seeds", "negative transfer"], rows, [note], words=2) if rows else None
+    title = f"{metric_title(measure)}, {RANKINGS[ranking]}"
+    columns += ["p over seeds", "negative transfer"]
+    return Table(title, columns, rows, [note], num_text_columns=2) if rows else None
 
 
 def _by_epsilon(guarantee: str, epsilon: str) -> tuple[bool, str, float]:
     return guarantee == "none", guarantee, 0.0 if epsilon == "-" else float(epsilon)
 
 
-def _gain_cells(gain: Gain | None) -> list[str]:
-    if gain is None:
-        return ["-", "-", "-"]
+def _gain_entries(gain: Gain) -> list[str]:
     users = gain.users
-    difference = f"{signed(users.difference)} [{signed(users.low)}, {signed(users.high)}]"
-    return [difference, p_value(gain.users_holm), "-" if gain.seeds_holm is None else p_value(gain.seeds_holm)]
+    difference = f"{format_signed(users.difference)} [{format_signed(users.low)}, {format_signed(users.high)}]"
+    return [
+        difference,
+        format_p_value(gain.users_holm),
+        "-" if gain.seeds_holm is None else format_p_value(gain.seeds_holm),
+    ]
 
 
-def signed(value: float) -> str:
-    """A difference with its sign."""
+def format_signed(value: float) -> str:
+    """Return a difference with its sign.
+
+    >>> format_signed(0.01234)
+    '+0.0123'
+    """
     return f"{round(value, 4) + 0.0:+.4f}"  # adding 0 makes a negative zero positive
 
 
-def p_value(value: float) -> str:
-    """A p-value, bold below 0.05."""
+def format_p_value(value: float) -> str:
+    """Return a p-value, bold below 0.05.
+
+    >>> format_p_value(0.0004), format_p_value(0.25)
+    ('**<.001**', '.250')
+    """
     text = "<.001" if value < 0.001 else f"{value:.3f}".replace("0.", ".", 1)
     return f"**{text}**" if value < 0.05 else text
 
 
 def item_slices() -> Slices:
-    """By the number of training items: none (cold start), 1 to 5, and so on."""
+    """Return slices by the number of training items: none (cold start), 1 to 5, and so on."""
     items = pl.col("train_items")
     made = {"no training item": items == 0}
     made |= {f"{low + 1} to {high}": (items > low) & (items <= high) for low, high in pairwise(EDGES)}
@@ -142,12 +158,12 @@ def item_slices() -> Slices:
 
 
 def overlap_slices() -> Slices:
-    """By whether the release has a row of the user."""
+    """Return slices by whether the release has a row of the user."""
     return {"in the release": pl.col("linked"), "not in the release": ~pl.col("linked")}
 
 
 def sliced(line: Line, slices: Slices, figure: str) -> list[tuple[float | None, float]]:
-    """Mean of a figure in each slice and cases per seed; None where a slice has no case."""
+    """Return the mean of a figure (None without a case) and the cases per seed of each slice."""
     columns = [line.cases.filter(where)[figure].cast(pl.Float64) for where in slices.values()]
     means = [values.mean() for values in columns]
     counts = [len(values) / len(line.runs) for values in columns]
@@ -155,17 +171,17 @@ def sliced(line: Line, slices: Slices, figure: str) -> list[tuple[float | None, 
 
 
 def slice_tables(lines: Sequence[Line]) -> list[Table]:
-    """NDCG@10 by what is known of the users; only slices that somebody is in, only tables with two of them."""
+    """Return NDCG@10 by training items and by overlap; slices without cases and tables of one slice are left out."""
     ranking = max(("sampled", "full"), key=lambda ranking: sum(line.has(ranking) for line in lines))
     lines = [line for line in lines if line.has(ranking)]
-    # A row without release has nobody in one: beside the overlap it would add nothing but its name.
+    # A row without a release has no user in it.
     both = [line for line in lines if line.cases["linked"].n_unique() == 2]
     by_items = _slice_table("Training items of the user", item_slices(), lines, ranking)
     return [*filter(None, (by_items, _slice_table("Overlap", overlap_slices(), both, ranking)))]
 
 
 def _slice_table(title: str, slices: Slices, lines: Sequence[Line], ranking: str) -> Table | None:
-    cells = [sliced(line, slices, f"{ranking}/{DECIDING}") for line in lines]
+    cells = [sliced(line, slices, f"{ranking}/{PRIMARY_METRIC}") for line in lines]
     used = [i for i in range(len(slices)) if any(row[i][0] is not None for row in cells)]
     if len(used) < 2:
         return None
@@ -174,12 +190,12 @@ def _slice_table(title: str, slices: Slices, lines: Sequence[Line], ranking: str
         shown = [("-" if value is None else f"{value:.4f}") + f" ({count:.0f})" for value, count in row]
         rows.append([line.name, *(shown[i] for i in used)])
     columns = ["row", *(name for i, name in enumerate(slices) if i in used)]
-    title = f"{title}: {metric(DECIDING)}, {RANKINGS[ranking]}"
-    return Table(title, columns, rows, ["In brackets: cases per seed."], folded=True)
+    title = f"{title}: {metric_title(PRIMARY_METRIC)}, {RANKINGS[ranking]}"
+    return Table(title, columns, rows, ["In brackets: cases per seed."], collapsed=True)
 
 
 def search_table(lines: Sequence[Line]) -> Table | None:
-    """What the search of each run chose, and how that did on validation; None where nobody searched."""
+    """Return the settings that each run's search chose, with their validation figure; None without a search."""
     rows = []
     for line, run in ((own, run) for own in lines for run in own.runs):
         if run.search is not None:
@@ -188,15 +204,15 @@ def search_table(lines: Sequence[Line]) -> Table | None:
             chosen = ", ".join(f"{name} {value}" for name, value in shown.items())
             rows.append([line.name, chosen, str(run.seed), str(len(run.search["trials"])), f"{best:.4f}"])
     note = (
-        "By NDCG@10 on validation. A row that has one line and more seeds uses the first one's settings for all of them; that they "
-        "were chosen with another draw of the release is not counted in an epsilon."
+        "Chosen by validation NDCG@10. A row with one line and several seeds uses these settings for all seeds. The epsilon does "
+        "not include the release that the search used."
     )
-    columns = ["row", "chosen", "seed", "trials", metric(DECIDING)]
-    return Table("What the search chose", columns, rows, [note], words=2, folded=True) if rows else None
+    columns = ["row", "chosen", "seed", "trials", metric_title(PRIMARY_METRIC)]
+    return Table("Hyperparameter search", columns, rows, [note], num_text_columns=2, collapsed=True) if rows else None
 
 
 def settings_table(lines: Sequence[Line]) -> Table | None:
-    """What the settings of rows are, those left out that all have in common; None of a benchmark's rows, whose file says it."""
+    """Return the settings in which rows differ; None if there are none, as for the rows of a benchmark."""
     own = [line.runs[0].settings for line in lines]
     classes = {"model.class_path", "publisher", "publisher.class_path"}
     keys = sorted({key for settings in own for key in settings} - classes)
@@ -204,59 +220,60 @@ def settings_table(lines: Sequence[Line]) -> Table | None:
     if not keys:
         return None
     rows = [
-        [line.name, ", ".join(f"{short(key)} {said(settings[key])}" for key in keys if key in settings) or "-"]
+        [
+            line.name,
+            ", ".join(f"{short_setting(key)} {format_value(settings[key])}" for key in keys if key in settings) or "-",
+        ]
         for line, settings in zip(lines, own, strict=True)
     ]
-    note = "Of a row with several seeds, those of its first. "
-    note += "Settings that all rows share stand in any run's config.yaml."
-    return Table("Settings in which rows differ", ["row", "settings"], rows, [note], reasoned=True)
+    note = "Settings of the first seed. Settings that all rows share are in config.yaml of any run."
+    return Table("Differing settings", ["row", "settings"], rows, [note], last_is_text=True)
 
 
 def cost_table(lines: Sequence[Line]) -> Table:
-    """Seconds, epochs, memory, parameters, bytes across the border."""
+    """Return times, epochs, memory, parameters and size of the releases."""
     rows = []
     for line in lines:
         costs = line.costs
         seconds = [f"{costs[name]:.1f}" for name in ("train_seconds", "cell_seconds")]
         counts = [f"{costs[name]:,.0f}" for name in ("parameters", "peak_mib", "bytes_released")]
-        rows.append([line.name, *seconds, f"{costs['epochs']:.0f}", *counts, str(line.trials or "-")])
-    columns = ["row", "seconds of training", "seconds in all", "epochs", "parameters", "peak MiB", "bytes released"]
-    note = (
-        "Means over seeds. Peak memory is that of the run's process, libraries included. Trials: of the hyperparameter search "
-        "that chose a row's settings, on validation alone."
-    )
-    return Table("Cost", [*columns, "trials"], rows, [note], folded=True)
+        rows.append([line.name, *seconds, f"{costs['epochs']:.0f}", *counts, str(line.num_trials or "-")])
+    columns = ["row", "training, s", "total, s", "epochs", "parameters", "peak MiB", "bytes released"]
+    note = "Means over seeds. Peak memory is that of the process, with libraries. Trials: of the hyperparameter search."
+    return Table("Cost", [*columns, "trials"], rows, [note], collapsed=True)
 
 
 def guarantee_table(lines: Sequence[Line]) -> Table:
-    """What the release of each row guarantees, and why where it is nothing."""
+    """Return the guarantee of each row's release, or the reason why it has none."""
     rows = []
     for line in lines:
         text = f"none ({'; '.join(line.reasons)})" if line.row.release else "no release"
         if line.epsilon is not None:
-            text = f"{line.guarantee}, epsilon {rounded_up(line.epsilon)}: {line.standing}{' ‡' if line.conditions else ''}"
+            text = f"{line.guarantee}, epsilon {rounded_up(line.epsilon)}: {line.guarantee_status}{' ‡' if line.conditions else ''}"
         rows.append([line.name, text])
-    return Table("What the releases guarantee", ["row", "guarantee"], rows, under(lines), words=2, folded=True)
+    return Table(
+        "Privacy guarantees", ["row", "guarantee"], rows, condition_notes(lines), num_text_columns=2, collapsed=True
+    )
 
 
-def versus_table(rows: Sequence[Versus]) -> Table:
-    """Ours beside the papers'."""
+def papers_table(rows: Sequence[PaperComparison]) -> Table:
+    """Return our rows next to those of papers."""
     cells = []
     for row in rows:
         line, paper = row.line, row.paper
         printed = {measure: f"{value:.4f}" for measure, value in paper.figures.items()}
         figures = [f"{line.mean('sampled', m):.4f} ({printed.get(m, '-')})" for m in MEASURES]
         cells.append([line.name, f"{paper.method} ({paper.paper})", *figures, row.status, row.reason or "-"])
-    columns = ["ours", "paper's", *map(metric, MEASURES), "status", "reason"]
+    columns = ["ours", "paper's", *map(metric_title, MEASURES), "status", "reason"]
     note = (
-        "Ours, and the paper's in brackets, among 1 + 99 candidates. Reproduced: NDCG@10 within 5 % of the paper's or within two "
-        "standard errors of our mean. A row of a paper whose figures cannot all be true is no target, whatever ours is."
+        "Our figures among 1 + 99 candidates, the paper's in brackets. Reproduced: NDCG@10 is within 5 % of the paper's, or within "
+        "two standard errors of our mean. A paper's row with inconsistent figures is no target."
     )
-    return Table("Beside the papers", columns, cells, [note], words=2, reasoned=True)
+    return Table("Comparison with published figures", columns, cells, [note], num_text_columns=2, last_is_text=True)
 
 
 def arithmetic_table(results: Results, task: str) -> Table:
-    """The arithmetic of HR, NDCG and MRR, held against every row: ours, and the papers' on the same task."""
+    """Return the figures, ours and the papers' of this task, that break the arithmetic of HR, NDCG and MRR."""
     lines, rows = results.lines[task], []
     for line in lines:
         for ranking, run in product(RANKINGS, line.runs):
@@ -264,14 +281,14 @@ def arithmetic_table(results: Results, task: str) -> Table:
             broken = violations(ours, tolerance=1e-6, joint=True)
             rows += [[f"{line.name}, seed {run.seed}, {ranking}", sentence] for sentence in broken]
     count = sum(len(line.runs) for line in lines)
-    note = f"Of ours {'not all' if rows else 'all'} {count} runs are consistent in every ranking."
-    if count == 1:
-        note = f"Our one run is {'not ' if rows else ''}consistent in every ranking."
+    note = f"Our {count_of(count, 'run')}: {'not all' if rows else 'all'} consistent."
     where = results.benchmark["tasks"][task]["published"]
     theirs = published(**where) if where else []
     for paper in theirs:
         rows += [[f"{paper.method} ({paper.paper} table {paper.table})", said] for said in paper.inconsistencies]
     wrong = sum(bool(paper.inconsistencies) for paper in theirs)
     if theirs:
-        note += f" Of the papers' {len(theirs)} rows on this task {wrong} are not."
-    return Table("Arithmetic of the figures", ["row", "what cannot be"], rows, [note], words=2, folded=bool(rows))
+        note += f" Published rows of this task: {wrong} of {len(theirs)} inconsistent."
+    return Table(
+        "Consistency of the figures", ["row", "contradiction"], rows, [note], num_text_columns=2, collapsed=bool(rows)
+    )

@@ -1,1 +1,1 @@
-"""Federated learning as pure functions: what clients do on copies of their own, what they send, what a server makes of it."""
+"""Federated learning: local computation of clients, their updates, and aggregation at the server."""

@@ -1,4 +1,4 @@
-"""Federated: the base of methods that learn in rounds (plan, count, record, refusals), and what clients compute at home."""
+"""Federated: base class of methods that learn in rounds (plan, count, record, checks), and local computation of clients."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -23,20 +23,20 @@ from zoo.privacy.training.round_privacy import RoundPrivacy
 
 
 class Federated(Recommender):
-    """Base of methods whose users are clients of a server; with ``epsilon`` their rounds are those of DP-FedAvg.
+    """Base class of methods whose users are clients of a server; with ``epsilon`` their rounds are those of DP-FedAvg.
 
-    Then a batch only says that it is time for a round, and `zoo.privacy.training.private_rounds` draws who is in it. There are
-    `num_rounds` of them, over all runs that resumed one another, and ``1 / rate`` in an epoch. Nothing of a round is logged.
-    Who could not be scored without item counts is scored without them, for counts are not protected.
+    Then a batch only triggers a round, and `zoo.privacy.training.private_rounds` samples its clients. There are `num_rounds` of
+    them, over all resumed runs, and ``1 / rate`` in an epoch. Nothing of a round is logged. Users that would be ranked by item
+    counts are scored without them, as counts are not protected.
 
     Args:
         epsilon: Privacy loss of all rounds, for one user; null: no clipping, no noise and no guarantee.
         delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
-        clip: L2 norm that the whole of a client's update is clipped to: a public number. Needed with epsilon.
-        num_rounds: Rounds in all, at most.
-        rate: Probability of each user to be in a round, independent of all others.
+        clip: L2 norm that a client's whole update is clipped to: a public number. Needed with epsilon.
+        num_rounds: With epsilon, number of rounds in all; without, epochs determine it.
+        rate: With epsilon, probability of each user to be in a round, independent of others; replaces the data's `batch_size`.
         relation: `zero_out_one_user` or `replace_one_user`.
-        noise_seed: Null: noise and samples of the operating system. A number repeats them, and the guarantee is none.
+        noise_seed: Null: noise and samples of the operating system. A number repeats them, without any guarantee.
     """
 
     guarantee_bearing = frozenset({"epsilon", "delta", "clip", "num_rounds", "rate", "relation", "noise_seed"})
@@ -60,14 +60,12 @@ class Federated(Recommender):
         if epsilon is None:
             if (delta, clip, noise_seed) != (None, None, None):
                 raise ValueError(
-                    f"delta, clip and noise_seed go with epsilon; got {delta}, {clip} and {noise_seed} without. Set epsilon, e.g. "
-                    "8.0, or leave them out."
+                    f"delta, clip, noise_seed are {delta}, {clip}, {noise_seed} without epsilon. Set epsilon, or remove them."
                 )
             return
         if clip is None:
             raise ValueError(
-                "epsilon needs clip, the L2 norm that a client's whole update is clipped to: a public number, never read off the "
-                "data. Set it, e.g. to 0.5."
+                "clip is missing, which epsilon needs. Set the L2 norm of a client's update, a public number, e.g. 0.5."
             )
         self.privacy = RoundPrivacy(
             epsilon=epsilon, delta=delta, clip=clip, num_rounds=num_rounds, rate=rate, relation=Relation(relation),
@@ -83,50 +81,49 @@ class Federated(Recommender):
 
     @property
     def single_process_reason(self) -> str:
-        """Processes would each draw clients and noise of their own in a private round."""
+        """Reason to train in one process with private rounds: other processes would sample their own clients and noise."""
         return (
             "" if self.privacy is None else "plays private rounds in one process, which draws all clients and the noise"
         )
 
     def setup(self, stage: str) -> None:
-        """Refuse half precision where rounds are private; then read the ratings."""
+        """Refuse half precision for private rounds; then read the ratings."""
         if self.privacy is not None and (precision := self.trainer.precision) != "32-true":
             raise ValueError(
-                f"Private rounds are played in single precision; got {precision!r}. Set trainer.precision to 32-true."
+                f"trainer.precision is {precision!r}. Private rounds need single precision. Set it to 32-true."
             )
         super().setup(stage)
 
     def on_fit_start(self) -> None:
-        """Refuse what would read ratings beside private rounds: validation, by which epochs are chosen, and penalties."""
+        """Refuse other uses of ratings beside private rounds: penalties, and validation, which chooses the epoch."""
         if self.privacy is None:
             return
         if self._penalties:
             raise ValueError(
-                f"A callback adds a penalty to {sorted(self._penalties)}: nobody clips what it reads. Leave it out, or epsilon."
+                f"A callback adds a penalty to {sorted(self._penalties)}, which is not clipped. Remove the callback, or epsilon."
             )
         validated = self.trainer.limit_val_batches != 0 and len(self.trainer.datamodule.validation.users) > 0  # type: ignore[attr-defined]
         if self.privacy.noise_seed is None and validated:
             raise ValueError(
-                "Validation reads held-out ratings, and the epoch that is kept would be chosen by it, which no epsilon of the "
-                "rounds covers. Set trainer.limit_val_batches to 0: the last round is kept. To look at figures without any "
-                "guarantee, set noise_seed."
+                "Validation would choose the epoch by held-out ratings, which epsilon does not cover. Set "
+                "trainer.limit_val_batches to 0, or noise_seed to train without a guarantee."
             )
 
     def can_score(self, users: Tensor) -> Tensor:
-        """As ever, but all users (batch,) where rounds are private: the item counts that others are ranked by are not."""
+        """Return a mask of users (batch,) that can be scored; all of them in private rounds, as item counts are not private."""
         can = super().can_score(users)
         return can if self.privacy is None else can | True
 
     # What is spent, by the rounds that were played.
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep how many rounds are spent as well."""
+        """Also store the number of rounds used."""
         super().on_save_checkpoint(checkpoint)
         if self.private_gradient is not None:
             checkpoint["zoo"]["spent"] = self.private_gradient.state_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Go on counting; what is spent is never forgotten, here or there."""
+        """Continue the count of rounds, which never decreases."""
         super().on_load_checkpoint(checkpoint)
         if self.private_gradient is None:
             return
@@ -139,7 +136,7 @@ class Federated(Recommender):
     # What is claimed.
 
     def privacy_record(self) -> PrivacyRecord | None:
-        """What the rounds that were played protect; None without epsilon, and before there are data."""
+        """Return what the completed rounds protect; None without epsilon, and before there are data."""
         rounds, privacy = self.private_gradient, self.privacy
         if rounds is None or privacy is None or not self.has_trainer:
             return None
@@ -149,23 +146,23 @@ class Federated(Recommender):
         return privacy.record(train.num_users, train.num_items, train.applied, rounds)
 
     def planned_record(self) -> PrivacyRecord:
-        """What all planned rounds will protect, on the data at hand."""
+        """Return what all planned rounds will protect, on the data at hand."""
         train = self.data.train
         return self.forecast(train.num_users, train.num_items, train.applied)
 
     def forecast(self, num_users: int, num_items: int, applied: Sequence[Step] = ()) -> PrivacyRecord:
-        """The record that the whole training would have, from public settings alone; ``applied`` is done to the ratings before."""
+        """Return the record of the whole training from public settings; ``applied`` are earlier steps on the ratings."""
         if self.privacy is None:
             reason, inputs = "clients' updates have no noise", {"num_items": num_items}
             return unprotected_record("federated rounds", reason, done(applied), public_inputs=inputs)
         return self.privacy.record(num_users, num_items, applied)
 
     def events(self, num_users: int) -> list[PrivacyEvent]:
-        """What the whole training would spend, from public settings alone."""
+        """Return the privacy events of the whole training, from public settings."""
         return [NonPrivateEvent()] if self.privacy is None else self.privacy.events(num_users)
 
     def audits(self) -> list[Audit]:
-        """White-box audits of rounds, fewer of them; none where nothing is claimed."""
+        """Return white-box audits of rounds, with fewer rounds; none without a guarantee."""
         return [] if self.privacy is None or self.privacy.noise_seed is not None else rounds_audits(self.privacy)
 
 
@@ -175,7 +172,7 @@ Uniform = Callable[[tuple[int, ...]], Tensor]
 
 
 class TouchedRows(NamedTuple):
-    """Which rows of a server's table the clients of a round copy: each client its own, each row once."""
+    """Rows of a server's table that the clients of a round copy, each row once per client."""
 
     clients: Tensor  # which client each copy is of, rising, (copies,)
     rows: Tensor  # of which row, (copies,)
@@ -183,7 +180,12 @@ class TouchedRows(NamedTuple):
 
 
 def touched_rows(clients: Tensor, rows: Tensor, num_rows: int) -> TouchedRows:
-    """The copies needed where clients (asked,) ask for rows (asked,), any pair as often as wanted."""
+    """Return the copies needed by clients (requests,) for rows (requests,); pairs may repeat.
+
+    Examples:
+        >>> touched_rows(torch.tensor([0, 0, 1]), torch.tensor([2, 2, 2]), num_rows=3).rows.tolist()
+        [2, 2]
+    """
     keys, places = torch.unique(clients * num_rows + rows, return_inverse=True)
     return TouchedRows(keys // num_rows, keys % num_rows, places)
 
@@ -191,11 +193,19 @@ def touched_rows(clients: Tensor, rows: Tensor, num_rows: int) -> TouchedRows:
 def unowned_items(
     items: Tensor, counts: Tensor, num_items: int, num_each: int, uniform: Uniform | None = None
 ) -> Tensor:
-    """Draw ``num_each`` items for each of a client's own, uniformly from those that the client does not have, with replacement.
+    """Sample ``num_each`` items for each of a client's own, uniformly and with replacement, from the client's unobserved items.
 
-    ``items`` (entries,) are those of the clients, client by client, rising within each; ``counts`` (clients,) is how many each
-    has. ``uniform`` draws uniform numbers (None: torch's global random state). Returns items (entries, num_each). Item number
-    ``r`` of a client's others is ``r + k`` if ``k`` own items come before it; one search finds it for all clients.
+    Item number ``r`` of a client's others is ``r + k`` if ``k`` own items come before it; one search finds it for all clients.
+
+    Args:
+        items: Items of the clients (entries,), client by client, ascending within each.
+        counts: Number of items of each client (clients,).
+        num_items: Size of the catalogue.
+        num_each: Samples for each entry.
+        uniform: Returns uniform numbers of a shape; None: torch's global random state.
+
+    Returns:
+        Sampled items (entries, num_each).
     """
     if full := int((counts >= num_items).sum()):
         raise ValueError(
@@ -217,10 +227,15 @@ def unowned_items(
 def local_moves(
     losses: Callable[[Copies], Tensor], start: Mapping[str, Tensor], num_steps: int, lr: float
 ) -> tuple[Copies, Tensor]:
-    """Run ``num_steps`` of gradient descent of all clients at once, and return how far each moved and its first loss (clients,).
+    """Run gradient descent of all clients at once; return each client's move and first loss (clients,).
 
-    ``start`` holds copies of the parameters by name, one row per client, and ``losses`` maps such copies to the loss of each
-    client, so the gradient of the summed losses is every client's own. Moves have the shapes of ``start``; no gradient passes.
+    Moves have the shapes of ``start``; no gradient passes.
+
+    Args:
+        losses: Maps copies to the loss of each client, so the gradient of the sum is every client's own.
+        start: Copies of the parameters by name, one row per client.
+        num_steps: Number of steps.
+        lr: Step size.
     """
     moves = {name: torch.zeros_like(part) for name, part in start.items()}
     before: list[Tensor] = []

@@ -1,4 +1,4 @@
-"""The updates that clients send in a round, their mean at the server, and the round of several processes."""
+"""Client updates of a round, their mean at the server, and the round of several processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class ClientUpdate(NamedTuple):
-    """All that one client sends in a round, unprotected: it names changed rows, and its weight is its number of examples."""
+    """The unprotected update of one client: it names changed rows, and its weight is its number of examples."""
 
     rows: Tensor  # rows of the server's table that it changed, (rows,)
     differences: Tensor  # by how much, (rows, dim)
@@ -20,7 +20,7 @@ class ClientUpdate(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Of all that is sent, the weight as one number of double precision."""
+        """Size of the update, with the weight as one number of double precision."""
         return sum(part.nbytes for part in (self.rows, self.differences, *self.shared.values())) + 8
 
 
@@ -34,18 +34,18 @@ class ClientUpdates(NamedTuple):
     weights: Tensor  # (clients,)
 
     def of(self, client: int) -> ClientUpdate:
-        """What a client of the round sends, by its place."""
+        """Return the update of a client of the round, by its index."""
         own = self.clients == client
         shared = {name: part[client] for name, part in self.shared.items()}
         return ClientUpdate(self.rows[own], self.differences[own], shared, float(self.weights[client]))
 
     @property
     def bytes(self) -> int:
-        """Of all clients together."""
+        """Size of all updates."""
         return sum(part.nbytes for part in (self.rows, self.differences, *self.shared.values())) + 8 * len(self.weights)
 
     def finite(self) -> Tensor:
-        """Which clients sent finite numbers alone, as a mask (clients,)."""
+        """Return a mask of clients (clients,) with finite updates."""
         broken = torch.zeros_like(self.weights, dtype=torch.bool)
         broken[self.clients[~self.differences.isfinite().all(1)]] = True
         for part in self.shared.values():
@@ -53,7 +53,7 @@ class ClientUpdates(NamedTuple):
         return ~broken
 
     def without(self, left_out: Tensor) -> ClientUpdates:
-        """The same, as if the clients of a mask (clients,) had changed nothing and counted for nothing."""
+        """Return the updates with no change and weight 0 for the clients of a mask (clients,)."""
         gone = left_out[self.clients]
         return ClientUpdates(
             self.clients[~gone],
@@ -64,7 +64,7 @@ class ClientUpdates(NamedTuple):
         )
 
     def among(self, places: Tensor, num_clients: int) -> ClientUpdates:
-        """The same among so many clients, at rising places (clients,); the others change nothing and count for nothing."""
+        """Return the updates among ``num_clients``, at ascending ``places`` (clients,); others have no change and weight 0."""
 
         def spread(part: Tensor) -> Tensor:
             return part.new_zeros(num_clients, *part.shape[1:]).index_copy(0, places, part)
@@ -74,7 +74,7 @@ class ClientUpdates(NamedTuple):
 
 
 def with_pseudo_rows(updates: ClientUpdates, clients: Tensor, rows: Tensor) -> ClientUpdates:
-    """Add random changes of further rows (pseudo,) of clients (pseudo,); rows that a client has changed stay.
+    """Add random changes of further rows (pseudo,) of clients (pseudo,); rows that a client changed are unaffected.
 
     A change is normal, with the mean and spread, number by number, of the client's own changes. **A heuristic without any
     guarantee**: it disguises a client's items, is not calibrated, and disturbs the mean.
@@ -102,14 +102,14 @@ def with_pseudo_rows(updates: ClientUpdates, clients: Tensor, rows: Tensor) -> C
 
 
 class Mean(NamedTuple):
-    """The weighted mean of what the clients of a round changed."""
+    """The weighted mean of the clients' changes in a round."""
 
     table: Tensor  # of the server's table, 0 in rows that nobody changed, (num_rows, dim)
     shared: dict[str, Tensor]  # of what all have in common, by name
 
 
 def weighted_mean(updates: ClientUpdates, num_rows: int) -> Mean:
-    """Return the weighted mean over all clients of the round; a client that has not changed a row counts as 0 there.
+    """Return the weighted mean over all clients of the round; an unchanged row counts as 0.
 
     Reference: McMahan et al., AISTATS 2017, algorithm 1. Raises a ValueError if all weights are 0.
     """
@@ -123,7 +123,7 @@ def weighted_mean(updates: ClientUpdates, num_rows: int) -> Mean:
 
 
 def surrogate_loss(value: Tensor, parameters: Mapping[str, Tensor], directions: Mapping[str, Tensor]) -> Tensor:
-    """Return a scalar that equals ``value`` and whose gradient is, for each parameter, minus its direction.
+    """Return a scalar that equals ``value`` and has minus the direction as gradient of each parameter.
 
     So a server's optimiser can step along the clients' mean difference (Reddi et al., ICLR 2021).
     """
@@ -134,12 +134,12 @@ def surrogate_loss(value: Tensor, parameters: Mapping[str, Tensor], directions: 
 
 
 def _like(values: Tensor, part: Tensor) -> Tensor:
-    """Values of clients (clients,) with as many axes as ``part``, to be multiplied by it."""
+    """Values of clients (clients,) with as many axes as ``part``, for multiplication."""
     return values.reshape(-1, *[1] * (part.ndim - 1))
 
 
 class Played(NamedTuple):
-    """What came of the clients of a round, or of those that one process has played."""
+    """Result of the clients of a round, or of those of one process."""
 
     users: Tensor  # (clients,)
     updates: ClientUpdates
@@ -147,7 +147,7 @@ class Played(NamedTuple):
     losses: Tensor  # before, (clients,)
 
     def among(self, wanted: Tensor) -> Played:
-        """Those of a mask (clients,) alone."""
+        """Return the results of the clients of a mask (clients,)."""
         updates, rows = self.updates, wanted[self.updates.clients]
         places = wanted.cumsum(0) - 1
         left = ClientUpdates(
@@ -161,7 +161,7 @@ class Played(NamedTuple):
 
 
 def gathered(own: Played) -> Played:
-    """The round of all processes, the same in each; every process has to call it. Alone it is its own."""
+    """Return the round of all processes, the same in each; every process must call it."""
     distributed = torch.distributed
     size = distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
     if size == 1:
@@ -173,7 +173,7 @@ def gathered(own: Played) -> Played:
 
 
 def joined(parts: Sequence[Played]) -> Played:
-    """Join the parts of a round. A client in several parts counts once, as in the first; shared parts that a part lacks are 0."""
+    """Join the parts of a round. A client in several parts counts once, as in the first; missing shared parts are 0."""
     seen, apart = torch.zeros(0, dtype=torch.int64), []
     for part in parts:
         apart.append(part.among(~torch.isin(part.users, seen)))

@@ -17,26 +17,33 @@ from zoo.privacy.randomness.noise import NoiseSource
 
 
 class GradientPerturbation(Perturbation):
-    """Noise on the gradient of every one of a fixed number of projected steps (GraP, section 4.3).
+    """Noise on the gradient of each of a fixed number of projected steps (GraP, section 4.3).
 
-    Entries of the gradient are clamped, then noise is added, then the step is projected. No objective is evaluated and
-    nothing stops early. Gaussian noise grows with the root of the number of steps, Laplace noise with the number; for few
-    steps (up to nine at epsilon 4) it is the smaller one all the same.
+    Entries of the gradient are clamped, then noise is added, then the step is projected. No objective is evaluated and no step
+    is skipped. Gaussian noise grows with the root of the number of steps, Laplace noise with the number; for few steps (up to
+    nine at epsilon 4) Laplace noise is the smaller one.
 
     Each step goes from 0 against all noisy gradients so far. As published, which holds too, it goes from the last point:
-    ``noise: laplace, step_size: spectral, dual: false``. Then each step's noise is projected on its own, and what is left of
-    it does not average out; with one step the two are the same.
+    ``noise: laplace, step_size: spectral, dual: false``. Then each step's noise is projected separately, and the remainder does
+    not average out; with one step the two are the same.
 
     Args:
         epsilon: Privacy loss of all steps.
-        steps: How many; the paper does not say.
+        steps: Number of steps; the paper does not state it.
         noise: `gaussian` or `laplace`.
         delta: With Gaussian noise; null: the smaller of 1e-5 and a tenth of one over the number of users.
-        clamp: Entries of the gradient are clamped to plus and minus this; the paper's C.
-        step_size: Of each step; null: one over the smoothness of the link. `spectral`: the Barzilai-Borwein step of the
+        clamp: Bound on absolute entries of the gradient; the paper's C.
+        step_size: Size of each step; null: one over the smoothness of the link. `spectral`: the Barzilai-Borwein step of the
             noisy gradients, at most that.
         dual: Go from 0 against the sum of all gradients, instead of from the last point against the last.
         noise_seed: Null: noise of the operating system. A number makes the run repeatable, without any guarantee.
+
+    Examples:
+        >>> import zoo
+        >>> from zoo.methods.one_bit_mc.perturbation import Terms
+        >>> from zoo.privacy.one_bit.link_functions import Logistic
+        >>> zoo.GradientPerturbation(epsilon=4.0, steps=5).plan(Terms(Logistic(), num_users=100)).steps
+        5
     """
 
     mechanism = "one-bit matrix completion, gradient"
@@ -64,19 +71,19 @@ class GradientPerturbation(Perturbation):
         self.plan(Terms(Logistic()))  # with any link: the clamp bounds the gradient of all
 
     def plan(self, terms: Terms) -> GradientSteps:
-        """Noise of all steps together."""
+        """Return the noise of all steps together."""
         noise, delta = self.noise, self._delta(terms)
         return plan_gradient(self.epsilon, steps=self.steps, clamp=self.clamp, noise=noise, delta=delta)
 
     def audits(self, terms: Terms, nuclear: NuclearBall) -> list[Audit]:
-        """One entry's noisy gradients in two worlds; with Laplace noise of two steps at most, or hardly any run would show much."""
+        """Return tests of one entry's noisy gradients in two worlds; with Laplace noise of at most two steps, for enough power."""
         plan, few = self.plan(terms), min(self.steps, 2)
         if self.noise == "laplace":
             plan = plan_gradient(self.epsilon, steps=few, clamp=self.clamp, noise="laplace")
         return [gradient_audit(self.mechanism, plan)]
 
     def solver(self, problem: Problem, drawn: Drawn, noise: NoiseSource) -> Solver:
-        """So many steps against noisy gradients, whose sizes follow from nothing but these gradients."""
+        """Return fixed steps against noisy gradients, whose sizes depend on these gradients alone."""
         likelihood = Likelihood.of(problem.observations, problem.link)
         gradients = NoisyGradients(likelihood, self.plan(problem.terms), noise)
         size = self.step_size if isinstance(self.step_size, int | float) else 1 / problem.link.smoothness
@@ -86,14 +93,14 @@ class GradientPerturbation(Perturbation):
 
 
 class NoisyGradients:
-    """Gradients of a likelihood, each with the next noise of a source: all that the steps get to see of the signs."""
+    """Gradients of a likelihood, each with the next noise of a source: the only access of the steps to the signs."""
 
     def __init__(self, likelihood: Likelihood, plan: GradientSteps, noise: NoiseSource) -> None:
         self.likelihood, self.plan, self.noise = likelihood, plan, noise
         self.drawn = 0  # noises so far; that of step k is the k-th of the source, from 0
 
     def __call__(self, entries: Floats, step: int) -> Floats:
-        """The noisy gradient at the observed entries, from and to shape ``(n,)``."""
+        """Return the noisy gradient at the observed entries, both of shape ``(n,)``."""
         # After an interruption a seed's stream starts anew, and its first draws were used: they are passed over.
         while self.drawn < step:
             self._noisy(np.zeros_like(entries))

@@ -1,4 +1,4 @@
-"""InputPerturbation: the signs themselves are flipped."""
+"""InputPerturbation: random flips of the signs."""
 
 from dataclasses import replace
 
@@ -23,18 +23,27 @@ from zoo.privacy.randomness.noise import NoiseSource
 
 
 class InputPerturbation(Perturbation):
-    """Every sign is flipped with probability ``1/(1 + e^epsilon)`` (InP, section 4.1). Holds as published, without a delta.
+    """Flip every sign with probability ``1/(1 + e^epsilon)`` (InP, section 4.1). Holds as published, without a delta.
 
-    The likelihood is that of the flipped signs, ``c = (1 - 2p) h + p``; it is not concave, so it is maximised from 0 and
-    from the solution under h, and the better one is taken. The flips need no trusted party: each user can make their own.
+    The likelihood is that of the flipped signs, ``c = (1 - 2p) h + p``. It is not concave, so it is maximised from 0 and from
+    the solution under h, and the better result is used. The flips need no trusted party: each user can make their own.
 
     Args:
         epsilon: Privacy loss.
-        hide_pairs: Every pair of a user and an item reports +1, -1 or "not rated", truly or at random, so that who rated
-            what is protected too, by the completed matrix: what else a run writes (counts, figures, recommendations without
-            what a user has) tells of the pairs. What is reported is learned from under h. Takes far more noise: all cells
-            make up ratings.
+        hide_pairs: Every pair of a user and an item reports +1, -1 or "not rated", truly or at random. This also protects who
+            rated what, in the completed matrix only: counts, metrics and recommendations without seen items still reveal pairs.
+            Reports are learned from under h. Needs far more noise: all entries make up ratings.
         noise_seed: Null: flips from the operating system. A number makes the run repeatable, without any guarantee.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import LowRank
+        >>> data = LowRank(num_users=30, num_items=20, observed=0.5)
+        >>> method = zoo.OneBitMC(tau=10.0, perturbation=zoo.InputPerturbation(epsilon=4.0), max_iterations=20)
+        >>> run = zoo.fit(method, data, max_epochs=1, enable_progress_bar=False)
+        Data: target ...
+        >>> run.method.privacy_record().epsilon
+        4.0
     """
 
     mechanism = "one-bit matrix completion, input"
@@ -44,22 +53,22 @@ class InputPerturbation(Perturbation):
         self._plan = plan_ternary(epsilon) if hide_pairs else plan_input(epsilon)
 
     def shows_objective(self, link: Link) -> bool:
-        """Always: it is that of the reports."""
+        """Return True: the objective is that of the reports."""
         return True
 
     def plan(self, terms: Terms) -> SignResponse | TernaryResponse:
-        """The same on all terms: what is reported is private whatever is done with it."""
+        """Return the same plan on all terms: reports are private under any processing."""
         return self._plan
 
     def audits(self, terms: Terms, nuclear: NuclearBall) -> list[Audit]:
-        """One report in two worlds; of three symbols also whether there is a rating."""
+        """Return tests of one report in two worlds; with `hide_pairs` also of the presence of a rating."""
         if isinstance(plan := self._plan, SignResponse):
             return [flips_audit(self.mechanism, plan)]
         names = {"": False, ", presence": True}
         return [ternary_audit(f"{self.mechanism}{name}", plan, presence=hidden) for name, hidden in names.items()]
 
     def draw(self, problem: Problem, noise: NoiseSource) -> Drawn:
-        """The reports."""
+        """Return the reports."""
         seen = problem.observations
         cells, signs = seen.cells, seen.signs
         if isinstance(self._plan, TernaryResponse):
@@ -70,7 +79,7 @@ class InputPerturbation(Perturbation):
         return {"cells": cells.astype(np.float64), "signs": signs}
 
     def solver(self, problem: Problem, drawn: Drawn, noise: NoiseSource) -> Solver:
-        """The likelihood of what was reported."""
+        """Return a solver of the likelihood of the reports."""
         cells = drawn["cells"].astype(np.int64)  # below 2^53, so exact as floats
         reports = Observations(problem.observations.shape, cells, drawn["signs"])
         plain, plan = Likelihood.of(reports, problem.link), self._plan

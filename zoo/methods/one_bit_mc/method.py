@@ -1,4 +1,4 @@
-"""OneBitMC: one-bit matrix completion, with the value of each rating protected or not."""
+"""OneBitMC: one-bit matrix completion, with optional protection of each rating's value."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -52,13 +52,22 @@ class OneBitMC(Recommender):
         tau: Radius of the nuclear-norm ball; the paper's ``alpha sqrt(num_users num_items r)``.
         link: `logistic`, or `probit`: the normal cdf of ``X_ij / scale``.
         scale: For probit.
-        perturbation: Where noise goes; null: `Clear`, none.
+        perturbation: Where noise is added; null: `Clear`, none.
         alpha: Bound on absolute entries; some perturbations are calibrated on it.
         bounded: Bound entries by `alpha`; needs a projection onto two sets in each step.
-        rank: Cut the completed matrix to this rank; null: unchanged.
-        tolerance: Of the projected gradient, relative to the matrix, where the solver runs until it has converged.
-        max_iterations: Iterations at most.
-        max_cells: Refuse larger matrices before memory runs out.
+        rank: Truncate the completed matrix to this rank; null: unchanged.
+        tolerance: Convergence bound on the projected gradient, relative to the matrix, in (0, 1).
+        max_iterations: Largest number of iterations.
+        max_cells: Largest number of matrix entries; more raise an error before memory is exhausted.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import LowRank
+        >>> data = LowRank(num_users=30, num_items=20, observed=0.5)
+        >>> run = zoo.fit(zoo.OneBitMC(tau=10.0, max_iterations=20), data, max_epochs=1, enable_progress_bar=False)
+        Data: target ...
+        >>> run.method.matrix.shape, run.method.converged
+        (torch.Size([30, 20]), True)
     """
 
     batches = "steps"
@@ -115,26 +124,26 @@ class OneBitMC(Recommender):
         self.register_buffer("matrix", torch.zeros(shape))
 
     def read_data(self, data: TargetData) -> None:
-        """Keep what scoring needs, and how well signs are met."""
+        """Also make the metrics of signs."""
         super().read_data(data)
         self.signs: ModulesOf[SignAccuracy] = ModulesOf({stage: SignAccuracy() for stage in ("val", "test")})
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a run that goes on may not change: the problem and the perturbation, in plain values."""
+        """Settings that a resumed run may not change: the problem and the perturbation, as plain values."""
         own = {"tau": self.tau, "link": repr(self.link), "alpha": self.alpha, "bounded": self.bounded}
         return own | self.perturbation.settings
 
     # Solving.
 
     def problem(self) -> Problem:
-        """What is solved, from the training ratings of the datamodule at hand."""
+        """Return the problem of the training ratings of the datamodule."""
         train = self.data.train
         seen = Observations((train.num_users, train.num_items), train.pair_keys, train.matrix.data.astype(np.float64))
         return Problem(seen, self.link, NuclearBall(self.tau), self.alpha, self.bounded, self.tolerance)
 
     def on_train_start(self) -> None:
-        """Draw what is drawn once, or go on with what the checkpoint holds."""
+        """Draw the one-time noise, or resume from the checkpoint."""
         super().on_train_start()
         if self.complete:
             return
@@ -150,7 +159,7 @@ class OneBitMC(Recommender):
         self._resumed = None
 
     def step(self, batch: Batch) -> Outputs:
-        """One iteration; after the last, noise on the output and the matrix."""
+        """Run one iteration; after the last, add noise on the output and store the matrix."""
         if self.solver is None:
             return {}
         self.solver.step()
@@ -162,7 +171,7 @@ class OneBitMC(Recommender):
 
     @property
     def converged(self) -> bool:
-        """Whether the solver has ended and the matrix is complete."""
+        """Whether the matrix is complete."""
         return self.complete
 
     def _finish(self) -> None:
@@ -178,36 +187,36 @@ class OneBitMC(Recommender):
         self.solver, self.drawn, self.complete = None, {}, True
 
     def privacy_record(self) -> PrivacyRecord | None:
-        """What the perturbation that the matrix was completed with protects; None before there is one or data to solve."""
+        """Return what the perturbation of the completed matrix protects; None before there is one or data."""
         if self._record is not None or not self.has_trainer:
             return self._record
         record = self.perturbation.record(self.problem(), self.data.train.applied)
         return record.without_guarantee("the matrix is not complete")
 
     def forecast(self, num_users: int, num_items: int, applied: Sequence[Step] = ()) -> PrivacyRecord:
-        """The record that a complete matrix of these public sizes would have: opens no data."""
+        """Return the record of a complete matrix of these public sizes, without opening data."""
         # A record says nothing of which entries are observed, and less of their signs.
         anything = Observations((num_users, num_items), np.zeros(1, dtype=np.int64), np.ones(1))
         problem = Problem(anything, self.link, NuclearBall(self.tau), self.alpha, self.bounded, self.tolerance)
         return self.perturbation.record(problem, applied)
 
     def events(self, num_users: int) -> list[PrivacyEvent]:
-        """What the whole training spends, from public settings alone."""
+        """Return the privacy events of the whole training, from public settings."""
         plan = self.perturbation.plan(Terms(self.link, self.alpha, self.bounded, num_users))
         return [plan.event if isinstance(plan, Mechanism) else NonPrivateEvent()]
 
     def audits(self) -> list[Audit]:
-        """Tests of what the perturbation claims; none where nothing is claimed."""
+        """Return tests of the perturbation's claim; none without a guarantee."""
         if self.perturbation.noise_seed is not None:
             return []
         return self.perturbation.audits(Terms(self.link, self.alpha, self.bounded), NuclearBall(self.tau))
 
     def _check_resumed(self, kept: dict[str, Any]) -> None:
-        """Refuse to go on otherwise than was begun; also where no trainer was there when the checkpoint was read."""
+        """Refuse to resume with other settings or ratings, also if the checkpoint was read without a trainer."""
         if kept["settings"] != self.settings:
             raise ValueError(
-                f"The checkpoint is of a run with the settings {kept['settings']}, and {self.settings} are asked for: what was "
-                "noised already cannot be noised otherwise. Go on with the run's own config, or train anew."
+                f"The settings are {self.settings}; the checkpoint has {kept['settings']}. Resume with the config of the run, or "
+                "train again."
             )
         if kept.get("digests", self.data.digests) != self.data.digests:
             raise ReleaseMismatchError("The checkpoint was begun on other ratings than those at hand. Train anew.")
@@ -215,15 +224,15 @@ class OneBitMC(Recommender):
     # Scoring.
 
     def can_score(self, users: Tensor) -> Tensor:
-        """Users with an observed sign; everybody where who has one is hidden, as a mask for users (batch,)."""
+        """Return a mask of users (batch,) with an observed sign; all users if pairs are hidden."""
         return torch.ones_like(users, dtype=torch.bool) if self.perturbation.hide_pairs else super().can_score(users)
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Completed entries, shape ``(batch, candidates)``."""
+        """Return completed entries, shape ``(batch, candidates)``."""
         return self.matrix[users[:, None], items]
 
     def score_all(self, users: Tensor) -> Tensor:
-        """Completed rows, shape ``(batch, num_items)``."""
+        """Return completed rows, shape ``(batch, num_items)``."""
         return self.matrix[users]
 
     def _rank(self, stage: str, batch: RankingBatch) -> dict[str, Tensor]:
@@ -243,7 +252,7 @@ class OneBitMC(Recommender):
     # Checkpoints.
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep the solver's state too, until the matrix is complete."""
+        """Also store the solver's state until the matrix is complete."""
         super().on_save_checkpoint(checkpoint)
         kept: dict[str, Any] = {"complete": self.complete, "settings": self.settings}
         if self._record is not None:
@@ -253,7 +262,7 @@ class OneBitMC(Recommender):
         checkpoint["zoo"]["completion"] = kept
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Go on where the solver stood."""
+        """Resume from the solver's state."""
         super().on_load_checkpoint(checkpoint)
         kept = checkpoint["zoo"]["completion"]
         if self.has_trainer and not kept["complete"]:
@@ -264,7 +273,7 @@ class OneBitMC(Recommender):
 
 
 def _tensors(values: Mapping[str, Any]) -> dict[str, Any]:
-    """With arrays as tensors, as checkpoints hold them."""
+    """Replace arrays by tensors, as checkpoints store them."""
     return {name: torch.tensor(value) if isinstance(value, np.ndarray) else value for name, value in values.items()}
 
 

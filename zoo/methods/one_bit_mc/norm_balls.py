@@ -1,6 +1,6 @@
-"""Projections onto the nuclear-norm ball, the infinity-norm ball and both, and onto the matrices of a rank.
+"""Projections onto the nuclear-norm ball, the infinity-norm ball and both, and onto matrices of a rank.
 
-Each gives the nearest matrix in the Frobenius norm; those onto balls are non-expansive, as fixed numbers of steps need.
+Each gives the nearest matrix in the Frobenius norm; projections onto balls are non-expansive, as fixed numbers of steps need.
 """
 
 import math
@@ -20,8 +20,13 @@ _NEVER_0 = 1e-300
 def shrinkage(values: Floats, radius: float) -> float | None:
     """Return the shrinkage ``t`` of singular values projected onto the l1 ball: ``sum max(values - t, 0) = radius``.
 
-    ``t`` is ``(v_1 + ... + v_k - radius)/k`` for the largest k whose ``v_k`` exceeds it. The values are the largest, falling,
-    not necessarily all. None if they do not decide ``t``: more are needed, or their sum does not exceed the radius.
+    ``t`` is ``(v_1 + ... + v_k - radius)/k`` for the largest k whose ``v_k`` exceeds it. The values are the largest,
+    descending, not necessarily all. None if they do not determine ``t``: more are needed, or their sum does not exceed the
+    radius.
+
+    Examples:
+        >>> shrinkage(np.array([3.0, 2.0, 0.0]), radius=3.0)
+        1.0
     """
     sums = np.cumsum(values)
     shrink = (sums - radius) / np.arange(1, len(values) + 1)
@@ -33,11 +38,11 @@ def shrinkage(values: Floats, radius: float) -> float | None:
 
 
 class NuclearBall:
-    """Matrices whose singular values sum to at most ``radius``, the paper's tau.
+    """Project onto the matrices whose singular values sum to at most ``radius``, the paper's tau.
 
     The projection shrinks all singular values by the same amount and cuts at 0. Only the largest are computed, from the smaller
-    Gram matrix; their number is remembered from one projection to the next and checked each time (`shrinkage`), so the result
-    is that of all singular values. With `truncated` false all are computed, for comparison.
+    Gram matrix; their number is stored from one projection to the next and checked each time (`shrinkage`), so the result is
+    that of all singular values. With `truncated` false all are computed, for comparison.
     """
 
     def __init__(self, radius: float, truncated: bool = True) -> None:
@@ -47,7 +52,7 @@ class NuclearBall:
         self.rank = 16  # of the last projection; decides rounding errors of the next, so an interrupted run keeps it
 
     def __call__(self, matrix: Floats) -> Floats:
-        """The nearest matrix of the ball, of and to shape ``(rows, columns)``; rows and columns of zeros stay exactly that."""
+        """Return the nearest matrix of the ball (rows, columns); rows and columns of zeros remain exactly zero."""
         projected = self._project(matrix)
         return projected if projected is matrix else _with_zeros_of(matrix, projected)
 
@@ -63,13 +68,13 @@ class NuclearBall:
         return self._from_all(matrix) if projected is None else projected
 
     def _kept(self, gram: Floats) -> int:
-        """How many singular values are not cut, but for rounding, by all of them: no vector is needed for that."""
+        """Number of singular values that are not cut, up to rounding, from all of them; no vector is needed."""
         values = _roots(np.asarray(scipy.linalg.eigvalsh(gram, check_finite=False), dtype=np.float64))
         shrink = shrinkage(np.append(values, 0.0), self.radius)
         return len(values) if shrink is None else int((values > shrink).sum())
 
     def _from_largest(self, matrix: Floats, gram: Floats, count: int) -> Floats | None:
-        """The projection from so many singular values, or None if they do not decide it, or are no fewer than half."""
+        """Projection from ``count`` singular values, or None if they do not determine it, or are at least half."""
         if count >= len(gram) // 2:
             return None
         largest = (len(gram) - count, len(gram) - 1)
@@ -98,13 +103,13 @@ class NuclearBall:
 
 
 def _roots(squares: Floats) -> Floats:
-    """Singular values, falling, of rising eigenvalues of a Gram matrix."""
+    """Descending singular values from ascending eigenvalues of a Gram matrix."""
     roots: Floats = np.sqrt(np.maximum(squares[::-1], 0.0))
     return roots
 
 
 class InfinityBall:
-    """Matrices none of whose entries exceeds ``bound``, the paper's alpha, in absolute value."""
+    """Project onto the matrices with absolute entries of at most ``bound``, the paper's alpha."""
 
     def __init__(self, bound: float) -> None:
         if not (bound > 0 and math.isfinite(bound)):
@@ -112,13 +117,13 @@ class InfinityBall:
         self.bound = bound
 
     def __call__(self, matrix: Floats) -> Floats:
-        """The nearest matrix with such entries."""
+        """Return the nearest matrix with such entries."""
         clipped: Floats = np.clip(matrix, -self.bound, self.bound)
         return clipped
 
 
 class Composition:
-    """The projection onto the nuclear-norm ball and then the one onto the infinity-norm ball.
+    """Project onto the nuclear-norm ball, then onto the infinity-norm ball.
 
     Not the projection onto both, but non-expansive and exact in finite time, as a fixed number of steps needs.
     """
@@ -128,7 +133,7 @@ class Composition:
 
     @property
     def rank(self) -> int:
-        """Of the last projection onto the nuclear-norm ball."""
+        """Rank of the last projection onto the nuclear-norm ball."""
         return self.nuclear.rank
 
     @rank.setter
@@ -136,12 +141,12 @@ class Composition:
         self.nuclear.rank = rank
 
     def __call__(self, matrix: Floats) -> Floats:
-        """The nearest matrix of the first ball, its entries cut to the second."""
+        """Return the nearest matrix of the first ball, clipped to the second."""
         return self.infinity(self.nuclear(matrix))
 
 
 class Intersection(Composition):
-    """The projection onto the intersection of both balls, by the alternating direction method of multipliers.
+    """Project onto the intersection of both balls, by the alternating direction method of multipliers.
 
     It stops after `max_passes`, or when the matrices of both balls, and of successive passes, differ by at most `tolerance`
     times the norm.
@@ -159,7 +164,7 @@ class Intersection(Composition):
         self.max_passes = max_passes
 
     def __call__(self, matrix: Floats) -> Floats:
-        """The nearest matrix in both balls, up to the tolerance; its entries keep the bound exactly."""
+        """Return the nearest matrix in both balls, up to the tolerance; its entries meet the bound exactly."""
         low = self.nuclear(matrix)
         bounded = self.infinity(low)
         if np.array_equal(low, bounded):
@@ -185,13 +190,13 @@ Projection = NuclearBall | Composition
 
 
 def truncated(matrix: Floats, rank: int) -> Floats:
-    """The nearest matrix of at most some rank; shape as given. Rows and columns of zeros stay exactly that."""
+    """Return the nearest matrix of at most this rank; rows and columns of zeros remain exactly zero."""
     left, values, right = np.linalg.svd(matrix, full_matrices=False)
     return _with_zeros_of(matrix, (left[:, :rank] * values[:rank]) @ right[:rank])
 
 
 def _with_zeros_of(matrix: Floats, projected: Floats) -> Floats:
-    """What was made of the singular vectors of a matrix, with its rows and columns of zeros: rounding errors have signs."""
+    """Restore rows and columns of zeros after rounding errors, whose signs would count."""
     projected[~matrix.any(axis=1)] = 0.0
     projected[:, ~matrix.any(axis=0)] = 0.0
     return projected

@@ -1,4 +1,4 @@
-"""What one-bit matrix completion minimises: the negative log-likelihood of signs, and its gradient."""
+"""Objective of one-bit matrix completion: the negative log-likelihood of signs, and its gradient."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ class Observations:
     signs: Floats  # +1 or -1, (n,)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be learned from."""
         matrix = f"{self.shape[0]} x {self.shape[1]} matrix"
         if not len(self.cells):
             raise ValueError(f"No entry of the {matrix} is observed: nothing to learn from.")
@@ -54,21 +53,21 @@ class Likelihood:
 
     @classmethod
     def of(cls, observations: Observations, link: Link, tilt: Floats | float = 0.0, ridge: float = 0.0) -> Likelihood:
-        """That of observed signs."""
+        """Return the likelihood of observed signs."""
         return cls(link, observations.shape, observations.cells, (1 + observations.signs) / 2, tilt, ridge)
 
     def at(self, matrix: Floats) -> Floats:
-        """The observed entries of a matrix, shape ``(n,)``."""
+        """Return the observed entries of a matrix, shape ``(n,)``."""
         entries: Floats = matrix.ravel()[self.cells]
         return entries
 
     def value(self, entries: Floats) -> float:
-        """The function at the observed entries (n,), without the ridge."""
+        """Return the function at the observed entries (n,), without the ridge."""
         positive, negative = self.link.log_likelihood(entries)
         return -float(self.bits @ positive + (1 - self.bits) @ negative + np.sum(self.tilt * entries))
 
     def gradient(self, entries: Floats) -> Floats:
-        """Its gradient there, shape ``(n,)``: ``(1 - b) h'/(1 - h) - b h'/h - tilt``."""
+        """Return its gradient there, shape ``(n,)``: ``(1 - b) h'/(1 - h) - b h'/h - tilt``."""
         positive, negative = self.link.slopes(entries)
         gradient: Floats = (1 - self.bits) * negative - self.bits * positive - self.tilt
         return gradient

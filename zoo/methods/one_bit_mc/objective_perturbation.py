@@ -25,23 +25,31 @@ from zoo.privacy.randomness.noise import NoiseSource, laplace_noise
 
 
 class ObjectivePerturbation(Perturbation):
-    """A random linear term in the objective (ObjP, section 4.2).
+    """Add a random linear term to the objective (ObjP, section 4.2).
 
     Logistic link: Laplace noise of scale ``1/epsilon`` on the bits, or Gaussian noise; proved for any constraint and solver.
-    As published the noise is half of that, because the factor 1/2 of the objective stands before it too: twice the epsilon. (With
-    probit the published noise rests on another bound: at alpha 1 less than the proof asks for below an epsilon of 2.8, more above.)
+    The published noise is half of that, because the factor 1/2 of the objective multiplies it too: twice the epsilon. (With
+    probit the published noise rests on another bound: at alpha 1 less than the proof needs below an epsilon of 2.8, more
+    above.)
 
-    Probit link: proved for the exact minimiser alone, and a solver's is not exact. So it is refused; use
-    `InputPerturbation`. With `inexact` the noise is that of the proof and the record says that nothing is promised.
+    Probit link: proved for the exact minimiser alone, and no solver is exact. So it raises an error; use `InputPerturbation`.
+    With `inexact` the noise is that of the proof and the record states no guarantee.
 
     Args:
         epsilon: Privacy loss.
         noise: `laplace`, or `gaussian` (logistic link).
         delta: With Gaussian noise; null: the smaller of 1e-5 and a tenth of one over the number of users.
-        ridge: Weight of half the squared entries in the objective; lowers what probit needs.
-        inexact: Run the probit link although nothing is promised.
+        ridge: Weight of half the squared entries in the objective; lowers the noise of probit.
+        inexact: Run the probit link without a guarantee.
         paper_faithful: The published noise. `guarantee: none`.
         noise_seed: Null: noise of the operating system. A number makes the run repeatable, without any guarantee.
+
+    Examples:
+        >>> import zoo
+        >>> from zoo.methods.one_bit_mc.perturbation import Terms
+        >>> from zoo.privacy.one_bit.link_functions import Logistic
+        >>> zoo.ObjectivePerturbation(epsilon=4.0).plan(Terms(Logistic())).epsilon
+        4.0
     """
 
     mechanism = "one-bit matrix completion, objective"
@@ -65,23 +73,23 @@ class ObjectivePerturbation(Perturbation):
         self.inexact, self.paper_faithful, self.noise_seed = inexact, paper_faithful, noise_seed
 
     def check(self, terms: Terms) -> None:
-        """Refuse a probit link that would promise what no solver keeps, and one without alpha."""
+        """Refuse a probit link without a guarantee, and one without alpha."""
         if not isinstance(terms.link, Logistic):
             if not (self.inexact or self.paper_faithful):
                 raise ValueError(
-                    "With the probit link, noise on the objective is private for its exact minimiser alone, which no solver "
-                    "returns. Use InputPerturbation, or link: logistic; or set inexact to run without a guarantee."
+                    "link is 'probit': objective perturbation is private only for the exact minimiser. Use link: logistic, "
+                    "InputPerturbation, or inexact to run without a guarantee."
                 )
             if terms.alpha is None:
                 raise ValueError("The probit link needs alpha here, the largest entry: the noise is calibrated on it.")
         super().check(terms)
 
     def shows_objective(self, link: Link) -> bool:
-        """Where all of it is noisy bits."""
+        """Return whether the objective reads noisy bits only."""
         return isinstance(link, Logistic) and not self.paper_faithful
 
     def plan(self, terms: Terms) -> ObjectiveBits | ExactObjective | PublishedScale:
-        """Noise on the bits, or in the objective; or the published scale."""
+        """Return the noise on the bits, or in the objective; or the published scale."""
         if self.paper_faithful:
             # With the logistic link alone alpha may be missing (see `check`), and there the scale does not depend on it.
             return published_objective(terms.link, self.epsilon, 1.0 if terms.alpha is None else terms.alpha)
@@ -89,18 +97,18 @@ class ObjectivePerturbation(Perturbation):
         return plan_objective(terms.link, self.epsilon, noise=noise, delta=delta, alpha=terms.alpha, ridge=self.ridge)
 
     def public_settings(self, terms: Terms) -> dict[str, Plain]:
-        """The ridge."""
+        """Return the ridge."""
         return {"ridge": self.ridge}
 
     def audits(self, terms: Terms, nuclear: NuclearBall) -> list[Audit]:
-        """The minimiser of one entry in two worlds, where the guarantee is that of noisy bits."""
+        """Return tests of one entry's minimiser in two worlds, where the guarantee is that of noisy bits."""
         plan = self.plan(terms)
         if isinstance(plan, PublishedScale | ExactObjective):
             return []
         return [bits_audit(self.mechanism, plan)]
 
     def draw(self, problem: Problem, noise: NoiseSource) -> Drawn:
-        """The noise, or the noisy bits where they are all that the objective needs."""
+        """Return the noise, or the noisy bits if the objective reads nothing else."""
         plan, signs = self.plan(problem.terms), problem.observations.signs
         if isinstance(plan, PublishedScale):
             return {"tilt": laplace_noise(noise, plan.scale, len(signs))}
@@ -109,7 +117,7 @@ class ObjectivePerturbation(Perturbation):
         return {"bits": noisy_bits(signs, plan, noise)}
 
     def solver(self, problem: Problem, drawn: Drawn, noise: NoiseSource) -> Solver:
-        """The tilted likelihood."""
+        """Return a solver of the tilted likelihood."""
         likelihood = Likelihood.of(problem.observations, problem.link, ridge=self.ridge)
         # In the sound form with the logistic link, nothing but the noisy bits is read from here on.
         if "bits" in drawn:

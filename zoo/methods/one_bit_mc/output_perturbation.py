@@ -20,24 +20,31 @@ from zoo.privacy.randomness.noise import NoiseSource, laplace_noise
 
 
 class OutputPerturbation(Perturbation):
-    """Noise on every entry of the completed matrix (OutP, section 4.4).
+    """Add noise to every entry of the completed matrix (OutP, section 4.4).
 
-    Exactly `steps` projected steps on the likelihood with a ridge: one flipped sign moves where they end by no more than the
-    ridge allows, converged or not, and by half of that or less where entries are held to `alpha` (`bounded`), because the
-    likelihood is curved at the entry that differs. Then Gaussian noise on every entry, and the projection again, which costs
-    nothing.
+    Exactly `steps` projected steps on the likelihood with a ridge: one flipped sign moves their end point by no more than the
+    ridge allows, converged or not, and by half of that or less with entries bounded by `alpha` (`bounded`), because the
+    likelihood is curved at the differing entry. Then Gaussian noise is added to every entry, and the result is projected again,
+    which costs no privacy.
 
-    As published, the noise covers how far one entry can move, where one sign can move them all: on a matrix of d rows and
-    columns it has d times the epsilon. That it was found best for small epsilon is that.
+    The published noise covers the change of one entry, but one sign can change all of them: on a matrix of d rows and columns
+    it has d times the epsilon. This explains why it was found best for small epsilon.
 
     Args:
         epsilon: Privacy loss.
         delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
-        steps: How many.
+        steps: Number of steps.
         ridge: Weight of half the squared entries in the objective.
         step_size: Null: ``1/(2 (ridge + smoothness))``. Up to ``2/(2 ridge + smoothness)``, for more noise.
         paper_faithful: The published noise on the converged solution. `guarantee: none`.
         noise_seed: Null: noise of the operating system. A number makes the run repeatable, without any guarantee.
+
+    Examples:
+        >>> import zoo
+        >>> from zoo.methods.one_bit_mc.perturbation import Terms
+        >>> from zoo.privacy.one_bit.link_functions import Logistic
+        >>> zoo.OutputPerturbation(epsilon=4.0).public_settings(Terms(Logistic()))["steps"]
+        50
     """
 
     mechanism = "one-bit matrix completion, output"
@@ -60,20 +67,20 @@ class OutputPerturbation(Perturbation):
         self.steps = None if paper_faithful else steps
 
     def check(self, terms: Terms) -> None:
-        """Refuse what has no sensitivity: a probit link without a bound, or the published noise without alpha."""
+        """Refuse terms without a sensitivity: a probit link without a bound, or the published noise without alpha."""
         if self.paper_faithful and terms.alpha is None:
             raise ValueError(
                 "The published noise on the output needs alpha, the largest entry: it is calibrated on it."
             )
         if not (self.paper_faithful or isinstance(terms.link, Logistic) or terms.bounded):
             raise ValueError(
-                "With the probit link, noise on the output needs entries that are held to alpha (bounded: true): without, one "
-                "sign can move a gradient by any amount. Or use link: logistic."
+                "link is 'probit' without bounded entries, so one sign can change a gradient without limit. Set bounded: true, or "
+                "link: logistic."
             )
         super().check(terms)
 
     def plan(self, terms: Terms) -> CompletedMatrix | PublishedScale:
-        """Gaussian noise for how far the steps can end apart, or the published scale."""
+        """Return Gaussian noise for the largest distance of end points, or the published scale."""
         link, alpha, bounded, _ = terms
         if self.steps is None:
             assert alpha is not None  # see `check`
@@ -86,11 +93,11 @@ class OutputPerturbation(Perturbation):
         return usual_step(link, self.ridge) if self.step_size is None else self.step_size
 
     def public_settings(self, terms: Terms) -> dict[str, Plain]:
-        """The ridge and the steps."""
+        """Return the ridge and the steps."""
         return {"ridge": self.ridge, "step_size": self._size(terms.link), "steps": self.steps or 0}
 
     def audits(self, terms: Terms, nuclear: NuclearBall) -> list[Audit]:
-        """The ends of the solver's own steps in two worlds: three by three, six ratings, of which the corner's flips."""
+        """Return tests of the solver's end points in two worlds: a 3 x 3 matrix, six ratings, one flipped corner."""
         plan = self.plan(terms)
         if isinstance(plan, PublishedScale):
             return []
@@ -105,14 +112,14 @@ class OutputPerturbation(Perturbation):
         return [ends_audit(self.mechanism, plan, end(-1.0), end(1.0))]
 
     def solver(self, problem: Problem, drawn: Drawn, noise: NoiseSource) -> Solver:
-        """Steps on the true signs; their end is secret until it has noise."""
+        """Return steps on the true signs; their end point is secret until noise is added."""
         if self.steps is None:
             return problem.minimise(Likelihood.of(problem.observations, problem.link))
         likelihood = Likelihood.of(problem.observations, problem.link, ridge=self.ridge)
         return FixedSteps(likelihood, problem.project_in_finite_time, self.steps, self._size(problem.link))
 
     def finish(self, matrix: Floats, problem: Problem, noise: NoiseSource) -> Floats:
-        """Noise on every entry; in the sound form, projected again."""
+        """Add noise to every entry; in the sound form, project again."""
         plan = self.plan(problem.terms)
         if isinstance(plan, PublishedScale):
             return matrix + laplace_noise(noise, plan.scale, matrix.shape)

@@ -1,15 +1,14 @@
-"""Perturbation: where in one-bit matrix completion noise is added, and what that protects.
+"""Perturbation: where one-bit matrix completion adds noise, and what it protects.
 
-All five go the same way: from public settings to a plan, from the plan to the record and to the noise. That is drawn once
-before the first iteration (input, objective), in every gradient, or when the solver has ended (output). Proofs are in
-`zoo.privacy.one_bit`.
+All five derive a plan from public settings, and the record and the noise from the plan. Noise is drawn once before the first
+iteration (input, objective), in every gradient, or after the solver (output). Proofs are in `zoo.privacy.one_bit`.
 
-Who is protected, unless they say otherwise: the value of one rating. Neighbours: one sign differs; which pairs are rated,
-Omega, is public. What several ratings of one person cost together is in the record. Afterwards: anything may
-be done with the completed matrix.
+Privacy unit, unless stated otherwise: the value of one rating. Neighbouring relation: one sign differs; the rated pairs, Omega,
+are public. The record states the total cost of several ratings of one user. Allowed use: the completed matrix may be used
+without limit.
 
-Reference: *One-Bit Matrix Completion with Differential Privacy*, section 4. Where what is published there does not hold, the
-sound form is the default and the published one is there as `paper_faithful`, without an epsilon.
+Reference: *One-Bit Matrix Completion with Differential Privacy*, section 4. Where the published form does not hold, the sound
+form is the default, and `paper_faithful` selects the published one, without an epsilon.
 """
 
 from abc import ABC, abstractmethod
@@ -35,7 +34,7 @@ Drawn = dict[str, Floats]
 
 
 class Terms(NamedTuple):
-    """What noise is planned from, all of it public; known before data are opened but for the number of users."""
+    """Public terms from which noise is planned, known before data are opened except for the number of users."""
 
     link: Link  # probability of a +1, given the entry
     alpha: float | None = None  # what entries are taken to be at most in absolute value; None: nothing is said
@@ -56,12 +55,12 @@ class Problem:
 
     @property
     def terms(self) -> Terms:
-        """What the noise is planned from."""
+        """Terms from which the noise is planned."""
         return Terms(self.link, self.alpha, self.bounded, self.observations.shape[0])
 
     @property
     def public(self) -> dict[str, Plain]:
-        """What everybody may know of it; for a record."""
+        """Public facts, for a record."""
         rows, columns = self.observations.shape
         facts: dict[str, Plain] = {"link": self.link.name, "tau": self.nuclear.radius, "rows": rows, "columns": columns}
         if self.alpha is not None:
@@ -74,17 +73,17 @@ class Problem:
 
     @property
     def project_in_finite_time(self) -> Projection:
-        """A composition of exact projections that ends in the bound, if there is one."""
+        """A composition of exact projections that ends within the bound, if there is one."""
         return self.nuclear if self._infinity is None else Composition(self.nuclear, self._infinity)
 
     def minimise(self, likelihood: Likelihood, start: Floats | None = None) -> SpectralProjectedGradient:
-        """A solver of this problem with another objective, within the nuclear-norm ball, or within both balls."""
+        """Return a solver of this problem with another objective, within the nuclear-norm ball, or within both balls."""
         project = self.nuclear if self._infinity is None else Intersection(self.nuclear, self._infinity)
         return SpectralProjectedGradient(likelihood, project, self.tolerance, start)
 
 
 class Perturbation(CapturesInit, ABC):
-    """Where noise goes. Its constructor refuses bad settings, before data are opened."""
+    """Base class of perturbations. The constructor refuses bad settings, before data are opened."""
 
     mechanism: ClassVar[str] = "one-bit matrix completion"  # what a record calls it
 
@@ -96,28 +95,28 @@ class Perturbation(CapturesInit, ABC):
 
     @property
     def settings(self) -> dict[str, Plain | None]:
-        """Its name and plain settings, by which a checkpoint knows it."""
+        """Name and plain settings, by which a checkpoint identifies it."""
         own = {name: value for name, value in vars(self).items() if value is None or isinstance(value, Plain)}
         return {"name": type(self).__name__, **own}
 
     def check(self, terms: Terms) -> None:
-        """Refuse with a ValueError terms that the mechanism does not go with, before data are opened."""
+        """Raise a ValueError, before data are opened, for terms that the mechanism does not support."""
         self.plan(terms)
 
     def shows_objective(self, link: Link) -> bool:
-        """Whether the objective is a function of what was noised already, so that its value may be shown."""
+        """Return whether the objective depends on noisy values only, so that it may be logged."""
         return False
 
     def plan(self, terms: Terms) -> Mechanism | PublishedScale | None:
-        """The noise and what it spends; None: there is no noise."""
+        """Return the noise and its privacy cost; None without noise."""
         return None
 
     def audits(self, terms: Terms, nuclear: NuclearBall) -> list[Audit]:
-        """Tests of its claim on the code that makes it, within this ball; none where nothing is claimed."""
+        """Return tests of the claim on the code itself, within this ball; none without a guarantee."""
         return []
 
     def _delta(self, terms: Terms) -> float:
-        """What is asked for, or follows from the number of users; 0 for a pure guarantee. Refused from one over them on."""
+        """Configured delta, or the default for the number of users; 0 for a pure guarantee; 1/users or more is refused."""
         if self.noise != "gaussian":
             return 0.0
         return delta_for(terms.num_users, self.delta)
@@ -125,25 +124,25 @@ class Perturbation(CapturesInit, ABC):
     # Solving.
 
     def draw(self, problem: Problem, noise: NoiseSource) -> Drawn:
-        """What is drawn before the first iteration, once; a resumed run goes on with it."""
+        """Return the noise drawn once before the first iteration; a resumed run reuses it."""
         return {}
 
     @abstractmethod
     def solver(self, problem: Problem, drawn: Drawn, noise: NoiseSource) -> Solver:
-        """What iterates."""
+        """Return the solver."""
 
     def finish(self, matrix: Floats, problem: Problem, noise: NoiseSource) -> Floats:
-        """The completed matrix, from what the solver found; both of shape ``(rows, columns)``."""
+        """Return the completed matrix from the solver's result; both of shape ``(rows, columns)``."""
         return matrix
 
     # The record.
 
     def public_settings(self, terms: Terms) -> dict[str, Plain]:
-        """For the record, beside those of the problem."""
+        """Return further settings for the record."""
         return {}
 
     def record(self, problem: Problem, applied: Sequence[Step] = ()) -> PrivacyRecord:
-        """What a run with this protects, from public facts alone; ``applied`` is what was done to the ratings before."""
+        """Return what a run protects, from public facts alone; ``applied`` are earlier steps on the ratings."""
         plan, steps = self.plan(problem.terms), done(applied)
         if isinstance(plan, Mechanism):
             return self._record_of(plan, problem, steps)
@@ -164,12 +163,18 @@ class Perturbation(CapturesInit, ABC):
 
 
 class Clear(Perturbation):
-    """No noise: what the others are compared with. Protects nobody."""
+    """No noise: the baseline of the others, without protection.
+
+    Examples:
+        >>> import zoo
+        >>> zoo.Clear().settings
+        {'name': 'Clear'}
+    """
 
     def shows_objective(self, link: Link) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def solver(self, problem: Problem, drawn: Drawn, noise: NoiseSource) -> Solver:
-        """The likelihood of the signs."""
+        """Return a solver of the likelihood of the signs."""
         return problem.minimise(Likelihood.of(problem.observations, problem.link))

@@ -20,7 +20,7 @@ _HALVINGS = 20
 
 
 class Solver(ABC):
-    """An iteration at a time towards a matrix that lowers the `likelihood` under the constraint that `project` is onto."""
+    """Base class of solvers that lower the `likelihood` under the constraint of `project`, one iteration at a time."""
 
     #: Attributes that an interrupted run goes on with; those that are None are left out.
     kept: ClassVar[tuple[str, ...]] = ("point", "steps", "solved")
@@ -33,11 +33,11 @@ class Solver(ABC):
 
     @abstractmethod
     def step(self) -> None:
-        """One iteration."""
+        """Run one iteration."""
 
     @property
     def result(self) -> Floats:
-        """The matrix that was found, shape ``(rows, columns)``."""
+        """The matrix found, shape ``(rows, columns)``."""
         return self.point
 
     def _descend(self, gradient: Floats, size: float) -> Floats:
@@ -47,7 +47,7 @@ class Solver(ABC):
         return self.project(moved)
 
     def state(self) -> State:
-        """What another solver of the same problem needs to go on."""
+        """Return the state from which another solver of the same problem can resume."""
         values = {name: getattr(self, name) for name in self.kept}
         own: State = {
             name: value.copy() if isinstance(value, np.ndarray) else float(value)
@@ -57,7 +57,7 @@ class Solver(ABC):
         return own | {"rank": float(self.project.rank)}
 
     def load_state(self, state: State) -> None:
-        """Go on from there."""
+        """Resume from a state."""
         for name in state.keys() & self.kept:
             value, before = state[name], getattr(self, name)
             setattr(self, name, np.array(value) if isinstance(value, np.ndarray) else type(before)(value))
@@ -65,11 +65,11 @@ class Solver(ABC):
 
 
 class SpectralProjectedGradient(Solver):
-    """Projected gradient with Barzilai-Borwein steps and a non-monotone line search; one projection an iteration.
+    """Projected gradient with Barzilai-Borwein steps and a non-monotone line search; one projection per iteration.
 
     A step's size is ``s's / s'y`` of the last change s of the point and y of the gradient. The line search goes backwards along
     the projected direction by safeguarded quadratic interpolation, until the value is below the largest of the last three. The
-    best point is kept. `tolerance` bounds the projected gradient relative to the norm of the point (at least 1). `start` must
+    best point is stored. `tolerance` bounds the projected gradient relative to the norm of the point (at least 1). `start` must
     meet the constraint; without it, the start is 0.
 
     Reference: Birgin, Martinez and Raydan, *Nonmonotone Spectral Projected Gradient Methods on Convex Sets*, SIAM J. Optim.
@@ -100,11 +100,11 @@ class SpectralProjectedGradient(Solver):
         return self.likelihood.value(entries) + self._ridge(point, point) / 2
 
     def _ridge(self, one: Floats, other: Floats) -> float:
-        """``ridge <X, Y>``; the dense matrices are not even read without a ridge."""
+        """``ridge <X, Y>``; the dense matrices are not read without a ridge."""
         return self.likelihood.ridge * float(np.vdot(one, other)) if self.likelihood.ridge else 0.0
 
     def step(self) -> None:
-        """One projection, a line search, and the size of the next step."""
+        """Run one projection and line search, and set the size of the next step."""
         if self.solved:
             return
         self.steps += 1
@@ -131,7 +131,7 @@ class SpectralProjectedGradient(Solver):
         self.size = float(np.clip(squared / curvature, _SHORTEST, _LONGEST)) if curvature > 0 else _LONGEST
 
     def _line_search(self, direction: Floats, change: Floats) -> tuple[float, float] | None:
-        """The share of the direction to go, by its observed entries (n,), and the value there; None if none lowers it enough."""
+        """Share of the direction to go, by its observed entries (n,), and the value there; None if no share lowers it enough."""
         slope = float(self.gradient @ change) + self._ridge(self.point, direction)
         if slope >= 0:
             return None
@@ -153,11 +153,11 @@ class SpectralProjectedGradient(Solver):
         return self.best
 
     def state(self) -> State:
-        """With the values that a step must undercut."""
+        """Return the state with the values that a step must undercut."""
         return super().state() | {f"value_{i}": value for i, value in enumerate(self.values)}
 
     def load_state(self, state: State) -> None:
-        """Go on from there."""
+        """Resume from a state."""
         super().load_state(state)
         self._evaluate()
         self.values = [float(state[f"value_{i}"]) for i in range(_MEMORY) if f"value_{i}" in state]
@@ -165,7 +165,7 @@ class SpectralProjectedGradient(Solver):
 
 
 class FixedSteps(Solver):
-    """Exactly so many projected steps, as mechanisms need whose guarantee counts steps: data enter through gradients alone.
+    """A fixed number of projected steps, for mechanisms whose guarantee counts steps: data enter through gradients alone.
 
     A step goes from the last point against the gradient there; with `dual` (and no ridge), from 0 against the sum of all
     gradients so far (dual averaging; Nesterov, *Primal-Dual Subgradient Methods for Convex Problems*, 2009), to average noise.
@@ -199,7 +199,7 @@ class FixedSteps(Solver):
         self.gradient_before: Floats | None = None
 
     def step(self) -> None:
-        """One step, unless all are done."""
+        """Run one step, unless all are done."""
         if self.solved:
             return
         entries = self.likelihood.at(self.point)
@@ -218,7 +218,7 @@ class FixedSteps(Solver):
         self.solved = self.steps >= self.count
 
     def _spectral_size(self, entries: Floats, gradient: Floats, longest: float) -> float:
-        """``s's / s'y`` of what entries and gradient changed by, if that is convex; see `SpectralProjectedGradient`."""
+        """``s's / s'y`` of the changes of entries and gradient, if that is convex; see `SpectralProjectedGradient`."""
         if self.entries_before is None or self.gradient_before is None:
             return longest
         moved, turned = entries - self.entries_before, gradient - self.gradient_before
@@ -227,7 +227,7 @@ class FixedSteps(Solver):
 
 
 class MultiStart(Solver):
-    """`first`, then `again` from its result, then `again` from 0 (None); the result is the lower of the last two.
+    """Run `first`, then `again` from its result, then `again` from 0 (None); the result is the lower of the last two.
 
     For an objective that is not convex and resembles a convex one, which is solved first.
     """
@@ -240,7 +240,7 @@ class MultiStart(Solver):
         self.found: SpectralProjectedGradient | None = None
 
     def step(self) -> None:
-        """One iteration of the solver whose turn it is."""
+        """Run one iteration of the current solver."""
         if self.solved:
             return
         self.current.step()
@@ -256,18 +256,18 @@ class MultiStart(Solver):
 
     @property
     def value(self) -> float:
-        """Of the objective of the solver whose turn it is."""
+        """Objective of the current solver."""
         return self.current.value
 
     @property
     def result(self) -> Floats:
-        """The better of what was found so far."""
+        """The better result so far."""
         if self.found is None or self.current.best_value < self.found.best_value:
             return self.current.result
         return self.found.result
 
     def state(self) -> State:
-        """What another of the same problem needs to go on: where it stands, and the states of its solvers."""
+        """Return the stage and the states of its solvers."""
         own: State = {"steps": float(self.steps), "solved": float(self.solved), "stage": float(self.stage)}
         for whose, solver in (("current", self.current), ("found", self.found)):
             if solver is not None:
@@ -275,7 +275,7 @@ class MultiStart(Solver):
         return own
 
     def load_state(self, state: State) -> None:
-        """Go on from there."""
+        """Resume from a state."""
         self.steps, self.solved, self.stage = int(state["steps"]), bool(state["solved"]), int(state["stage"])
         if self.stage > 0:
             self.current = self.again(None)
@@ -290,7 +290,7 @@ def _part(state: State, prefix: str) -> State:
 
 
 def run(solver: Solver, limit: int = 10_000) -> Floats:
-    """Iterate until solved, or so often; gives the result, shape ``(rows, columns)``."""
+    """Iterate until convergence or ``limit``; return the result, shape ``(rows, columns)``."""
     while not solver.solved and solver.steps < limit:
         solver.step()
     return solver.result

@@ -8,8 +8,8 @@ import pytest
 
 from tests.zoo.benchmark.report.fabricate import GRID, NOTES, Facts, fabricate, facts_of, reread
 from zoo.benchmark.grid import Row
-from zoo.benchmark.report.files import Written, write_report
-from zoo.benchmark.report.gains import Gain, gains
+from zoo.benchmark.report.files import WrittenReport, write_report
+from zoo.benchmark.report.paired_differences import Gain, paired_differences
 from zoo.benchmark.report.results import Results, read_results
 
 
@@ -34,11 +34,11 @@ def results(runs: Path) -> Results:
 @pytest.fixture(scope="session")
 def found(results: Results) -> list[Gain]:
     """Every difference."""
-    return gains(results)
+    return paired_differences(results)
 
 
 @pytest.fixture(scope="session")
-def written(results: Results, tmp_path_factory: pytest.TempPathFactory) -> Written:
+def written(results: Results, tmp_path_factory: pytest.TempPathFactory) -> WrittenReport:
     """The report on them, with notes."""
     out = tmp_path_factory.mktemp("report")
     (out / "notes.md").write_text(NOTES, encoding="utf-8")
@@ -46,7 +46,7 @@ def written(results: Results, tmp_path_factory: pytest.TempPathFactory) -> Writt
 
 
 @pytest.fixture(scope="session")
-def report(written: Written) -> Path:
+def report(written: WrittenReport) -> Path:
     """Its folder."""
     return written.folder
 

@@ -27,7 +27,7 @@ from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.record.record import PrivacyRecord, unprotected_record
 
 #: What somebody writes beside a report.
-NOTES = """Written by hand: **two words**, `code <T>`, [a page](https://example.org/a?b=1&c=2).
+NOTES = """WrittenReport by hand: **two words**, `code <T>`, [a page](https://example.org/a?b=1&c=2).
 
 ## What stands out
 

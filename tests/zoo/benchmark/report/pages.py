@@ -1,4 +1,4 @@
-"""Reports taken apart: the HTML page element by element, and the tables of the Markdown page."""
+"""Reports taken separation: the HTML page element by element, and the tables of the Markdown page."""
 
 import re
 from html.parser import HTMLParser

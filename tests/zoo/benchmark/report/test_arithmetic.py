@@ -80,38 +80,38 @@ def test_the_plain_rules_condemn_nothing_that_ranks_have(cases: list[tuple[int, 
 
 
 BROKEN = {
-    "above 1": ({"ndcg@5": 1.1}, "NDCG@5 is 1.1000; it must lie in [0, 1]"),
-    "below 0": ({"mrr@5": -0.2}, "MRR@5 is -.2000; it must lie in [0, 1]"),
-    "no number": ({"hit_rate@5": math.nan, "ndcg@5": 0.2}, "HR@5 is nan; it must lie in [0, 1]"),
+    "above 1": ({"ndcg@5": 1.1}, "NDCG@5 is 1.1000; it must be in [0, 1]"),
+    "below 0": ({"mrr@5": -0.2}, "MRR@5 is -.2000; it must be in [0, 1]"),
+    "no number": ({"hit_rate@5": math.nan, "ndcg@5": 0.2}, "HR@5 is nan; it must be in [0, 1]"),
     "HR falls": ({"hit_rate@5": 0.4, "hit_rate@10": 0.3}, "HR@10 is .3000; with HR@5 of .4000 it must not be lower"),
     "MRR falls": ({"mrr@5": 0.257, "mrr@10": 0.2439}, "MRR@10 is .2439; with MRR@5 of .2570 it must not be lower"),
     "NDCG above HR": (
         {"hit_rate@5": 0.142, "ndcg@5": 0.185},
-        "NDCG@5 is .1850; with HR@5 of .1420 it must lie in [.0549, .1420]",
+        "NDCG@5 is .1850; with HR@5 of .1420 it must be in [.0549, .1420]",
     ),
     "NDCG below its share of HR": (
         {"hit_rate@5": 0.4, "ndcg@5": 0.1},
-        "NDCG@5 is .1000; with HR@5 of .4000 it must lie in [.1547, .4000]",
+        "NDCG@5 is .1000; with HR@5 of .4000 it must be in [.1547, .4000]",
     ),
     "MRR below its share of HR": (
         {"hit_rate@10": 0.4, "mrr@10": 0.03},
-        "MRR@10 is .0300; with HR@10 of .4000 it must lie in [.0400, .4000]",
+        "MRR@10 is .0300; with HR@10 of .4000 it must be in [.0400, .4000]",
     ),
     "MRR above NDCG": (
         {"ndcg@5": 0.1665, "mrr@5": 0.221},
-        "MRR@5 is .2210; with NDCG@5 of .1665 it must lie in [.0000, .1665]",
+        "MRR@5 is .2210; with NDCG@5 of .1665 it must be in [.0000, .1665]",
     ),
     "NDCG grows too little": (
         {"hit_rate@5": 0.4, "hit_rate@10": 0.585, "ndcg@5": 0.3, "ndcg@10": 0.332},
-        "NDCG@10 - NDCG@5 is .0320; with HR@10 - HR@5 of .1850 it must lie in [.0535, .0659]",
+        "NDCG@10 - NDCG@5 is .0320; with HR@10 - HR@5 of .1850 it must be in [.0535, .0659]",
     ),
     "MRR grows too much": (
         {"hit_rate@5": 0.4, "hit_rate@10": 0.5, "mrr@5": 0.2, "mrr@10": 0.23},
-        "MRR@10 - MRR@5 is .0300; with HR@10 - HR@5 of .1000 it must lie in [.0100, .0167]",
+        "MRR@10 - MRR@5 is .0300; with HR@10 - HR@5 of .1000 it must be in [.0100, .0167]",
     ),
     "growth past a cut-off that lacks the metric": (
         {"hit_rate@5": 0.4, "hit_rate@10": 0.5, "hit_rate@20": 0.6, "ndcg@5": 0.3, "ndcg@20": 0.31},
-        "NDCG@20 - NDCG@5 is .0100; with HR@20 - HR@5 of .2000 it must lie in [.0455, .0712]",
+        "NDCG@20 - NDCG@5 is .0100; with HR@20 - HR@5 of .2000 it must be in [.0455, .0712]",
     ),
 }
 
@@ -126,8 +126,8 @@ def test_metrics_that_only_clash_together_need_the_joint_rule() -> None:
     clash = SOUND | {"mrr@5": 0.20, "mrr@10": 0.213}
     assert violations(SOUND, joint=True) == violations(clash) == []
     [at_5, at_10] = violations(clash, joint=True)
-    assert at_5 == "MRR@5 is .2000; with HR@5 of .4000 and NDCG@5 of .3000 it must lie in [.2645, .2695]"
-    assert at_10.startswith("MRR@10 is .2130; with HR@10 of .5000 and NDCG@10 of .3320 it must lie in [")
+    assert at_5 == "MRR@5 is .2000; with HR@5 of .4000 and NDCG@5 of .3000 it must be in [.2645, .2695]"
+    assert at_10.startswith("MRR@10 is .2130; with HR@10 of .5000 and NDCG@10 of .3320 it must be in [")
 
 
 @pytest.mark.parametrize("rank", range(1, 10))
@@ -154,7 +154,7 @@ def test_the_slack_is_half_a_unit_per_figure_and_no_more() -> None:
 
 def test_a_finer_tolerance_prints_more_digits() -> None:
     [sentence] = violations({"ndcg@5": 0.2, "mrr@5": 0.200004}, 1e-6)
-    assert sentence == "MRR@5 is .200004; with NDCG@5 of .200000 it must lie in [.000000, .200000]"
+    assert sentence == "MRR@5 is .200004; with NDCG@5 of .200000 it must be in [.000000, .200000]"
 
 
 def test_nothing_is_consistent() -> None:
@@ -163,7 +163,7 @@ def test_nothing_is_consistent() -> None:
 
 @pytest.mark.parametrize("key", ["recall@5", "full/ndcg@5", "ndcg@05", "ndcg@5.0"])
 def test_an_unknown_figure_is_refused(key: str) -> None:
-    with pytest.raises(ValueError, match=r"It must be hit_rate@K, ndcg@K or mrr@K"):
+    with pytest.raises(ValueError, match=r"Allowed: hit_rate@K, ndcg@K, mrr@K"):
         violations({key: 0.1})
 
 

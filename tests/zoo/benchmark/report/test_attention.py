@@ -52,5 +52,5 @@ def test_means_are_over_the_seeds_that_have_them(own_runs: Path, tmp_path: Path)
 
 def test_a_file_of_somebody_else_is_refused(own_runs: Path) -> None:
     written(own_runs, read_results(own_runs), {0: "a,b\n1,2\n"})
-    with pytest.raises(ResultsError, match=r"attention\.csv is none of AttentionFigure's\. Remove its folder"):
+    with pytest.raises(ResultsError, match=r"attention\.csv lacks columns of AttentionFigure\. Delete its folder"):
         attention_rows(read_results(own_runs))

@@ -21,7 +21,7 @@ from zoo.benchmark.cell import BENCHMARK, CELL
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.command import main
 from zoo.benchmark.report.files import commands, gains_csv, results_csv, seeds_csv
-from zoo.benchmark.report.gains import Gain
+from zoo.benchmark.report.paired_differences import Gain
 from zoo.benchmark.report.results import MEASURES, RANKINGS, Results
 from zoo.privacy.accounting.relation import Relation
 
@@ -119,15 +119,15 @@ def test_a_task_is_run_by_the_name_of_its_cells_and_reported_by_its_own(results:
 
 
 def test_cells_of_other_tasks_are_not_counted(results: Results) -> None:
-    part = results.of_tasks(["cold"])
-    assert part.cells == sum(name.startswith("cold/") for name in results.benchmark["cells"]) < results.cells
-    assert part.finished == sum(len(line.runs) for line in results.lines["cold"]) < results.finished
-    assert part.of_tasks(["cold"]).lines == {"cold": results.lines["cold"]}
+    part = results.only_tasks(["cold"])
+    assert part.num_runs == sum(name.startswith("cold/") for name in results.benchmark["cells"]) < results.num_runs
+    assert part.num_finished == sum(len(line.runs) for line in results.lines["cold"]) < results.num_finished
+    assert part.only_tasks(["cold"]).lines == {"cold": results.lines["cold"]}
 
 
 def test_a_task_that_is_not_there_is_refused(bare: Path) -> None:
     for name, hint in (("colt", " Did you mean cold?"), ("zzz", "")):
-        said = f"ResultsError: No cell of a task '{name}' is finished.{hint} Finished ones are of cold."
+        said = f"ResultsError: Task '{name}' has no finished run.{hint} Finished tasks: cold."
         assert refusal("runs", "--task", name) == said
 
 
@@ -151,7 +151,7 @@ def test_a_report_that_breaks_off_leaves_the_last_one_whole(bare: Path, monkeypa
 def test_what_is_unfinished_is_said(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (bare / "cold/pricdr/plaintext/seed-2" / CELL).unlink()
     main(["runs", "--out", "out"])
-    assert capsys.readouterr().out.endswith("\n6 of 7 cells are finished; the report says so.\n")
+    assert capsys.readouterr().out.endswith("\n6 of 7 runs are finished.\n")
     assert "\n6 of 7 runs are finished." in (bare.parent / "out" / "README.md").read_text(encoding="utf-8")
 
 
@@ -231,7 +231,9 @@ def test_no_difference_is_an_empty_file() -> None:
 
 def test_a_folder_without_a_benchmark_is_refused(tmp_path: Path) -> None:
     said = refusal(tmp_path, "--out", tmp_path / "out")
-    assert said.startswith(f"ResultsError: {tmp_path} holds no benchmark.json, so it is no folder of a benchmark.")
+    assert said.startswith(
+        f"ResultsError: {tmp_path} has no benchmark.json. Run `python -m zoo benchmark --config FILE`, "
+    )
     assert "Run `python -m zoo benchmark --config FILE`" in said
     assert not (tmp_path / "out").exists()
 
@@ -239,7 +241,7 @@ def test_a_folder_without_a_benchmark_is_refused(tmp_path: Path) -> None:
 def test_nothing_finished_is_refused(tmp_path: Path) -> None:
     runs = fabricate(tmp_path, SMALL, lambda row, seed: None)
     said = refusal(runs, "--out", tmp_path / "out")
-    assert said.endswith("is finished. Run: python -m zoo benchmark --config bench.yaml")
+    assert said.endswith("has no finished run. Run: python -m zoo benchmark --config bench.yaml")
     assert not (tmp_path / "out").exists()
 
 
@@ -252,7 +254,7 @@ def test_releases_of_one_row_that_protect_different_things_are_refused(tmp_path:
         return made
 
     said = refusal(fabricate(tmp_path, SMALL, facts), "--out", tmp_path / "out")
-    assert said.startswith("ResultsError: The releases of PriCDR, JLT eps 1 protect different things: [(")
+    assert said.startswith("ResultsError: The releases of PriCDR, JLT eps 1 have different guarantees: [(")
     assert not (tmp_path / "out").exists(), "a report that cannot be made whole is not begun"
 
 
@@ -279,12 +281,12 @@ def written_over(text: bytes) -> Callable[[Path], object]:
 
 #: What a file is changed to, and what is said.
 UNREADABLE: list[tuple[str, Callable[[Path], object], str]] = [
-    *((BENCHMARK, without(key), "cannot be read") for key in ("title", "name", "config")),
-    *((f"{FIRST}/metrics.json", without(key), "cannot be read") for key in ("metrics", "peak_memory")),
-    (f"{FIRST}/metrics.json", without("ranked_by_item_counts"), "cannot be read"),
-    (f"{FIRST}/metrics.json", written_over(b"{"), "or a run below it cannot be read (JSONDecodeError: "),
-    (f"{FIRST}/privacy.json", without("relation"), "cannot be read"),
-    (f"{FIRST}/test_cases.parquet", written_over(b"PAR1"), "cannot be read"),
+    *((BENCHMARK, without(key), "unreadable") for key in ("title", "name", "config")),
+    *((f"{FIRST}/metrics.json", without(key), "unreadable") for key in ("metrics", "peak_memory")),
+    (f"{FIRST}/metrics.json", without("ranked_by_item_counts"), "unreadable"),
+    (f"{FIRST}/metrics.json", written_over(b"{"), "or one of its runs is unreadable (JSONDecodeError: "),
+    (f"{FIRST}/privacy.json", without("relation"), "unreadable"),
+    (f"{FIRST}/test_cases.parquet", written_over(b"PAR1"), "unreadable"),
     *((name, Path.unlink, name) for name in (f"{FIRST}/metrics.json", f"{FIRST}/test_cases.parquet")),
     (f"{FIRST}/privacy.json", Path.unlink, f"{FIRST}/privacy.json"),
 ]
@@ -339,7 +341,7 @@ def test_neither_a_report_nor_the_page_of_a_release_imports_lightning(bare: Path
     said = [line for line in ended.stdout.splitlines() if line.startswith(("HEAVY", "TORCH"))]
     assert said == ["HEAVY []", "TORCH False", "HEAVY []", "TORCH True"]
     assert ended.returncode == 1
-    assert ended.stderr.splitlines()[-1].startswith("ResultsError: absent holds no benchmark.json")
+    assert ended.stderr.splitlines()[-1].startswith("ResultsError: absent has no benchmark.json")
     assert "Traceback" not in ended.stderr
 
 

@@ -17,7 +17,7 @@ from tests.zoo.benchmark.report.fabricate import GRID, JLT, Facts, Record, facts
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.figures import COLOURS, REFERENCES
 from zoo.benchmark.report.figures import curves as pictures
-from zoo.benchmark.report.files import Written
+from zoo.benchmark.report.files import WrittenReport
 from zoo.benchmark.report.results import Results
 
 TASK = "book-music"
@@ -33,7 +33,7 @@ def curves(results: Results, task: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def drawn(written: Written) -> dict[str, str]:
+def drawn(written: WrittenReport) -> dict[str, str]:
     """Those of one task in the report."""
     return {name: picture.svg for name, picture in written.pictures.items() if name.startswith(TASK)}
 
@@ -122,9 +122,9 @@ def test_a_figure_is_well_formed_and_needs_nothing_from_outside(drawn: dict[str,
 
 def test_series_and_levels_are_named(drawn: dict[str, str]) -> None:
     written = texts(of(drawn, RATING))
-    assert {"PriCDR, JLT", "PriCDR, JLT: its noise control", "Searched, JLT"} <= set(written)
+    assert {"PriCDR, JLT", "PriCDR, JLT: noise baseline", "Searched, JLT"} <= set(written)
     assert {"Popularity", "EASE", "PriCDR, Plaintext", "PriCDR, Nothing"} <= set(written)
-    assert "Searched, JLT: its noise control" not in written
+    assert "Searched, JLT: noise baseline" not in written
     assert not any("DMF" in text or "Shuffled" in text or "Whole users" in text for text in written)
     assert "Book -> Music: one rating (change one rating), delta 1e-05" in written
     assert {"all items", "1 + 99 candidates"} <= set(written)
@@ -135,7 +135,7 @@ def test_series_and_levels_are_named(drawn: dict[str, str]) -> None:
 
 def test_figures_of_other_guarantees_have_their_own_series(drawn: dict[str, str]) -> None:
     written = texts(of(drawn, USER))
-    assert {"Whole users, JLT", "Whole users, JLT: its noise control", "EASE"} <= set(written)
+    assert {"Whole users, JLT", "Whole users, JLT: noise baseline", "EASE"} <= set(written)
     assert not any("PriCDR, JLT" in text or "smaller delta" in text for text in written)
 
 

@@ -1,4 +1,4 @@
-"""Leaderboards: every row in one table with its guarantee, the best bold, controls folded away; and any two rows, tested."""
+"""Leaderboards: rows with their epsilon, the best bold, controls collapsed; and pairwise tests."""
 
 import re
 from dataclasses import replace
@@ -18,7 +18,7 @@ from zoo.benchmark.report.results import LIST_MEASURES, MEASURES, RANKINGS, Line
 from zoo.benchmark.report.significance import holm
 from zoo.privacy.accounting.relation import Relation
 
-LISTS = "What the lists hold"
+LISTS = [f"List metrics, cut-off {k}" for k in (10, 5)]
 
 
 @pytest.mark.parametrize("task", [TASK, "cold"])
@@ -27,10 +27,12 @@ def test_public_and_private_rows_stand_in_one_table_and_controls_in_another(
     results: Results, task: str, ranking: str
 ) -> None:
     made = leaderboards(results, task, ranking)
-    assert [table.folded for table in made] == [False, *([False] if ranking == "full" else []), True]
-    main, controls = made[0], made[-1]
+    titles = ["", "Cut-off 5", *(LISTS if ranking == "full" else [])]
+    main, controls = made[0], made[-2]
+    assert [table.title for table in made] == [*titles, controls.title, f"{controls.title}, cut-off 5"]
+    assert [table.collapsed for table in made] == [title == "Cut-off 5" for title in titles] + [True, True]
     assert controls.title == f"Controls ({len(controls.rows)} rows)"
-    assert main.columns[:3] == ["row", "guarantee", "epsilon"]
+    assert main.columns == ["row", "epsilon", "HR@10", "NDCG@10", "MRR@10", "seeds"]
     for table, is_control in ((main, False), (controls, True)):
         names = [row[0].removesuffix(" †") for row in table.rows]
         assert sorted(names) == sorted(
@@ -52,45 +54,49 @@ def test_every_row_says_whom_its_release_protects_and_how_far(
     base = line_of(results, TASK, "Searched, JLT")
     plain = [unproved() if r is None else proved(*r) for r in records]
     lines = [with_records(base, f"S{i}", [r]) for i, r in enumerate(plain)]
-    [table] = leaderboards(in_memory(lines), TASK, "sampled")
+    table = leaderboards(in_memory(lines), TASK, "sampled")[0]
     assert len(table.rows) == len(lines)
+    guarantees = named(tables.guarantee_table(lines))
     for name, cells in named(table).items():
         r = records[int(name.removeprefix("S").removesuffix(", R"))]
         if r is None:
-            assert (cells["guarantee"], cells["epsilon"]) == ("none", "-")
+            assert cells["epsilon"] == "none"
         else:
             epsilon, delta, relation = r
-            said = f"one {relation.unit} ({str(relation).replace('_', ' ')}), delta {delta:g}"
-            assert (cells["guarantee"], float(cells["epsilon"])) == (said, epsilon)
+            text, unit = cells["epsilon"].split(" per ")
+            assert (float(text), unit) == (epsilon, str(relation.unit))
+            said = f"one {relation.unit} ({str(relation).replace('_', ' ')}), delta {delta:g}, epsilon {text}: proved"
+            assert guarantees[name]["guarantee"] == said
 
 
 def test_without_a_release_nothing_is_guaranteed(results: Results) -> None:
     cells = named(leaderboards(results, TASK, "full")[0])
-    assert (cells["DMF"]["guarantee"], cells["DMF"]["epsilon"]) == ("no release", "-")
-    assert (cells["PriCDR, Plaintext"]["guarantee"], cells["PriCDR, Plaintext"]["epsilon"]) == ("none", "-")
+    assert (cells["DMF"]["epsilon"], cells["PriCDR, Plaintext"]["epsilon"]) == ("no release", "none")
 
 
 def test_a_ranking_that_was_not_asked_for_has_no_table(full_only: Results) -> None:
     results = full_only
-    assert len(leaderboards(results, TASK, "full")) == 3
+    assert len(leaderboards(results, TASK, "full")) == 6
     assert leaderboards(results, TASK, "sampled") == []
     assert pair_table(results, TASK, "sampled") is None
 
 
 def test_controls_alone_are_not_folded_away(results: Results) -> None:
     noise = [line for line in results.lines[TASK] if line.row.control]
-    [table] = leaderboards(in_memory(noise), TASK, "sampled")
-    assert not table.folded
+    table = leaderboards(in_memory(noise), TASK, "sampled")[0]
+    assert not table.collapsed
 
 
 @pytest.mark.parametrize("ranking", RANKINGS)
 def test_cells_are_mean_and_spread_over_seeds(results: Results, ranking: str) -> None:
-    main, *_, controls = leaderboards(results, TASK, ranking)
-    for name, cells in (named(main) | named(controls)).items():
+    made = leaderboards(results, TASK, ranking)
+    main, smaller, controls, others = (named(table) for table in (*made[:2], *made[-2:]))
+    for name, cells in (main | controls).items():
         line = line_of(results, TASK, name)
         assert cells["seeds"] == str(len(line.runs))
+        cells |= (smaller | others)[name]
         for measure in MEASURES:
-            mean, _, spread = cells[tables.metric(measure)].replace("**", "").partition(" ±")
+            mean, _, spread = cells[tables.metric_title(measure)].replace("**", "").partition(" ±")
             assert mean == f"{line.mean(ranking, measure):.4f}"
             assert spread == ("" if len(line.runs) == 1 else f"{line.sd(ranking, measure):.4f}")
 
@@ -98,11 +104,11 @@ def test_cells_are_mean_and_spread_over_seeds(results: Results, ranking: str) ->
 @pytest.mark.parametrize("task", [TASK, "cold"])
 def test_the_best_mean_of_a_column_is_bold_and_no_other(results: Results, task: str) -> None:
     for ranking in RANKINGS:
-        for table in leaderboards(results, task, ranking)[:-1]:
+        for table in leaderboards(results, task, ranking)[:-2]:
             lines = {name: line_of(results, task, name) for name in named(table)}
-            for measure in [m for m in (*MEASURES, *LIST_MEASURES) if tables.metric(m) in table.columns]:
+            for measure in [m for m in (*MEASURES, *LIST_MEASURES) if tables.metric_title(m) in table.columns]:
                 means = {name: line.mean(ranking, measure) for name, line in lines.items()}
-                cells = {name: row[tables.metric(measure)] for name, row in named(table).items()}
+                cells = {name: row[tables.metric_title(measure)] for name, row in named(table).items()}
                 bold = {name for name, cell in cells.items() if "**" in cell}
                 assert bold == {name for name, mean in means.items() if mean == max(means.values())}
                 assert all(re.fullmatch(r"\*\*\d\.\d{4}\*\*( ±\d\.\d{4})?", cells[name]) for name in bold)
@@ -112,15 +118,15 @@ def test_equal_means_are_bold_together(results: Results) -> None:
     ease = line_of(results, "cold", "EASE")
     twin = Line(replace(ease.row, system="Twin"), ease.runs)
     table = leaderboards(in_memory([ease, twin], "cold"), "cold", "full")[0]
-    assert all(cell.startswith("**") for row in table.rows for cell in row[3:-1])
+    assert all(cell.startswith("**") for row in table.rows for cell in row[2:-1])
 
 
 def test_rows_ranked_by_item_counts_are_marked(results: Results) -> None:
     for ranking in RANKINGS:
-        first, *others = leaderboards(results, "cold", ranking)
+        first, *_, controls, _ = leaderboards(results, "cold", ranking)
         assert [row[0] for row in first.rows if "†" in row[0]] == ["EASE †"]
-        assert first.notes == ["† ranks some users by item counts, because its scores mean nothing for them."]
-        assert all("†" not in str(table.rows) for table in others if table.title != LISTS)
+        assert first.notes == ["† The method cannot score some users; they are ranked by item counts."]
+        assert "†" not in str(controls.rows)
     assert leaderboards(results, TASK, "full")[0].notes == []
 
 
@@ -132,25 +138,24 @@ def test_an_epsilon_is_never_shown_lower(results: Results, epsilon: float, other
     [said] = tables.guarantee_table([line]).rows
     match = re.search(r"epsilon ([\d.]+): proved", said[1])
     assert match is not None
-    for shown in (float(named(table)["S, R"]["epsilon"]), float(match[1])):
+    for shown in (float(named(table)["S, R"]["epsilon"].split(" per ")[0]), float(match[1])):
         assert max(epsilon, other) * (1 - 1e-8) <= shown <= max(epsilon, other) * 1.01
 
 
 def test_what_runs_of_before_did_not_measure_is_left_out_and_of_one_row_a_dash(results: Results) -> None:
-    lists = leaderboards(results, TASK, "full")[1]
-    assert lists.title == LISTS
-    assert lists.columns[3:] == [
-        tables.metric(m) for m in LIST_MEASURES if m.startswith(("recall", "precision", "map"))
-    ]
+    lists = leaderboards(results, TASK, "full")[2:4]
+    assert [table.title for table in lists] == LISTS
+    measured = [tables.metric_title(m) for m in LIST_MEASURES if m.startswith(("recall", "precision", "map"))]
+    assert lists[1].columns[1:] + lists[0].columns[1:] == measured
     line = line_of(results, TASK, "DMF")
     metrics = {"test/full/coverage@10": 0.5, "test/full/novelty@10": 3.25}
     newer = tuple(replace(run, report=run.report | {"metrics": run.report["metrics"] | metrics}) for run in line.runs)
     old = line_of(results, TASK, "EASE")
-    lists = leaderboards(in_memory([Line(line.row, newer), old]), TASK, "full")[1]
-    cells = named(lists)
+    lists = leaderboards(in_memory([Line(line.row, newer), old]), TASK, "full")[2:4]
+    cells = named(lists[0])
     assert (cells["DMF"]["coverage@10"], cells["DMF"]["novelty@10"]) == ("0.5000 ±0.0000", "3.2500 ±0.0000")
     assert (cells["EASE"]["coverage@10"], cells["EASE"]["novelty@10"]) == ("-", "-")
-    assert "coverage@5" not in lists.columns
+    assert "coverage@5" not in lists[1].columns
 
 
 def test_any_two_of_the_best_rows_are_tested_over_users(results: Results) -> None:
@@ -158,7 +163,7 @@ def test_any_two_of_the_best_rows_are_tested_over_users(results: Results) -> Non
     table = pair_table(results, TASK, "full")
     assert table is not None
     assert [row[0] for row in table.rows] == [f"{i}. {line.name}" for i, line in enumerate(lines, 1)]
-    assert table.columns == ["row", *(f"less {i}." for i in range(2, len(lines) + 1))]
+    assert table.columns == ["row", *(f"minus {i}." for i in range(2, len(lines) + 1))]
     expected = {}
     for (i, ours), (j, theirs) in combinations(enumerate(lines), 2):
         means = [_by_user(line) for line in (ours, theirs)]

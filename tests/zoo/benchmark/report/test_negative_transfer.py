@@ -13,7 +13,7 @@ import pytest
 from tests.zoo.benchmark.report.fabricate import BARE, OTHERS, Facts, line_of, reread, rng_of, unproved
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.files import write_report
-from zoo.benchmark.report.gains import DRAWN, Transfer, transfers
+from zoo.benchmark.report.paired_differences import TRANSFER_METRICS, Transfer, transfers
 from zoo.benchmark.report.results import RANKINGS, Line, Results, ResultsError
 from zoo.benchmark.report.significance import holm
 
@@ -70,7 +70,7 @@ def test_rows_are_held_against_their_target_alone_and_themselves_with_fewer_sour
     rows = [f"{name}, Plaintext" for name in SINGLES]
     expected |= {("hard", row, more, fewer, row) for row in rows for more, fewer in ((8, 4), (16, 4), (16, 8))}
     for ranking in RANKINGS:
-        for measure in DRAWN:
+        for measure in TRANSFER_METRICS:
             own = of(found, ranking, measure)
             pairs = [(each.kind, each.gain.line.name, each.domains, each.fewer, each.other.name) for each in own]
             assert set(pairs) == expected
@@ -86,15 +86,15 @@ SINGLES = {"EMCDR": "LightGCN", "PriCDR": "PriCDR, Nothing"}
 def test_what_is_lower_is_told_from_what_is_lower_by_chance(found: list[Transfer]) -> None:
     """Gains of 3, 0.4 and 1: the second is below the target alone and below the first, the third below the first."""
     own = [each for each in of(found) if each.gain.line.name == "EMCDR, Plaintext"]
-    said = {(each.domains, each.fewer): each.said for each in own}
+    said = {(each.domains, each.fewer): each.verdict for each in own}
     assert said[4, None] == said[16, 8] == "-"
     assert said[8, None] == "soft"
     assert said[8, 4] == said[16, 4] == "hard"
     other = [each for each in of(found) if each.gain.line.row.system == "PriCDR" and each.kind == "hard"]
-    assert all(each.gain.users.difference == 0 and each.said == "-" for each in other), "equal is not lower"
+    assert all(each.gain.users.difference == 0 and each.verdict == "-" for each in other), "equal is not lower"
     for each in found:
         assert each.negative == (each.gain.users.difference < 0)
-        assert each.said.endswith("within chance") == (each.negative and each.gain.users_holm >= 0.05)
+        assert each.verdict.endswith("not significant") == (each.negative and each.gain.users_holm >= 0.05)
 
 
 def test_the_difference_is_that_of_the_means(series: Results, found: list[Transfer]) -> None:
@@ -142,7 +142,7 @@ def test_tasks_that_test_others_are_no_series(series: Results, change: Callable[
     lines = [Line(line.row, line.runs) for line in series.lines["most"]]
     for line in lines:
         line.__dict__["cases"] = pl.concat([change(run.cases) for run in line.runs])
-    message = "In series 'Books', EMCDR, Plaintext on 'most' and LightGCN on 'few' were tested on different cases"
+    message = "Series 'Books': EMCDR, Plaintext on 'most' and LightGCN on 'few' have different test cases"
     with pytest.raises(ResultsError, match=message):
         transfers(replace(series, lines=series.lines | {"most": lines}))
 
@@ -152,14 +152,14 @@ def test_the_report_tells_of_every_comparison(series: Results, found: list[Trans
     lines = list(csv.DictReader((tmp_path / "negative_transfer.csv").read_text(encoding="utf-8").splitlines()))
     assert len(lines) == len(found)
     for line, each in zip(lines, found, strict=True):
-        assert (line["series"], line["kind"], line["negative_transfer"]) == ("Books", each.kind, each.said)
+        assert (line["series"], line["kind"], line["negative_transfer"]) == ("Books", each.kind, each.verdict)
         assert (line["row"], line["against"]) == (each.gain.line.name, each.gain.against)
         assert (int(line["domains"]), line["fewer"]) == (each.domains, str(each.fewer or ""))
         means = float(line["mean"]) - float(line["against_mean"])
         assert float(line["difference"]) == pytest.approx(means, abs=3e-6)
     page = (tmp_path / "README.md").read_text(encoding="utf-8")
     chapter = page[page.index("## Negative transfer: Books") :]
-    assert "more and more domains: 4 (Few), 8 (More), 16 (Most)." in chapter
+    assert "an increasing number of domains: 4 (Few), 8 (More), 16 (Most)." in chapter
     assert chapter.count("| EMCDR, Plaintext | 4 domains | 8 |") == 4, "two figures in two rankings"
     assert chapter.count("| soft |") > 0 < chapter.count("| hard |")
     assert 'id="series-books"' in (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from tests.zoo.benchmark.report.fabricate import cell_folder, in_memory, line_of
 from tests.zoo.benchmark.report.test_tables import TASK
-from zoo.benchmark.report.figures import learning_curves, validated
-from zoo.benchmark.report.files import Written
-from zoo.benchmark.report.gains import NOISE, Gain, gains
+from zoo.benchmark.report.figures import learning_curves, validation_curve
+from zoo.benchmark.report.files import WrittenReport
 from zoo.benchmark.report.page import summary
+from zoo.benchmark.report.paired_differences import NOISE_BASELINE, Gain, paired_differences
 from zoo.benchmark.report.results import BASELINE, Line, Results, read_results
 
 LOG = "epoch,step,train/loss,val/ndcg@10\n0,9,,0.125\n0,9,3.5,\n1,19,,0.5\n1,19,2.5,\n2,29,,nan\n,,,\n"
@@ -37,25 +37,24 @@ def test_five_lines_say_what_the_tables_hold(results: Results, found: list[Gain]
     sure = [g for g in own if g.against == BASELINE and g.users_holm < 0.05]
     above = sum(g.users.difference > 0 for g in sure)
     others = sum(g.against == BASELINE for g in own) - len(sure)
-    assert against.startswith(f"Against EASE, paired over users: {above} rows above and {len(sure) - above} below it")
-    assert against.endswith(f", {others} not told from it.")
-    noise = [g for g in own if g.against == NOISE]
+    assert f": {above} rows significantly better, {len(sure) - above} significantly worse, {others} not " in against
+    noise = [g for g in own if g.against == NOISE_BASELINE]
     most = max(noise, key=lambda g: g.users.difference)
     gaining = sum(g.users_holm < 0.05 and g.users.difference > 0 for g in noise)
-    assert transfer.startswith(f"Transfer: {gaining} of {len(noise)} rows with a noise control gain over it")
-    assert transfer.endswith(f"; most does {most.line.name}, {most.users.difference:+.4f} NDCG@10.")
+    assert transfer.startswith(f"Transfer: {gaining} of {len(noise)} rows gain significantly over their noise baseline")
+    assert transfer.endswith(f"Largest gain: {most.line.name}, {most.users.difference:+.4f} NDCG@10.")
 
 
 def test_what_there_is_not_is_said(results: Results) -> None:
     line = line_of(results, TASK, "DMF")
     alone = in_memory([line])
     bare = dataclasses.replace(alone, baseline="", benchmark=alone.benchmark | {"cells": {"only": ""}})
-    compared, best, private, against, transfer = summary(bare, gains(bare))
+    compared, best, private, against, transfer = summary(bare, paired_differences(bare))
     assert compared == "Compared: 1 row on 1 task; 1 of 1 run finished, each tested on 60 held-out cases."
     assert best == f"Best, by NDCG@10: DMF with {line.mean('full', 'ndcg@10'):.4f} among all items."
     assert private == "Best with a guarantee: none of the rows."
-    assert against.startswith("Told from a baseline: none is named")
-    assert transfer.startswith("Transfer: no row has a noise control")
+    assert against.startswith("Baseline: none")
+    assert transfer.startswith("Transfer: no row has a noise baseline")
 
 
 def test_of_many_tasks_the_best_rows_are_counted(results: Results) -> None:
@@ -65,7 +64,7 @@ def test_of_many_tasks_the_best_rows_are_counted(results: Results) -> None:
     assert summary(many, [])[1] == "Best, by NDCG@10, of 6 tasks: PriCDR, JLT eps 64 on 5; DMF on 1."
 
 
-def test_the_figure_names_every_row_but_controls(results: Results, written: Written) -> None:
+def test_the_figure_names_every_row_but_controls(results: Results, written: WrittenReport) -> None:
     said = drawn(written.pictures["overview"].svg)
     for task, lines in results.lines.items():
         assert results.benchmark["tasks"][task]["title"].replace("&", "&amp;").replace(">", "&gt;") in said
@@ -83,12 +82,12 @@ def test_a_task_is_summed_up_by_the_ranking_that_its_rows_have(results: Results)
 
 
 def test_validation_is_read_by_epoch(tmp_path: Path) -> None:
-    assert validated(tmp_path) == {}, "no log"
+    assert validation_curve(tmp_path) == {}, "no log"
     (tmp_path / "metrics.csv").write_text(LOG, encoding="utf-8")
-    assert validated(tmp_path) == {1: 0.125, 2: 0.5}
+    assert validation_curve(tmp_path) == {1: 0.125, 2: 0.5}
     for broken in ("epoch,val/ndcg@10\nx,0.5\n", "epoch\n1\n", ""):
         (tmp_path / "metrics.csv").write_text(broken, encoding="utf-8")
-        assert validated(tmp_path) == {}
+        assert validation_curve(tmp_path) == {}
 
 
 def test_rows_that_were_validated_twice_have_a_curve(own_runs: Path) -> None:

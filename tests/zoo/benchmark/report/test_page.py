@@ -13,13 +13,13 @@ from tests.zoo.benchmark.report.fabricate import BARE, GRID, NOTES, Facts, facts
 from tests.zoo.benchmark.report.pages import Page, markdown_tables, plain
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.files import write_report
-from zoo.benchmark.report.gains import Gain
 from zoo.benchmark.report.page import Chapter, cell, chapters, context, inline, prose, render
+from zoo.benchmark.report.paired_differences import Gain
 from zoo.benchmark.report.results import Results
 from zoo.benchmark.report.tables import Table
 
 #: Of each task 3 + 2 of figures, 2 of gains, 2 of pairs, guarantees, slices and cost; papers, arithmetic and settings of one.
-TABLES = 27
+TABLES = 45
 NAMESPACES = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 
 
@@ -65,7 +65,7 @@ def test_both_have_every_heading(made: list[Chapter], markdown: str, page: Page)
     assert [line[4:] for line in markdown.splitlines() if line.startswith("### ")] == sections == page.texts["h3"]
     assert sections[:7] == [
         *("Full ranking (all items)", "Sampled ranking (1 + 99 candidates)", "Privacy and utility"),
-        *("What a row gains over its controls", "Any two rows", "Slices", "Beside the papers"),
+        *("Gains over baselines", "Pairwise differences", "Slices", "Comparison with published figures"),
     ]
 
 
@@ -73,15 +73,15 @@ def test_both_have_every_title_and_note(made: list[Chapter], markdown: str, page
     for chapter in made:
         for section in chapter.sections:
             for table in section.tables:
-                if table.folded:
+                if table.collapsed:
                     assert f'\n<details markdown="1"><summary>{table.title}</summary>\n\n' in markdown
                     assert table.title in page.texts["summary"]
                 elif table.title not in ("", section.title):
                     assert f"\n**{table.title}**\n" in markdown
                     assert table.title in page.texts["caption"]
                 assert all(f"\n{note}\n" in markdown and note in page.texts["p"] for note in table.notes)
-        assert f"\n{chapter.said}\n" in markdown
-        assert chapter.said in page.texts["p"]
+        assert f"\n{chapter.intro}\n" in markdown
+        assert chapter.intro in page.texts["p"]
 
 
 def test_bold_is_bold_in_both(markdown: str, page: Page, source: str) -> None:
@@ -100,8 +100,8 @@ def test_every_figure_is_in_both(made: list[Chapter], markdown: str, page: Page,
 
 
 def test_a_chapter_says_how_much_is_finished(made: list[Chapter]) -> None:
-    assert made[0].said.startswith("45 of 48 runs are finished. Each is tested once, on 60 held-out cases")
-    assert made[1].said.startswith("26 of 26 runs are finished.")
+    assert made[0].intro.startswith("45 of 48 runs are finished. Each is tested once, on 60 held-out cases")
+    assert made[1].intro.startswith("26 of 26 runs are finished.")
 
 
 def test_sections_without_content_are_left_out(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_sections_without_content_are_left_out(tmp_path: Path) -> None:
     [chapter] = chapters(reread(tmp_path, grid), [])
     assert [section.title for section in chapter.sections] == [
         *("Full ranking (all items)", "Sampled ranking (1 + 99 candidates)", "Privacy and utility"),
-        *("Arithmetic of the figures", "Cost"),
+        *("Consistency of the figures", "Cost"),
     ]
 
 
@@ -309,6 +309,7 @@ def test_what_a_grid_says_of_itself_is_read_as_its_notes_are(tmp_path: Path) -> 
         ("## Head\n- <script>1</script>", "<h2>Head</h2>\n<ul>\n<li>&lt;script&gt;1&lt;/script&gt;</li>\n</ul>"),
         ("![x](https://evil.example/x.png)", '<p>!<a href="https://evil.example/x.png">x</a></p>'),
         ("[x](javascript:alert`1`)", "<p>[x](javascript:alert<code>1</code>)</p>"),
+        ("0.1<!-- report/task: row |\nndcg -->, and", "<p>0.1, and</p>"),
     ],
 )
 def test_notes_are_markdown_without_html_pictures_or_scripts(text: str, expected: str) -> None:

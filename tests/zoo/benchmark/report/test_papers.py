@@ -12,7 +12,14 @@ import pytest
 from tests.zoo.benchmark.report.fabricate import DOUBAN, a_run, cell_folder, in_memory, line_of
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report import papers, tables
-from zoo.benchmark.report.papers import Published, Status, Versus, all_published, published, versus
+from zoo.benchmark.report.papers import (
+    PaperComparison,
+    Published,
+    Status,
+    all_published,
+    compare_with_papers,
+    published,
+)
 from zoo.benchmark.report.results import MEASURES, Line, Results, read_results
 from zoo.runtime.run_folder import METRIC_NAMES
 
@@ -64,7 +71,7 @@ def test_a_third_of_fedgcdr_s_rows_cannot_be() -> None:
 
 def test_the_rows_that_stand_out_are_explained() -> None:
     [dp] = [row for row in published("amazon-4", "3 domains", "books") if row.method == "FedGCDR-DP"]
-    assert dp.inconsistencies == ["NDCG@10 - NDCG@5 is .0316; with HR@10 - HR@5 of .1814 it must lie in [.0524, .0646]"]
+    assert dp.inconsistencies == ["NDCG@10 - NDCG@5 is .0316; with HR@10 - HR@5 of .1814 it must be in [.0524, .0646]"]
     for method in ("BPR", "NeuMF", "DMF", "CoNet"):
         [row] = [r for r in published("amazon", "movie", "book") if (r.paper, r.method) == ("pricdr", method)]
         assert any(sentence.startswith("MRR@5") and "with NDCG@5" in sentence for sentence in row.inconsistencies)
@@ -77,14 +84,12 @@ TASK = "book-music"
 def test_honest_runs_are_consistent(results: Results) -> None:
     cold = tables.arithmetic_table(results, "cold")
     assert cold.rows == []
-    assert cold.notes == ["Of ours all 26 runs are consistent in every ranking."]
+    assert cold.notes == ["Our 26 runs: all consistent."]
     warm = tables.arithmetic_table(results, TASK)
     wrong = [paper for paper in published(**DOUBAN) if paper.inconsistencies]
     assert len(warm.rows) == sum(len(paper.inconsistencies) for paper in wrong)
     assert {row[0] for row in warm.rows} == {f"{p.method} ({p.paper} table {p.table})" for p in wrong}
-    assert warm.notes == [
-        "Of ours all 45 runs are consistent in every ranking. Of the papers' 21 rows on this task 11 are not."
-    ]
+    assert warm.notes == ["Our 45 runs: all consistent. Published rows of this task: 11 of 21 inconsistent."]
 
 
 def test_a_run_whose_figures_were_altered_is_named(own_runs: Path) -> None:
@@ -95,7 +100,7 @@ def test_a_run_whose_figures_were_altered_is_named(own_runs: Path) -> None:
     path.write_text(json.dumps(report))
     table = tables.arithmetic_table(read_results(own_runs), "cold")
     assert {row[0] for row in table.rows} == {f"PriCDR, JLT eps 8, seed 1, {key.split('/')[0]}"}
-    assert table.notes == ["Of ours not all 26 runs are consistent in every ranking."]
+    assert table.notes == ["Our 26 runs: not all consistent."]
     name, k = key.split("/")[1].split("@")
     assert any(f"{METRIC_NAMES[name]}@{k}" in row[1] for row in table.rows)
 
@@ -106,8 +111,8 @@ def ours(name: str, *figures: float, reason: str = "") -> Line:
     return Line(row, tuple(a_run(i, sampled_ndcg_10=value) for i, value in enumerate(figures)))
 
 
-def beside(*lines: Line) -> dict[tuple[str, str], Versus]:
-    return {(v.paper.paper, v.paper.method): v for v in versus(in_memory(list(lines), where=DOUBAN), TASK)}
+def beside(*lines: Line) -> dict[tuple[str, str], PaperComparison]:
+    return {(v.paper.paper, v.paper.method): v for v in compare_with_papers(in_memory(list(lines), where=DOUBAN), TASK)}
 
 
 @pytest.mark.parametrize(
@@ -134,44 +139,44 @@ def test_an_inconsistent_row_of_a_paper_is_none_whatever_ours_is() -> None:
         found = beside(ours("DMF", value, reason="another loss"))
         assert found.keys() == {("pricdr", "DMF"), ("ppgencdr", "DMF")}
         assert {v.status for v in found.values()} == {"paper inconsistent"}
-        growth = "NDCG@10 - NDCG@5 is .0364; with HR@10 - HR@5 of .1768 it must lie in [.0511, .0630]"
+        growth = "NDCG@10 - NDCG@5 is .0364; with HR@10 - HR@5 of .1768 it must be in [.0511, .0630]"
         fall = "MRR@10 is .1014; with MRR@5 of .1029 it must not be lower"
         for paper, said in (("pricdr", growth), ("ppgencdr", fall)):
-            expected = f"in the paper {said}; beside it ours is {beside_it}"
+            expected = f"in the paper {said}; ours is {beside_it}"
             assert found[paper, "DMF"].reason == f"{expected}; another loss"
             assert beside(ours("DMF", value))[paper, "DMF"].reason == expected
 
 
 def test_rows_that_no_paper_has_are_left_out(results: Results) -> None:
     assert beside(ours("", 0.2), ours("SSCDR", 0.2)) == {}
-    assert versus(in_memory([ours("DMF", 0.2)], where=None), TASK) == []
-    assert versus(in_memory([ours("DMF", 0.2)], where=DOUBAN | {"target": "video"}), TASK) == []
-    assert [task for task in results.lines if versus(results, task)] == [TASK]
-    assert [(v.line.name, v.paper.paper) for v in versus(results, TASK)] == [
+    assert compare_with_papers(in_memory([ours("DMF", 0.2)], where=None), TASK) == []
+    assert compare_with_papers(in_memory([ours("DMF", 0.2)], where=DOUBAN | {"target": "video"}), TASK) == []
+    assert [task for task in results.lines if compare_with_papers(results, task)] == [TASK]
+    assert [(v.line.name, v.paper.paper) for v in compare_with_papers(results, TASK)] == [
         *(("DMF", "pricdr"), ("DMF", "ppgencdr")),
         *((f"PriCDR, JLT eps {epsilon}", "pricdr") for epsilon in (1, 8, 64)),
     ]
 
 
 def test_ours_stands_beside_the_paper_s(results: Results) -> None:
-    found = versus(results, TASK)
-    table = tables.versus_table(found)
+    found = compare_with_papers(results, TASK)
+    table = tables.papers_table(found)
     for v, row in zip(found, table.rows, strict=True):
         cells = dict(zip(table.columns, row, strict=True))
         assert cells["paper's"] == f"{v.paper.method} ({v.paper.paper})"
         assert (cells["status"], cells["reason"]) == (v.status, v.reason or "-")
         for measure in MEASURES:
             expected = f"{v.line.mean('sampled', measure):.4f} ({v.paper.figures[measure]:.4f})"
-            assert cells[tables.metric(measure)] == expected
+            assert cells[tables.metric_title(measure)] == expected
     assert table.rows[-1][-1] == "-", "no reason was given for the last"
 
 
 def test_a_figure_that_the_paper_lacks_is_a_dash() -> None:
     [paper] = [p for p in published(**DOUBAN) if p.method == "PriCDR-J"]
     lacking = dataclasses.replace(paper, figures={"ndcg@10": 0.2643})
-    [row] = tables.versus_table([Versus(ours("PriCDR-J", 0.2), lacking, "below", "")]).rows
+    [row] = tables.papers_table([PaperComparison(ours("PriCDR-J", 0.2), lacking, "below", "")]).rows
     assert row[2:8] == ["0.1000 (-)"] * 4 + ["0.2000 (0.2643)", "0.1000 (-)"]
 
 
 def test_runs_without_candidates_do_not_stand_beside_the_papers(full_only: Results) -> None:
-    assert versus(full_only, TASK) == []
+    assert compare_with_papers(full_only, TASK) == []

@@ -37,7 +37,7 @@ ONE = {"PriCDR": {"config": "system.yaml", "releases": [{"publisher": "JLT", "ep
 
 
 def small(folder: Path, **changed: object) -> Path:
-    """A row with its noise control, three seeds each."""
+    """A row with noise baseline, three seeds each."""
     return fabricate(folder, GRID | {"tasks": {TASK: {"title": "Music"}}, "systems": ONE} | changed)
 
 
@@ -64,7 +64,7 @@ def test_rows_stand_in_the_order_of_the_benchmark(results: Results) -> None:
 
 def test_cells_are_counted(results: Results) -> None:
     unfinished = 2 * len(SEEDS) + 2  # one system on two tasks; of the controls, one seed on a task that nobody has run
-    assert results.finished == len(found_in(results)) == results.cells - unfinished == 71
+    assert results.num_finished == len(found_in(results)) == results.num_runs - unfinished == 71
 
 
 def test_a_row_and_a_task_without_finished_runs_are_left_out(results: Results) -> None:
@@ -101,21 +101,21 @@ def test_cases_bear_their_seed(results: Results) -> None:
 
 
 def test_a_search_is_known_by_its_trials(results: Results) -> None:
-    trials = {line.name: max(run.tuned for run in line.runs) for line in results.lines[TASK]}
+    trials = {line.name: max(run.num_trials for run in line.runs) for line in results.lines[TASK]}
     assert {name for name, count in trials.items() if count} == {"Searched, JLT"}
     assert trials["Searched, JLT"] == 7
 
 
 def test_rows_ranked_by_item_counts_are_known(results: Results) -> None:
-    counted = {(task, line.name) for task, lines in results.lines.items() for line in lines if line.counted}
+    counted = {(task, line.name) for task, lines in results.lines.items() for line in lines if line.uses_item_counts}
     assert counted == {("cold", "EASE")}
 
 
 def test_one_counted_run_is_enough() -> None:
     line = a_line(proved(), proved())
-    assert not line.counted
+    assert not line.uses_item_counts
     line.runs[1].report["ranked_by_item_counts"] = 3
-    assert line.counted
+    assert line.uses_item_counts
     assert line.average(lambda run: run.report["ranked_by_item_counts"]) == 1.5
 
 
@@ -126,7 +126,7 @@ def test_a_missing_or_half_written_run_is_left_out(tmp_path: Path) -> None:
     (root / FIRST / "metrics.json").write_text("{", encoding="utf-8")
     now = read_results(root)
     assert found_in(before) - found_in(now) == {(TASK, "PriCDR, JLT eps 1", 0)}
-    assert (now.finished, now.cells) == (before.finished - 1, before.cells)
+    assert (now.num_finished, now.num_runs) == (before.num_finished - 1, before.num_runs)
 
 
 def test_runs_of_other_settings_or_an_earlier_benchmark_are_left_out(tmp_path: Path) -> None:
@@ -150,16 +150,16 @@ def test_a_config_that_was_changed_since_makes_all_its_runs_stale(tmp_path: Path
     systems = ONE | {"DMF": {"config": "other.yaml", "seeds": [0]}}
     (tmp_path / "other.yaml").write_text("model: DMF\n", encoding="utf-8")
     grid = GRID | {"tasks": {TASK: {"title": "Music"}}, "systems": systems}
-    assert read_results(fabricate(tmp_path, grid)).finished == 7
+    assert read_results(fabricate(tmp_path, grid)).num_finished == 7
     (tmp_path / "other.yaml").write_text("model: DMF\nseed: 3\n", encoding="utf-8")
     fabricate(tmp_path, grid, lambda row, seed: None)  # keeps the benchmark anew and runs nothing
     now = read_results(root)
-    assert (now.finished, now.cells) == (6, 7)
+    assert (now.num_finished, now.num_runs) == (6, 7)
     assert {line.row.system for line in now.lines[TASK]} == {"PriCDR"}
 
 
 def test_seeds_that_the_benchmark_no_longer_has_are_left_out(tmp_path: Path) -> None:
-    assert read_results(small(tmp_path)).finished == 6
+    assert read_results(small(tmp_path)).num_finished == 6
     grid = GRID | {"tasks": {TASK: {"title": "Music"}}, "systems": ONE, "seeds": [2, 1]}
     fabricate(tmp_path, grid, lambda row, seed: None)
     now = read_results(tmp_path / "runs")
@@ -170,7 +170,7 @@ def test_seeds_that_the_benchmark_no_longer_has_are_left_out(tmp_path: Path) -> 
 def test_a_corrupt_benchmark_is_refused(tmp_path: Path, text: bytes) -> None:
     (tmp_path / BENCHMARK).write_bytes(text)
     with pytest.raises(
-        ResultsError, match=r"benchmark\.json or a run below it cannot be read \(\w+: .*Repeat the benchmark"
+        ResultsError, match=r"benchmark\.json or one of its runs is unreadable \(\w+: .*Repeat the benchmark"
     ):
         read_results(tmp_path)
 
@@ -181,7 +181,7 @@ def test_a_record_of_somebody_elses_mechanism_is_not_called_proved(tmp_path: Pat
     for path in root.rglob("privacy.json"):
         path.write_text(json.dumps({"book": proved() | {"mechanism": "MyRows"}}), encoding="utf-8")
     for line in (line for lines in read_results(root).lines.values() for line in lines):
-        assert line.standing == "conditional"
+        assert line.guarantee_status == "conditional"
         assert line.conditions == ("it is as claimed by 'MyRows', not audited here",)
 
 
@@ -192,7 +192,7 @@ def test_of_a_long_error_of_polars_the_first_line_is_said(tmp_path: Path, monkey
         raise pl.exceptions.ComputeError("not a parquet file\n\nThis error occurred in:\n\t[1] 'parquet scan'")
 
     monkeypatch.setattr(pl, "read_parquet", broken)
-    with pytest.raises(ResultsError, match=r"test_cases\.parquet cannot be read \(not a parquet file\)\. Remove"):
+    with pytest.raises(ResultsError, match=r"test_cases\.parquet is unreadable \(not a parquet file\)\. Delete"):
         _ = line.cases
 
 
@@ -220,7 +220,7 @@ def test_a_file_of_an_older_form_is_refused(tmp_path: Path) -> None:
     for name, change in OLDER:
         before = (root / name).read_bytes()
         edit(root / name, change)
-        with pytest.raises(ResultsError, match=r"cannot be read \(\w+Error: .*Repeat the benchmark"):
+        with pytest.raises(ResultsError, match=r"is unreadable \(\w+Error: .*Repeat the benchmark"):
             read_results(root)
         (root / name).write_bytes(before)
 
@@ -250,7 +250,7 @@ def test_all_sources_of_a_run_count() -> None:
     weak = Line(row, (a_run(records={"book": proved(1.0), "movie": proved(6.0)}),))
     assert weak.epsilon == 6.0
     none = Line(row, (a_run(records={"book": proved(1.0), "movie": unproved("seeded noise")}),))
-    assert (none.guarantee, none.epsilon, none.standing) == (None, None, "none")
+    assert (none.guarantee, none.epsilon, none.guarantee_status) == (None, None, "none")
     assert none.reasons == ["seeded noise"]
     assert Line(row, (a_run(),)).guarantee is None
 
@@ -291,10 +291,10 @@ def test_what_has_no_mu_is_added_to_what_has() -> None:
 
 def test_releases_that_protect_different_things_are_refused() -> None:
     line = a_line(proved(), proved(relation=Relation.REPLACE_ONE_USER), name="Odd")
-    with pytest.raises(ResultsError, match=r"The releases of Odd, JLT protect different things: .*'rating'.*'user'"):
+    with pytest.raises(ResultsError, match=r"The releases of Odd, JLT have different guarantees: .*'rating'.*'user'"):
         _ = line.guarantee
     same_unit = a_line(*(proved(relation=of) for of in (Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER)))
-    with pytest.raises(ResultsError, match=r"protect different things: .*'replace_one_user'.*'zero_out_one_user'"):
+    with pytest.raises(ResultsError, match=r"have different guarantees: .*'replace_one_user'.*'zero_out_one_user'"):
         _ = same_unit.epsilon
 
 

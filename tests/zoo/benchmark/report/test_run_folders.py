@@ -12,7 +12,7 @@ import yaml
 
 from tests.zoo.benchmark.report.fabricate import Facts, cases_of, drawn_ranks, figures, proved, rng_of, unproved
 from zoo.benchmark.report.command import main
-from zoo.benchmark.report.gains import NOISE, control_of
+from zoo.benchmark.report.paired_differences import NOISE_BASELINE, control_of
 from zoo.benchmark.report.results import Line, Results, ResultsError
 from zoo.benchmark.report.run_folders import read_run_folders
 from zoo.benchmark.report.tables import settings_table
@@ -75,7 +75,7 @@ def test_runs_that_differ_in_their_seed_alone_are_one_row(tmp_path: Path) -> Non
     [lines] = results.lines.values()
     assert [[run.seed for run in line.runs] for line in lines] == [[0, 1], [0, 1]]
     assert results.seeds_of(lines[0]) == [0, 1]
-    assert (results.finished, results.cells, results.apart, results.baseline) == (4, 4, {}, "")
+    assert (results.num_finished, results.num_runs, results.separation, results.baseline) == (4, 4, {}, "")
     assert lines[0].runs[0].versions == {"cdr-zoo": "0.3.0"}
 
 
@@ -117,14 +117,16 @@ def test_rows_name_their_releases_and_find_their_noise_controls(tmp_path: Path) 
         *("UserKNN, JLT eps 8", "DMF"),
     ]
     assert [line.row.control for line in lines] == ["", "noise", "", "control", "", ""]
-    assert control_of(results, found["PriCDR, JLT eps 8"], NOISE) is found["PriCDR, Noise (JLT eps 8)"]
+    assert control_of(results, found["PriCDR, JLT eps 8"], NOISE_BASELINE) is found["PriCDR, Noise (JLT eps 8)"]
     assert (found["PriCDR, JLT eps 8"].epsilon, found["DMF"].epsilon) == (8.0, None)
     of = {**JLT, "init_args": {**JLT["init_args"], "num_components": 9}}
     wider = {"class_path": "zoo.Noise", "init_args": {"of": of}}
     other = a_run(tmp_path / "g", "PriCDR", publisher=wider, records={"book": unproved("control")})
     [lines] = read_run_folders([runs[0], other]).lines.values()
     assert [line.name for line in lines] == ["PriCDR, JLT eps 8", "PriCDR, Noise (JLT eps 8)"]
-    assert control_of(read_run_folders([runs[0], other]), lines[0], NOISE) is None, "the noise of another release"
+    assert control_of(read_run_folders([runs[0], other]), lines[0], NOISE_BASELINE) is None, (
+        "the noise of another release"
+    )
 
 
 def other_items(cases: pl.DataFrame) -> pl.DataFrame:
@@ -135,34 +137,30 @@ def more_history(cases: pl.DataFrame) -> pl.DataFrame:
     return cases.with_columns(train_items=pl.col("train_items") + 1)
 
 
-#: What a run has changed, why it then stands apart, and the same in a title.
-RATINGS = "there are other ratings to train on", "other ratings"
-CANDIDATES = "held-out items are ranked among other candidates", "other candidates"
-APART: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
-    "items": ({"change": other_items}, ("other items are held out", "other items held out")),
+#: What a run has changed, and why it then has a table of its own.
+RATINGS, CANDIDATES = "other training ratings", "other candidates"
+APART: dict[str, tuple[dict[str, Any], str]] = {
+    "items": ({"change": other_items}, "other test items"),
     "history": ({"change": more_history}, RATINGS),
     "candidates by settings": ({"data": {"evaluation": EVALUATION | {"num_candidates": 50}}}, CANDIDATES),
     "candidates by digest": ({"tested": {"ratings": "r", "candidates": "d"}}, CANDIDATES),
     "ratings by digest": ({"tested": {"ratings": "s", "candidates": "c"}}, RATINGS),
-    "ties": (
-        {"data": {"evaluation": EVALUATION | {"ties": "pessimistic"}}},
-        ("ties are counted otherwise", "other ties"),
-    ),
+    "ties": ({"data": {"evaluation": EVALUATION | {"ties": "pessimistic"}}}, "another rule for ties"),
 }
 
 
 @pytest.mark.parametrize("what", APART)
 def test_runs_that_were_tested_on_something_else_stand_apart(tmp_path: Path, what: str) -> None:
-    changed, (why, short) = APART[what]
+    changed, why = APART[what]
     tested = {"ratings": "r", "candidates": "c"}
     first = [a_run(tmp_path / "a", tested=tested), a_run(tmp_path / "b", "EASE", tested=tested)]
     results = read_run_folders([*first, a_run(tmp_path / "c", "BPR", **({"tested": tested} | changed))])
     assert names(results) == [["DMF", "EASE"], ["BPR"]]
-    [(task, sentence)] = results.apart.items()
+    [(task, sentence)] = results.separation.items()
     assert task == list(results.lines)[1]
-    assert sentence == f"These runs do not stand in the table of music (Douban, split given): {why}."
+    assert sentence == f"Separate from the table of music (Douban, split given): {why}."
     titles = [entry["title"] for entry in results.benchmark["tasks"].values()]
-    assert titles == ["music (Douban, split given)", f"music (Douban, split given), {short}"]
+    assert titles == ["music (Douban, split given)", f"music (Douban, split given), {why}"]
 
 
 def test_two_tables_that_differ_alike_are_named_by_a_run(tmp_path: Path) -> None:
@@ -170,7 +168,11 @@ def test_two_tables_that_differ_alike_are_named_by_a_run(tmp_path: Path) -> None
     runs = [a_run(tmp_path / "a"), *(a_run(tmp_path / f"b{n}", "BPR", **changed) for n, changed in enumerate(ties))]
     titles = [entry["title"] for entry in read_run_folders(runs).benchmark["tasks"].values()]
     first = "music (Douban, split given)"
-    assert titles == [first, f"{first}, other ties", f"{first}, other ties, of {tmp_path.name}/b1"]
+    assert titles == [
+        first,
+        f"{first}, another rule for ties",
+        f"{first}, another rule for ties, of {tmp_path.name}/b1",
+    ]
 
 
 def test_what_an_earlier_version_did_not_keep_separates_nothing(tmp_path: Path) -> None:
@@ -190,20 +192,20 @@ def test_seeds_apart_stand_together_only_on_the_same_data(tmp_path: Path) -> Non
     other = a_run(tmp_path / "c", "BPR", 2, data={"target": "movie"})
     results = read_run_folders([zero, one, other])
     assert names(results) == [["DMF", "EASE"], ["BPR"]]
-    [sentence] = results.apart.values()
-    assert sentence.endswith("no seed is common, and these settings of the data differ: target.")
+    [sentence] = results.separation.values()
+    assert sentence.endswith("no common seed, and other settings of the data: target.")
 
 
 def test_what_is_no_tested_run_is_refused(tmp_path: Path) -> None:
     good = a_run(tmp_path / "good")
-    with pytest.raises(ResultsError, match=r"absent is no folder of a tested run: it has no config\.yaml"):
+    with pytest.raises(ResultsError, match=r"absent has no config\.yaml"):
         read_run_folders([good, tmp_path / "absent"])
     (trained := a_run(tmp_path / "trained", seed=1)).joinpath("metrics.json").unlink()
-    with pytest.raises(ResultsError, match=r"trained is no folder .* it has no metrics\.json\."):
+    with pytest.raises(ResultsError, match=r"trained has no metrics\.json"):
         read_run_folders([trained])
     left = read_run_folders([trained, good])
-    assert (names(left), left.finished) == ([["DMF"]], 1)
-    assert left.benchmark["about"] == f"Left out, as `fit` has not left a test there: {tmp_path.name}/trained."
+    assert (names(left), left.num_finished) == ([["DMF"]], 1)
+    assert left.benchmark["about"] == f"Left out (no test of `fit`): {tmp_path.name}/trained."
     checked = a_run(tmp_path / "checked")  # by `test`, which knows nothing of the training
     (checked / "metrics.json").write_text(json.dumps({"method": "DMF", "metrics": {}}))
     assert read_run_folders([checked, good]).benchmark["about"].endswith(f"{tmp_path.name}/checked.")
@@ -213,7 +215,7 @@ def test_what_is_no_tested_run_is_refused(tmp_path: Path) -> None:
     left = read_run_folders([good, tmp_path / "empty", tmp_path / "benchmark"])
     assert names(left) == [["DMF"]]
     assert left.benchmark["about"].endswith(f"{tmp_path.name}/empty, {tmp_path.name}/benchmark.")
-    with pytest.raises(ResultsError, match=r"nothing has no test NDCG@10: it held nothing out, or ranked nothing\."):
+    with pytest.raises(ResultsError, match=r"nothing has no test NDCG@10\. Its run needs held-out items"):
         read_run_folders([a_run(tmp_path / "nothing", metrics={})])
     (grid := a_run(tmp_path / "grid")).joinpath("benchmark.json").write_text("{}")
     with pytest.raises(ResultsError, match=r"grid is the folder of a benchmark\. It has its own report"):
@@ -226,19 +228,23 @@ def test_what_is_no_tested_run_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_file_is_refused_in_a_sentence(tmp_path: Path, file: str) -> None:
     run = a_run(tmp_path / "run")
     (run / file).write_text("[1", encoding="utf-8")
-    with pytest.raises(ResultsError, match=r"cannot be read \(.*\)\.") as refused:
+    with pytest.raises(ResultsError, match=r"is unreadable \(.*\)\.") as refused:
         read_run_folders([run])
     assert "\n" not in str(refused.value)
 
 
 def test_a_baseline_that_no_row_is_called_is_refused(tmp_path: Path) -> None:
     results = read_run_folders([a_run(tmp_path / "a"), a_run(tmp_path / "b", "EASE")])
-    assert results.held_against("EASE").baseline == "EASE"
-    with pytest.raises(ResultsError, match=r"called 'EASY'\. Did you mean EASE\? Rows: DMF; EASE\.$"):
-        results.held_against("EASY")
+    assert results.with_baseline("EASE").baseline == "EASE"
+    with pytest.raises(
+        ResultsError, match=r"Baseline 'EASY' is no finished row\. Did you mean EASE\? Rows: DMF; EASE\.$"
+    ):
+        results.with_baseline("EASY")
     many = read_run_folders([a_run(tmp_path / f"{n}", f"M{n}") for n in range(10)])
-    with pytest.raises(ResultsError, match=r"called 'EASE'\. Rows: M0; M1; M2; M3; M4; M5; M6; M7; and 2 more\.$"):
-        many.held_against("EASE")
+    with pytest.raises(
+        ResultsError, match=r"Baseline 'EASE' is no finished row\. Rows: M0; M1; M2; M3; M4; M5; M6; M7; and 2 more\.$"
+    ):
+        many.with_baseline("EASE")
 
 
 def test_settings_that_differ_are_listed_and_shared_ones_are_not(tmp_path: Path) -> None:
@@ -270,15 +276,15 @@ def test_a_report_on_runs_has_a_leaderboard_curves_settings_and_tests(
         (Path("runs") / name / "metrics.csv").write_text("epoch,val/ndcg@10\n0,0.1\n1,0.2\n", encoding="utf-8")
     main(["runs/a", "runs/b", "runs/c", "--out", "out", "--baseline", "BPR"])
     said = capsys.readouterr().out
-    assert "These runs do not stand in the table of music (Douban, split given): other items are held out." in said
+    assert "Separate from the table of music (Douban, split given): other test items." in said
     page = Path("out/README.md").read_text(encoding="utf-8")
     assert page.startswith("# 3 runs compared\n\n- Compared: 3 rows on 2 tasks; 3 of 3 runs finished")
-    assert "Against BPR, paired over users: " in page
+    assert "Compared with BPR (paired over users, " in page
     assert "\npython -m zoo report runs/a runs/b runs/c --baseline BPR --out out\n" in page
     assert "\nMade with cdr-zoo 0.3.0.\n" in page
-    assert "\nThese runs do not stand in the table of" in page
-    sections = ("### Learning curves", "### Any two rows", "### Settings")
-    for words in (*sections, "less BPR", "learning.svg)", "| Recall@10 |"):
+    assert "\nSeparate from the table of" in page
+    sections = ("### Learning curves", "### Pairwise differences", "### Settings")
+    for words in (*sections, "gain over BPR", "learning.svg)", "| Recall@10 |"):
         assert words in page, words
     with Path("out/results.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))

@@ -1,4 +1,4 @@
-"""The tables: who may stand beside whom, what is bold, that no epsilon is shown lower than it is, and who is in a slice."""
+"""The tables: conditions, gains, slices and cost."""
 
 import dataclasses
 from typing import Any
@@ -21,12 +21,14 @@ from tests.zoo.benchmark.report.fabricate import (
 )
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report import tables
-from zoo.benchmark.report.gains import NOISE, NOTHING, Gain
 from zoo.benchmark.report.leaderboard import leaderboards
+from zoo.benchmark.report.paired_differences import NO_RELEASE, NOISE_BASELINE, Gain
 from zoo.benchmark.report.results import BASELINE as EASE
 from zoo.benchmark.report.results import RANKINGS, Line, Results
 from zoo.benchmark.report.significance import Comparison
 from zoo.benchmark.report.tables import Table, item_slices, overlap_slices, sliced
+from zoo.privacy.record.fields import Guarantee
+from zoo.privacy.record.words import standing
 
 TASK = "book-music"
 
@@ -55,19 +57,17 @@ def test_a_condition_stands_below_every_table_with_its_epsilon(results: Results)
     line = next(line for line in results.lines[TASK] if line.epsilon is not None)
     under = with_records(line, "S", [proved() | CONDITIONAL] * 3)
     more = with_records(line, "T", [proved() | CONDITIONAL, *[proved() | CONDITIONAL | {"conditions": ["else"]}] * 2])
-    assert (line.standing, under.standing) == ("proved", "conditional")
+    assert (line.guarantee_status, under.guarantee_status) == ("proved", "conditional")
     assert more.conditions == (*under.conditions, "else")
-    only = (
-        "it is the epsilon of the source's own file only if no rating decides who is there; and if the mean is public"
-    )
+    conditions, others = (standing(Guarantee.CONDITIONAL, row.conditions, None) for row in (under, more))
     for lines, notes in (
-        ([line, under], [f"‡ conditional: {only}."]),
-        ([line, under, more], [f"‡ conditional (S, R): {only}.", f"‡ conditional (T, R): {only}; and if else."]),
+        ([line, under], [f"‡ {conditions}."]),
+        ([line, under, more], [f"‡ S, R: {conditions}.", f"‡ T, R: {others}."]),
     ):
         shown = dataclasses.replace(results, lines={TASK: lines})
         figures, said = leaderboards(shown, TASK, "sampled")[0], tables.guarantee_table(lines)
         assert [note for note in figures.notes if note.startswith("‡")] == said.notes == notes
-        epsilons = {row[0]: row[2] for row in figures.rows}
+        epsilons = {row[0]: row[1] for row in figures.rows}
         assert [epsilons[other.name].endswith(" ‡") for other in lines] == [other is not line for other in lines]
         assert named(said)["S, R"]["guarantee"].endswith(": conditional ‡")
         assert named(said)[line.name]["guarantee"].endswith(": proved")
@@ -92,20 +92,16 @@ def test_the_table_of_gains_has_every_difference_once(
     results: Results, found: list[Gain], ranking: str, task: str
 ) -> None:
     own = [g for g in found if (g.task, g.ranking, g.measure) == (task, ranking, "ndcg@10")]
-    table = tables.gain_table(results.lines[task], own, ranking, "ndcg@10")
-    assert table.title == f"NDCG@10, {RANKINGS[ranking]}"
-    order = [line.name for line in results.lines[task] if any(g.line is line for g in own)]
-    assert [row[0] for row in table.rows] == order
-    assert not [name for name in order if "Noise" in name]
+    made = tables.gain_tables(results.lines[task], own, ranking, "ndcg@10")
     gain_of = {(g.line.name, g.against): g for g in own}
     assert len(gain_of) == len(own)
-    for row in table.rows:
-        for i, against in enumerate((NOISE, EASE, NOTHING)):
-            difference, users, seeds = row[1 + 3 * i : 4 + 3 * i]
-            gain = gain_of.get((row[0], against))
-            if gain is None:
-                assert (difference, users, seeds) == ("-", "-", "-")
-                continue
+    for table, against in zip(made, (NOISE_BASELINE, EASE, NO_RELEASE), strict=True):
+        assert table.title == f"NDCG@10 gain over {against}, {RANKINGS[ranking]}"
+        order = [line.name for line in results.lines[task] if (line.name, against) in gain_of]
+        assert [row[0] for row in table.rows] == order
+        assert not [name for name in order if "Noise" in name]
+        for name, difference, users, seeds in table.rows:
+            gain = gain_of[name, against]
             low, high = gain.users.low, gain.users.high
             assert difference == f"{gain.users.difference:+.4f} [{low:+.4f}, {high:+.4f}]".replace("-0.0000", "+0.0000")
             assert shown_p(users) == pytest.approx(max(gain.users_holm, 0.001), abs=5.1e-4)
@@ -121,13 +117,14 @@ def shown_p(cell: str) -> float:
 
 
 def test_rows_of_other_figures_are_left_out(results: Results, found: list[Gain]) -> None:
-    assert tables.gain_table(results.lines[TASK], [], "full", "ndcg@10").rows == []
+    assert tables.gain_tables(results.lines[TASK], [], "full", "ndcg@10") == []
     hits = [g for g in found if (g.task, g.measure) == (TASK, "hit_rate@10")]
-    assert tables.gain_table(results.lines[TASK], hits, "full", "ndcg@10").rows == []
-    assert tables.gain_table(results.lines[TASK], hits, "full", "hit_rate@10").title == "HR@10, all items"
+    assert tables.gain_tables(results.lines[TASK], hits, "full", "ndcg@10") == []
+    first = tables.gain_tables(results.lines[TASK], hits, "full", "hit_rate@10")[0]
+    assert first.title == f"HR@10 gain over {NOISE_BASELINE}, all items"
 
 
-def gain_of(name: str, epsilon: float | None, difference: float, against: str = NOISE) -> Gain:
+def gain_of(name: str, epsilon: float | None, difference: float, against: str = NOISE_BASELINE) -> Gain:
     records = [proved(epsilon)] if epsilon else [unproved()]
     users = Comparison(difference, difference - 0.01, difference + 0.01, 0.02, 60, 30)
     return Gain("music", a_line(*records, name=name), against, "full", "ndcg@10", users, None, 0.04)
@@ -140,7 +137,7 @@ def test_at_each_epsilon_the_row_that_gains_most_over_noise_is_told() -> None:
     ]
     table = tables.leader_table(found, "full", "ndcg@10")
     assert table is not None
-    assert table.title == "What gains most, NDCG@10, all items"
+    assert table.title == "Largest NDCG@10 gain over noise baseline, all items"
     kind = "one rating (change one rating), delta 1e-05"
     assert table.rows == [
         ["B, JLT", kind, "8.00", "+0.0300 [+0.0200, +0.0400]", "**.040**", "-", "2"],
@@ -196,7 +193,7 @@ def test_a_slice_without_a_case_is_a_dash(results: Results) -> None:
 
 def test_cost_is_a_mean_over_seeds(results: Results) -> None:
     table = tables.cost_table(results.lines[TASK])
-    assert table.columns[1:5] == ["seconds of training", "seconds in all", "epochs", "parameters"]
+    assert table.columns[1:5] == ["training, s", "total, s", "epochs", "parameters"]
     assert table.columns[5:] == ["peak MiB", "bytes released", "trials"]
     rows = {row[0]: row[1:] for row in table.rows}
     assert list(rows) == [line.name for line in results.lines[TASK]]

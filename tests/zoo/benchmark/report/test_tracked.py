@@ -22,7 +22,7 @@ from tests.zoo.runs.test_trackers import NO_KEY, png
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.command import main
 from zoo.benchmark.report.figures import DPI
-from zoo.benchmark.report.files import Written, as_tracked
+from zoo.benchmark.report.files import WrittenReport, tracker_payload
 from zoo.benchmark.report.results import Results
 from zoo.privacy.accounting.relation import Relation
 from zoo.runs.trackers import TrackerError
@@ -31,15 +31,15 @@ ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture(scope="module")
-def written(written: Written) -> Written:
+def written(written: WrittenReport) -> WrittenReport:
     """The report with two of its figures, as each takes a while to draw."""
     return replace(written, pictures={name: written.pictures[name] for name in [*written.pictures][:2]})
 
 
 @pytest.fixture(scope="module")
-def sent(results: Results, written: Written) -> dict[str, Any]:
+def sent(results: Results, written: WrittenReport) -> dict[str, Any]:
     """What is sent of the report."""
-    return as_tracked(results, written)
+    return tracker_payload(results, written)
 
 
 @pytest.fixture
@@ -53,7 +53,9 @@ def tracker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mock:
     return made
 
 
-def test_every_figure_is_told_by_the_name_of_its_file(results: Results, written: Written, sent: dict[str, Any]) -> None:
+def test_every_figure_is_told_by_the_name_of_its_file(
+    results: Results, written: WrittenReport, sent: dict[str, Any]
+) -> None:
     assert sent["name"] == results.benchmark["name"]
     drawn = {name: (written.folder / f"{name}.svg").read_text(encoding="utf-8") for name in written.pictures}
     assert sent["images"].keys() == drawn.keys()
@@ -63,7 +65,9 @@ def test_every_figure_is_told_by_the_name_of_its_file(results: Results, written:
         assert matplotlib.image.imread(BytesIO(sent["images"][name])).shape[:2] == (round(height), round(width)), name
 
 
-def test_tables_are_told_with_numbers_as_numbers(results: Results, written: Written, sent: dict[str, Any]) -> None:
+def test_tables_are_told_with_numbers_as_numbers(
+    results: Results, written: WrittenReport, sent: dict[str, Any]
+) -> None:
     assert list(sent["tables"]) == ["results", "gains"]
     for name, table in sent["tables"].items():
         with (written.folder / f"{name}.csv").open(encoding="utf-8") as file:
@@ -106,14 +110,14 @@ def test_an_epsilon_is_told_with_its_conditions(tmp_path: Path) -> None:
         return made
 
     results = reread(tmp_path, grid, facts)
-    sent = as_tracked(results, Written(tmp_path, {"results.csv": "", "gains.csv": ""}, {}))
+    sent = tracker_payload(results, WrittenReport(tmp_path, {"results.csv": "", "gains.csv": ""}, {}))
     [row] = sent["config"]["privacy"]["cold"].values()
     assert (row["guarantee"], row["epsilon"], row["conditions"]) == ("conditional", 2.0, ["users are public"])
 
 
 def test_without_a_gain_there_is_no_table_and_without_a_benchmark_a_name_of_its_own(results: Results) -> None:
     runs = Results({**results.benchmark, "title": "3 runs compared"} | {"name": ""}, results.lines, 3)
-    sent = as_tracked(runs, Written(Path(), {"results.csv": "task,row\nmusic,DMF\n", "gains.csv": ""}, {}))
+    sent = tracker_payload(runs, WrittenReport(Path(), {"results.csv": "task,row\nmusic,DMF\n", "gains.csv": ""}, {}))
     assert list(sent["tables"]) == ["results"]
     assert (sent["name"], sent["config"]["benchmark"]) == ("3-runs-compared", "3 runs compared")
 
@@ -143,7 +147,9 @@ def test_a_tracker_that_cannot_be_told_is_refused_before_anything_is_read(tracke
 @pytest.mark.parametrize("error", [TrackerError("W&B: nobody answers."), OSError("no space")])
 def test_the_report_stays_where_nobody_could_be_told(tracker: Mock, error: Exception) -> None:
     tracker.send_report.side_effect = error
-    with pytest.raises(SystemExit, match=r"^The report is written, and no tracker was told.*(answers\.|no space)$"):
+    with pytest.raises(
+        SystemExit, match=r"^The report is written, but was not sent to the tracker.*(answers\.|no space)$"
+    ):
         main(["runs", "--tracker", "wandb"])
     assert Path("report/report.html").is_file()
 

@@ -24,7 +24,14 @@ from tests.zoo.benchmark.report.fabricate import (
     rng_of,
 )
 from zoo.benchmark.grid import Row
-from zoo.benchmark.report.gains import CLAIMED, NOISE, NOTHING, Gain, control_of, gains
+from zoo.benchmark.report.paired_differences import (
+    NO_RELEASE,
+    NOISE_BASELINE,
+    TESTED_METRICS,
+    Gain,
+    control_of,
+    paired_differences,
+)
 from zoo.benchmark.report.results import BASELINE as EASE
 from zoo.benchmark.report.results import RANKINGS, Line, Results
 from zoo.benchmark.report.significance import Comparison, holm
@@ -92,14 +99,14 @@ def expected_pairs(results: Results, task: str) -> set[tuple[str, str]]:
     for name in rows:
         system, _, release = name.partition(", ")
         if f"{system}, Noise ({release})" in names:
-            pairs.add((name, NOISE))
+            pairs.add((name, NOISE_BASELINE))
         if release and release != "Nothing" and f"{system}, Nothing" in names:
-            pairs.add((name, NOTHING))
+            pairs.add((name, NO_RELEASE))
     return pairs
 
 
 def test_every_row_has_its_own_noise_control(results: Results) -> None:
-    noise = {line.name: control_of(results, line, NOISE) for line in results.lines[TASK]}
+    noise = {line.name: control_of(results, line, NOISE_BASELINE) for line in results.lines[TASK]}
     assert {name: control.name for name, control in noise.items() if control is not None} == {
         "PriCDR, Plaintext": "PriCDR, Noise (Plaintext)",
         "PriCDR, JLT eps 1": "PriCDR, Noise (JLT eps 1)",
@@ -111,7 +118,7 @@ def test_every_row_has_its_own_noise_control(results: Results) -> None:
 
 def test_the_model_without_a_release_is_the_same_model(results: Results) -> None:
     for line in results.lines[TASK]:
-        found = control_of(results, line, NOTHING)
+        found = control_of(results, line, NO_RELEASE)
         row = line.row
         own = row.system == "PriCDR" and row.release != "Nothing" and row.control != "noise"
         assert (found.name if found else None) == ("PriCDR, Nothing" if own else None)
@@ -126,7 +133,7 @@ def test_ease_is_found_on_the_same_task_and_is_not_its_own_control(results: Resu
 def test_a_control_without_finished_runs_is_none(results: Results) -> None:
     left = {task: [line for line in lines if line.row.control != "noise"] for task, lines in results.lines.items()}
     made = replace(results, lines=left)
-    assert all(control_of(made, line, NOISE) is None for lines in left.values() for line in lines)
+    assert all(control_of(made, line, NOISE_BASELINE) is None for lines in left.values() for line in lines)
 
 
 def test_every_difference_is_that_counted_by_hand(results: Results, found: list[Gain]) -> None:
@@ -146,7 +153,7 @@ def test_every_difference_is_that_counted_by_hand(results: Results, found: list[
 def test_every_row_is_compared_with_every_control_that_it_has(results: Results, found: list[Gain]) -> None:
     for task in results.lines:
         for ranking in RANKINGS:
-            for measure in CLAIMED:
+            for measure in TESTED_METRICS:
                 family = [g for g in found if (g.task, g.ranking, g.measure) == (task, ranking, measure)]
                 pairs = {(g.line.name, g.against) for g in family}
                 assert len(pairs) == len(family)
@@ -166,7 +173,7 @@ def test_one_run_on_users_of_its_seed_is_compared_with_that_seed(results: Result
 
 
 def private(folder: Path, ours: set[int], theirs: set[int], **changed: object) -> Results:
-    """A row with some seeds, and its noise control with others."""
+    """A row with some seeds, and noise baseline with others."""
 
     def facts(row: Row, seed: int) -> Facts | None:
         if seed not in (theirs if row.control else ours):
@@ -178,8 +185,8 @@ def private(folder: Path, ours: set[int], theirs: set[int], **changed: object) -
 
 def test_only_seeds_that_both_have_are_paired(tmp_path: Path) -> None:
     results = private(tmp_path, {0, 1, 2}, {1, 2, 3}, seeds=[0, 1, 2, 3])
-    for gain in gains(results):
-        control = control_of(results, gain.line, NOISE)
+    for gain in paired_differences(results):
+        control = control_of(results, gain.line, NOISE_BASELINE)
         assert control is not None
         d = differences(gain.line, control, f"{gain.ranking}/{gain.measure}")
         assert d.keys() == {1, 2}
@@ -189,13 +196,13 @@ def test_only_seeds_that_both_have_are_paired(tmp_path: Path) -> None:
 
 
 def test_rows_without_a_seed_in_common_are_passed_over(tmp_path: Path) -> None:
-    assert gains(private(tmp_path, {0, 1}, {2, 3}, seeds=[0, 1, 2, 3])) == []
+    assert paired_differences(private(tmp_path, {0, 1}, {2, 3}, seeds=[0, 1, 2, 3])) == []
 
 
 def test_one_finished_seed_of_several_does_not_stand_for_the_others(tmp_path: Path) -> None:
     results = private(tmp_path, {0}, {0, 1, 2})
-    for gain in gains(results):
-        control = control_of(results, gain.line, NOISE)
+    for gain in paired_differences(results):
+        control = control_of(results, gain.line, NOISE_BASELINE)
         assert control is not None
         cases = [pl.read_parquet(line.runs[0].folder / "test_cases.parquet") for line in (gain.line, control)]
         name = f"{gain.ranking}/{gain.measure}"
@@ -210,7 +217,9 @@ def test_rows_with_one_user_in_common_are_passed_over(tmp_path: Path) -> None:
         made.users = [made.users[0], *(f"{row.control}{user}" for user in made.users[1:])]
         return made
 
-    assert gains(reread(tmp_path, GRID | {"tasks": {TASK: {"title": "M"}}, "systems": PRIVATE}, facts)) == []
+    assert (
+        paired_differences(reread(tmp_path, GRID | {"tasks": {TASK: {"title": "M"}}, "systems": PRIVATE}, facts)) == []
+    )
 
 
 def test_several_items_of_one_user_count_as_one(tmp_path: Path) -> None:
@@ -221,10 +230,10 @@ def test_several_items_of_one_user_count_as_one(tmp_path: Path) -> None:
         return made
 
     results = reread(tmp_path, GRID | {"tasks": {TASK: {"title": "M"}}, "systems": PRIVATE}, facts)
-    found = gains(results)
+    found = paired_differences(results)
     assert {gain.users.pairs for gain in found} == {20}
     for gain in found:
-        control = control_of(results, gain.line, NOISE)
+        control = control_of(results, gain.line, NOISE_BASELINE)
         assert control is not None
         d = differences(gain.line, control, f"{gain.ranking}/{gain.measure}")
         assert same(gain.users, by_hand([np.mean([own[f"u{i}"] for own in d.values()]) for i in range(20)]))
@@ -236,9 +245,9 @@ def test_a_ranking_that_was_not_asked_for_has_no_difference(tmp_path: Path) -> N
         assert made is not None
         return Facts({"full": made.ranks["full"]}, made.users, made.train_items, made.linked, made.records)
 
-    found = gains(reread(tmp_path, GRID | {"tasks": {TASK: {"title": "M"}}, "systems": PRIVATE}, facts))
+    found = paired_differences(reread(tmp_path, GRID | {"tasks": {TASK: {"title": "M"}}, "systems": PRIVATE}, facts))
     assert {gain.ranking for gain in found} == {"full"}
-    assert len(found) == len(CLAIMED)
+    assert len(found) == len(TESTED_METRICS)
 
 
 def families(found: Sequence[Gain]) -> dict[tuple[str, ...], list[Gain]]:
@@ -250,7 +259,7 @@ def families(found: Sequence[Gain]) -> dict[tuple[str, ...], list[Gain]]:
 
 def test_p_values_are_corrected_within_task_control_and_figure(found: list[Gain]) -> None:
     made = families(found)
-    assert len(made) == 2 * 3 * len(RANKINGS) * len(CLAIMED)
+    assert len(made) == 2 * 3 * len(RANKINGS) * len(TESTED_METRICS)
     for family in made.values():
         users = [gain.users.p_value for gain in family]
         assert [gain.users_holm for gain in family] == holm(users) == pytest.approx(corrected(users))
@@ -290,7 +299,7 @@ def drawn(rows: int, gain: float) -> Results:
 
 def test_a_true_gain_is_found_over_users_and_over_seeds() -> None:
     # a seed's difference has mean 0.48 and sd 0.055; either test misses it in none of 20,000 draws
-    [gain] = [g for g in gains(drawn(1, 8.0)) if (g.ranking, g.measure) == ("full", "ndcg@10")]
+    [gain] = [g for g in paired_differences(drawn(1, 8.0)) if (g.ranking, g.measure) == ("full", "ndcg@10")]
     assert gain.users_holm < 1e-4
     assert gain.users.low > 0
     assert gain.seeds is not None
@@ -301,7 +310,7 @@ def test_a_true_gain_is_found_over_users_and_over_seeds() -> None:
 
 def test_no_gain_is_found_as_rarely_as_stated() -> None:
     # 40 tests at 5 %: 2 expected, 8 or more with probability 7e-4; any at all after Holm with at most 0.05
-    family = [g for g in gains(drawn(NULLS, 1.0)) if (g.ranking, g.measure) == ("full", "ndcg@10")]
+    family = [g for g in paired_differences(drawn(NULLS, 1.0)) if (g.ranking, g.measure) == ("full", "ndcg@10")]
     assert len(family) == NULLS
     assert sum(gain.users.p_value < 0.05 for gain in family) < 8
     assert sum(gain.seeds is not None and gain.seeds.p_value < 0.05 for gain in family) < 8

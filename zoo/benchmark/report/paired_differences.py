@@ -1,7 +1,7 @@
-"""Paired differences: of a row and its controls, and of a row with more sources and with fewer (negative transfer).
+"""Paired differences between a row and its baselines, and between more and fewer sources (negative transfer).
 
 Reference of negative transfer: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation* (FedGCDR), NeurIPS 2024,
-section 4.2. The paper compares means. Here each difference is also tested, because a row may be lower by chance.
+section 4.2. Departure: the paper compares means; here each difference is also tested.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,37 +12,38 @@ from typing import Literal, get_args
 import polars as pl
 
 from zoo.benchmark.grid import Row
-from zoo.benchmark.report.results import DECIDING, RANKINGS, Line, Results, ResultsError
+from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results, ResultsError
 from zoo.benchmark.report.significance import Comparison, common_cases, holm, over_seeds, over_users
 
-#: What claims are made in.
-CLAIMED = (DECIDING, "hit_rate@10")
-NOISE, NOTHING = "its own noise control", "the same model without a release"
+#: Metrics that are tested.
+TESTED_METRICS = (PRIMARY_METRIC, "hit_rate@10")
+#: The same method with a release of random ratings, and without a release.
+NOISE_BASELINE, NO_RELEASE = "noise baseline", "single-domain baseline"
 Kind = Literal["soft", "hard"]
-#: Figures that the paper of negative transfer draws.
-DRAWN = ("hit_rate@5", "ndcg@5", "hit_rate@10", "ndcg@10")
+#: Metrics of negative transfer, as in the paper.
+TRANSFER_METRICS = ("hit_rate@5", "ndcg@5", "hit_rate@10", "ndcg@10")
 
 
 @dataclass(frozen=True)
 class Gain:
-    """A row less one of its controls, in one figure of one ranking."""
+    """A row minus one of its baselines, in one metric of one ranking."""
 
     task: str
     line: Line
-    against: str  # `NOISE`, `NOTHING`, the name of the baseline, or in words what else
+    against: str  # `NOISE_BASELINE`, `NO_RELEASE`, the name of the baseline row, or a text
     ranking: str  # ``full`` or ``sampled``
     measure: str
     users: Comparison  # paired over users, each averaged over seeds
     seeds: Comparison | None  # paired over seeds; None with fewer than two
-    users_holm: float = 1.0  # p-value over users, corrected for all rows compared with the same control in this figure
+    users_holm: float = 1.0  # p-value over users, corrected for all rows with this baseline and metric
     seeds_holm: float | None = None  # the same over seeds; None without one
 
 
-def gains(results: Results) -> list[Gain]:
-    """Every row against every control it has, the baseline among them, corrected within each task, control and figure."""
-    controls = dict.fromkeys(filter(None, (NOISE, results.baseline, NOTHING)))
+def paired_differences(results: Results) -> list[Gain]:
+    """Return the gain of every row over each of its baselines, corrected within each task, baseline and metric."""
+    controls = dict.fromkeys(filter(None, (NOISE_BASELINE, results.baseline, NO_RELEASE)))
     made: list[Gain] = []
-    for task, against, ranking, measure in product(results.lines, controls, RANKINGS, CLAIMED):
+    for task, against, ranking, measure in product(results.lines, controls, RANKINGS, TESTED_METRICS):
         pairs = [(line, control_of(results, line, against)) for line in results.lines[task]]
         family = [_gain(results, *pair, against, ranking, measure) for pair in pairs]
         made += corrected([gain for gain in family if gain is not None])
@@ -50,7 +51,7 @@ def gains(results: Results) -> list[Gain]:
 
 
 def control_of(results: Results, line: Line, against: str) -> Line | None:
-    """The control of a row, if it has one and is no noise control itself."""
+    """Return the row to compare with; None for a noise baseline, or if there is none."""
     own = line.row
     if own.control == "noise":
         return None
@@ -59,9 +60,9 @@ def control_of(results: Results, line: Line, against: str) -> Line | None:
 
 
 def _is_control(row: Row, own: Row, against: str) -> bool:
-    if against == NOISE:
+    if against == NOISE_BASELINE:
         return (row.system, row.control, row.of) == (own.system, "noise", own.release)
-    if against == NOTHING:
+    if against == NO_RELEASE:
         return (row.system, row.release) == (own.system, "Nothing")
     return row.name == against
 
@@ -75,9 +76,9 @@ def _gain(results: Results, line: Line, other: Line | None, against: str, rankin
 
 
 def paired_tests(results: Results, line: Line, other: Line, name: str) -> tuple[Comparison, Comparison | None] | None:
-    """One row less another in a figure, over users and over seeds; None where there is nothing to compare yet."""
+    """Return the tests of one row minus another, over users and over seeds; None with fewer than two common users."""
     ours, theirs = _by_user(line, name), _by_user(other, name)
-    # Of rows with several seeds each, one that is missing is not finished.
+    # A missing seed of a row with several seeds is not finished yet.
     if min(len(results.seeds_of(line)), len(results.seeds_of(other))) > 1:
         ours, theirs = ours.join(theirs, on="seed", how="semi"), theirs.join(ours, on="seed", how="semi")
     if common_cases(ours, theirs, name)["user_id"].n_unique() < 2:
@@ -86,12 +87,12 @@ def paired_tests(results: Results, line: Line, other: Line, name: str) -> tuple[
 
 
 def _by_user(line: Line, name: str) -> pl.DataFrame:
-    """A figure of every user and seed; several held-out items of one user count as their mean."""
+    """Return a metric by user and seed, averaged over the user's held-out items."""
     return line.cases.group_by("seed", "user_id").agg(pl.col(name).cast(pl.Float64).mean())
 
 
 def corrected(family: Sequence[Gain]) -> list[Gain]:
-    """The gains of one family, with Holm's p-values."""
+    """Return the gains of one family with Holm-corrected p-values."""
     users = holm([gain.users.p_value for gain in family])
     seeds = iter(holm([gain.seeds.p_value for gain in family if gain.seeds is not None]))
     return [
@@ -102,12 +103,12 @@ def corrected(family: Sequence[Gain]) -> list[Gain]:
 
 @dataclass(frozen=True)
 class Transfer:
-    """A row with its sources less the same with fewer of them, or less its target alone."""
+    """A row minus the same row with fewer sources, or minus its single-domain baseline."""
 
     series: str  # title
-    kind: Kind  # what it is if the row is the lower one
-    domains: int  # how many there are, the target among them
-    fewer: int | None  # domains of the same row with fewer sources; None where it is held against the target alone
+    kind: Kind  # of negative transfer, if the row is lower
+    domains: int  # number of domains, target included
+    fewer: int | None  # domains of the other row; None for the single-domain baseline
     other: Line
     gain: Gain  # corrected for all rows of the series, of one kind and figure
 
@@ -117,21 +118,21 @@ class Transfer:
         return self.gain.users.difference < 0
 
     @property
-    def said(self) -> str:
-        """`soft`, `hard` or `-`, and where the users do not tell it from none, that."""
+    def verdict(self) -> str:
+        """`soft`, `hard` or `-`, with a remark if the difference is not significant over users."""
         if not self.negative:
             return "-"
-        return self.kind if self.gain.users_holm < 0.05 else f"{self.kind}, within chance"
+        return self.kind if self.gain.users_holm < 0.05 else f"{self.kind}, not significant"
 
 
 def transfers(results: Results) -> list[Transfer]:
-    """Every comparison of every series, in each figure that the paper draws."""
+    """Return the comparisons of every series in `TRANSFER_METRICS`, corrected within each kind and metric."""
     found: list[Transfer] = []
     for title in results.benchmark.get("series", {}):
         pairs = list(_pairs(results, title))
         for _, _, line, _, other in pairs:
             _check_same_cases(title, line, other)
-        for ranking, measure in product(RANKINGS, DRAWN):
+        for ranking, measure in product(RANKINGS, TRANSFER_METRICS):
             family = []
             for kind, domains, line, fewer, other in pairs:
                 against = other.name if fewer is None else f"{fewer} domains"
@@ -141,13 +142,13 @@ def transfers(results: Results) -> list[Transfer]:
     return found
 
 
-def tasks_of(results: Results, title: str) -> dict[int, str]:
-    """The tasks of a series by how many domains they have, the fewest first."""
+def series_tasks(results: Results, title: str) -> dict[int, str]:
+    """Return the tasks of a series by number of domains, ascending."""
     return dict(sorted((int(domains), task) for domains, task in results.benchmark["series"][title].items()))
 
 
 def _corrected(family: Sequence[Transfer]) -> list[Transfer]:
-    """Soft and hard apart: they are two questions."""
+    """Correct soft and hard comparisons separately, as they answer two questions."""
     made: list[Transfer] = []
     for kind in get_args(Kind):
         own = [found for found in family if found.kind == kind]
@@ -158,7 +159,7 @@ def _corrected(family: Sequence[Transfer]) -> list[Transfer]:
 
 def _pairs(results: Results, title: str) -> Iterator[tuple[Kind, int, Line, int | None, Line]]:
     """Yield kind, domains, row, fewer domains and other row, of systems with a `single` and without controls."""
-    tables = {domains: results.lines.get(task, []) for domains, task in tasks_of(results, title).items()}
+    tables = {domains: results.lines.get(task, []) for domains, task in series_tasks(results, title).items()}
     for domains, lines in tables.items():
         for line in lines:
             single = results.benchmark["systems"][line.row.system].get("single")
@@ -174,10 +175,10 @@ def _pairs(results: Results, title: str) -> Iterator[tuple[Kind, int, Line, int 
 
 
 def _check_same_cases(title: str, line: Line, other: Line) -> None:
-    """Refuse rows that were tested on others' items under the same seed."""
+    """Refuse rows that have other test items under the same seed."""
     key = ["seed", "user_id", "item_id"]
     ours, theirs = (some.cases.select(key) for some in (line, other))
     mine, others = ours.join(theirs, on="seed", how="semi"), theirs.join(ours, on="seed", how="semi")
     if mine.join(others, on=key, how="anti").height or others.join(mine, on=key, how="anti").height:
         both = f"{line.name} on {line.row.task!r} and {other.name} on {other.row.task!r}"
-        raise ResultsError(f"In series {title!r}, {both} were tested on different cases. Use one target and split.")
+        raise ResultsError(f"Series {title!r}: {both} have different test cases. Use one target and split.")

@@ -1,0 +1,69 @@
+"""The leaderboard of all reports: the best rows of every task, written into ``docs/results/index.md``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+from result_tables import gains
+from tables import Row, distinct, name, read, table, where
+
+from zoo.privacy.record.record import rounded_up
+
+RESULTS = Path(__file__).parent / "results"
+#: The metric that decides which row is best: the first that a task has.
+METRICS = ("full/ndcg@10", "sampled/ndcg@10")
+#: A larger epsilon protects next to nothing: its rows show what a mechanism costs without noise.
+MAX_EPSILON = 10.0
+#: What a row may know of the source, and which rows these are.
+KINDS: dict[str, Callable[[Row], bool]] = {
+    "single-domain": lambda row: row["release"] in ("", "Nothing"),
+    "plain ratings": lambda row: row["release"] not in ("", "Nothing") and not row["epsilon"] and not row["control"],
+    "private": lambda row: bool(row["epsilon"]) and float(row["epsilon"]) <= MAX_EPSILON and not row["control"],
+}
+
+
+def leaderboard() -> str:
+    """Return a heading and a table for every report that has results, in the order of their folders."""
+    return "\n\n".join(_report(path.parent) for path in sorted(RESULTS.glob("*/results.csv")))
+
+
+def _report(folder: Path) -> str:
+    rows = read(folder / "results.csv")
+    lines = [line for (task,) in distinct(rows, "task") for line in _task(folder, task, where(rows, task=task))]
+    titles = ("task", "reads", "best row", "epsilon", "NDCG@10", "HR@10, 1 + 99", "gain over noise")
+    title = (folder / "README.md").read_text(encoding="utf-8").split("\n", 1)[0].lstrip("# ")
+    return f"### [{title}]({folder.name}/README.md)\n\n{table(titles, lines, left=3)}"
+
+
+def _task(folder: Path, task: str, rows: list[Row]) -> list[tuple[str, ...]]:
+    """Return the best row of each kind; of those without the metric, none."""
+    metric = next((metric for metric in METRICS if any(row[metric] for row in rows)), "")
+    found = gains(folder, metric) if metric and (folder / "gains.csv").is_file() else {}
+    lines = []
+    for kind, belongs in KINDS.items():
+        own = [row for row in rows if belongs(row) and row.get(metric)]
+        if own:
+            best = max(own, key=lambda row: float(row[metric]))
+            gain = found.get((task, name(best)))
+            lines.append((task, kind, name(best), _epsilon(best), *_figures(best, metric), _gain(gain)))
+    return lines
+
+
+def _figures(row: Row, metric: str) -> tuple[str, str]:
+    sampled = " *" if metric.startswith("sampled") else ""
+    hit_rate = float(row["sampled/hit_rate@10"] or math.nan)
+    return f"{float(row[metric]):.4f}{sampled}", "-" if math.isnan(hit_rate) else f"{hit_rate:.4f}"
+
+
+def _epsilon(row: Row) -> str:
+    return f"{rounded_up(float(row['epsilon']))} per {row['unit']}" if row["epsilon"] else "-"
+
+
+def _gain(row: Row | None) -> str:
+    """Return the gain over the row's noise baseline, bold where it is significant over users."""
+    if row is None:
+        return "-"
+    text = f"{float(row['difference']):+.4f}"
+    return f"**{text}**" if float(row["p_users_holm"]) < 0.05 else text
