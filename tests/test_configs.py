@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 import yaml
 
+import zoo
 from tests.tiny import arguments
 from zoo.runs.cli import ZooCLI
 
@@ -24,11 +25,22 @@ def kind(config: Path) -> tuple[str, ...]:
     return tuple(sorted(str(part.get("class_path")) for part in parts))
 
 
-#: One config of each method, which recommends as well.
+#: One config of each method.
 FIRST = [config for config in CONFIGS if config == min(config.parent.glob("*.yaml"))]
+
+
+def scoring(config: Path) -> tuple[object, ...]:
+    """What decides how a method is restored and scores."""
+    name = yaml.safe_load(config.read_text(encoding="utf-8"))["model"]["class_path"]
+    method = getattr(zoo, name.rpartition(".")[2])
+    return method.batches, *sorted(method.accepted_releases), *sorted(method.scoring_needs), method.scores_cold_users
+
+
+#: One config of each kind of scoring recommends as well; contracts have `recommend` of every method.
+PREDICTED = list({scoring(config): config for config in reversed(FIRST)}.values())
 #: One config of each further kind is trained; the others differ in settings and data alone, and take a step.
 KINDS = {kind(config): config for config in reversed(CONFIGS)} | {kind(config): config for config in FIRST}
-TRAINED = [config for config in KINDS.values() if config not in FIRST]
+TRAINED = [config for config in KINDS.values() if config not in PREDICTED]
 OTHERS = [config for config in CONFIGS if config not in KINDS.values()]
 
 
@@ -37,7 +49,7 @@ def small(config: Path) -> list[str]:
     settings = yaml.safe_load(config.read_text(encoding="utf-8"))
     parts = [part for part in ("model", "data", "publisher") if settings.get(part)]
     sizes = [word for part in parts for word in arguments(part, settings[part]["class_path"])]
-    return [*sizes, "--trainer.max_epochs", "2" if config in FIRST else "1"]
+    return [*sizes, "--trainer.max_epochs", "2" if config in PREDICTED else "1"]
 
 
 def label(config: Path) -> str:
@@ -73,7 +85,7 @@ def test_a_config_trains_and_tests(config: Path, cli: Callable[..., ZooCLI], tmp
 
 
 @pytest.mark.usefixtures("zoo_data")
-@pytest.mark.parametrize("config", FIRST, ids=label)
+@pytest.mark.parametrize("config", PREDICTED, ids=label)
 def test_a_config_trains_tests_and_predicts(config: Path, cli: Callable[..., ZooCLI], tmp_path: Path) -> None:
     folder, figures = trained(config, cli)
     best = folder / "checkpoints" / "best.ckpt"

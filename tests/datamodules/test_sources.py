@@ -60,7 +60,7 @@ def neighbours(draw: st.DrawFn) -> tuple[Rows, Rows]:
 
 
 @forall(files=neighbours(), evaluation=st.builds(Evaluation, st.sampled_from(get_args(SplitName)), **VARIED))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_by_default_one_rating_moves_one_cell(
     files: tuple[Rows, Rows], evaluation: Evaluation, lists: dict[str, Any]
 ) -> None:
@@ -71,7 +71,7 @@ def test_by_default_one_rating_moves_one_cell(
 
 @pytest.mark.parametrize("split", MOST)
 @forall(files=neighbours(), varied=st.fixed_dictionaries(VARIED))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_where_items_are_held_out_it_moves_no_more_than_is_said(
     split: SplitName, files: tuple[Rows, Rows], varied: dict[str, Any], lists: dict[str, Any]
 ) -> None:
@@ -151,7 +151,7 @@ def test_a_minimum_takes_others_with_it_on_whatever_lists(filters: Filters, rows
     ),
     evaluation=st.builds(Evaluation, st.sampled_from(get_args(SplitName)), hold_out_of_sources=st.booleans(), **VARIED),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_one_user_moves_one_row_unless_it_is_said(
     rows: Rows, others: list[str], odd: int, filters: Filters, evaluation: Evaluation, lists: dict[str, Any]
 ) -> None:

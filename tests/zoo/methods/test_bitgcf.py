@@ -242,6 +242,7 @@ def cold_hit_rate(publisher: Publisher, folder: Path) -> float:
     return float(trainer.callback_metrics["test/full/hit_rate@10"])
 
 
+@pytest.mark.slow
 def test_a_planted_transfer_is_found_for_users_without_history(tmp_path: Path) -> None:
     """60 cold test users: a standard error of the difference is about .085; the seed is fixed."""
     other = cold_hit_rate(Shuffled(Plaintext()), tmp_path / "other")

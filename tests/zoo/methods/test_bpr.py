@@ -57,6 +57,7 @@ def test_what_it_is_told_the_user_has_not_the_user_has_not() -> None:
         assert (dense[batch.users, batch.negatives] == 0).all()
 
 
+@pytest.mark.slow
 def test_planted_tastes_are_learned() -> None:
     _, trainer = fitted(BPR(num_factors=16, lr=3e-2, l2=0.05), 30, batch_size=256)
     assert learned(trainer) > 1.2 * popular()

@@ -55,6 +55,7 @@ def test_scores_are_those_of_the_formulas(tmp_path: Path) -> None:
     assert found == pytest.approx(target.mean + places @ target.decoder, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_planted_transfer_is_found_for_cold_users_and_not_with_wrong_people(tmp_path: Path) -> None:
     """HR@10 of 80 people among 60 items each; noise and people are drawn from fixed seeds."""
 

@@ -130,6 +130,7 @@ def test_scores_can_be_stabilised() -> None:
     assert not torch.allclose(plain.discriminator.first.weight, stable.discriminator.first.weight)
 
 
+@pytest.mark.slow
 def test_planted_tastes_are_learned() -> None:
     settings: dict[str, Any] = {"zr_ratio": 0.7, "zr_weight": 0.1, "lr_generator": 3e-3, "lr_discriminator": 1e-3}
     method = CFGAN(generator_dims=(64,), discriminator_dims=(16,), discriminator_activation="relu", **settings)

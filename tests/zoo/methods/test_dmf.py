@@ -73,6 +73,7 @@ def test_who_is_in_several_pairs_is_read_once(monkeypatch: pytest.MonkeyPatch) -
     [("all_items", 3e-3, 40, 64), ("sampled", 1e-2, 20, 256)],
     ids=["all_items", "sampled"],
 )
+@pytest.mark.slow
 def test_planted_tastes_are_learned(loss: str, lr: float, epochs: int, batch_size: int) -> None:
     """Tastes are strong in these data: whoever learns them is well above the item counts."""
     seed_everything(0)

@@ -194,6 +194,7 @@ def cold_hit_rate(publisher: Publisher, folder: Path) -> float:
     return float(run.callback_metrics["test/full/hit_rate@10"])
 
 
+@pytest.mark.slow
 def test_a_planted_transfer_is_found(tmp_path: Path) -> None:
     """80 cold test users, one fixed seed."""
     found = cold_hit_rate(Plaintext(), tmp_path)

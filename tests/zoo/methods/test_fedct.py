@@ -163,6 +163,7 @@ def test_a_unit_of_measure_does_not_count(tmp_path: Path) -> None:
     assert torch.allclose(*scores, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_planted_transfer_is_found_for_cold_users(tmp_path: Path) -> None:
     """120 cold test users: the margin is some three standard errors of the difference; seeds are fixed."""
     both = embedded(), Shuffled(embedded())

@@ -234,6 +234,7 @@ def test_releases_of_nobody_change_nothing(tmp_path: Path) -> None:
     assert ours.virtual_users(users)[1] == {"book": 0, "film": 0}
 
 
+@pytest.mark.slow
 def test_a_planted_transfer_is_found(tmp_path: Path) -> None:
     """Users without target history are served by their own vectors, not by somebody else's."""
     publisher = embedded()

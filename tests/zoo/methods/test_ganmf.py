@@ -74,6 +74,7 @@ def test_a_penalty_on_factors_reaches_the_generator() -> None:
     assert not torch.allclose(plain.generator.users.weight, conducted.generator.users.weight)
 
 
+@pytest.mark.slow
 def test_planted_tastes_are_learned() -> None:
     method = GANMF(num_factors=16, code_dim=32, feature_matching=0.3, lr_generator=1e-2, lr_discriminator=1e-3)
     _, trainer = fitted(method, 60)

@@ -170,6 +170,7 @@ def test_users_and_items_without_ratings_keep_factors_of_their_own() -> None:
     assert torch.equal(method.ranking_scores(cold), method.item_counts.expand(len(cold), -1))
 
 
+@pytest.mark.slow
 def test_planted_tastes_are_learned() -> None:
     _, trainer = fitted(LightGCN(num_factors=16, lr=3e-2, l2=1e-3), 30, batch_size=256)
     assert learned(trainer) > 1.2 * popular()

@@ -183,6 +183,7 @@ OF_PART = {"both": {"lr": 1e-2}, "gmf": {"lr": 1e-2, "gmf_dim": 16}, "mlp": {"lr
 
 
 @pytest.mark.parametrize(("which", "epochs"), [("both", 30), ("gmf", 30), ("mlp", 40)])
+@pytest.mark.slow
 def test_planted_tastes_are_learned(which: Any, epochs: int) -> None:  # noqa: ANN401
     settings: dict[str, Any] = OF_PART[which]
     _, trainer = fitted(NeuMF(parts=which, **settings), epochs, batch_size=256)

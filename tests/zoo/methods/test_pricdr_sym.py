@@ -91,6 +91,7 @@ def cold_hit_rate(method: Recommender, epochs: int, folder: Path) -> float:
     return float(run.callback_metrics["test/full/hit_rate@10"])
 
 
+@pytest.mark.slow
 def test_a_planted_transfer_is_found(tmp_path: Path) -> None:
     """80 cold test users, one fixed seed; 0.51 against 0.21 when it was written, a standard error of some 0.07."""
     seed_everything(0)

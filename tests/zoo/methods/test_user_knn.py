@@ -192,6 +192,7 @@ def cold_hit_rate(link: float, publisher: Publisher, folder: Path, seed: int) ->
     return float(trainer.callback_metrics["test/full/hit_rate@10"])
 
 
+@pytest.mark.slow
 def test_a_planted_transfer_is_found_for_cold_users(tmp_path: Path) -> None:
     """80 cold test users, three seeds: the margins are some three standard errors of the difference; seeds are fixed."""
     seeds = range(3)

@@ -44,7 +44,7 @@ GAUSSIAN_GRADIENT = plan_gradient(2.0, steps=20, delta=1e-5)
 PROBIT = plan_objective(Probit(), 2.8, alpha=1.0)
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+@pytest.mark.parametrize("epsilon", [1.0, *(pytest.param(epsilon, marks=pytest.mark.slow) for epsilon in (0.5, 4.0))])
 def test_what_holds_passes_and_what_does_not_is_caught(epsilon: float) -> None:
     found = {audit.name: audited(audit, 1) for audit in one_bit_audits(epsilon)}
     assert all(result.as_expected for result in found.values()), found
