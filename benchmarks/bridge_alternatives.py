@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from datamodules import Amazon, Evaluation, Filters
-from datamodules.users import write_users
+from datamodules.public_lists import write_users
 from zoo.data.directions import directions_of
 from zoo.data.evaluation import HeldOutCases
 from zoo.data.ratings import index_of

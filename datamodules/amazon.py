@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from datamodules.files import DESCRIBED, Described, Domain
+from datamodules.files import KNOWN_FILES, Domain, KnownFiles
 
-AMAZON = {folder: domains for folder, domains in DESCRIBED.items() if folder.startswith("amazon-")}
+AMAZON = {folder: domains for folder, domains in KNOWN_FILES.items() if folder.startswith("amazon-")}
 
 
-class Amazon(Described):
+class Amazon(KnownFiles):
     """Amazon: what people reviewed in 17 categories, and eight pairs of categories cut for transfer.
 
     Users match across the domains of a folder. Most files are implicit: a row says that there was a review, its rating is 1,

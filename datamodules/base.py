@@ -11,26 +11,26 @@ import polars as pl
 from pytorch_lightning import LightningDataModule
 from torch import Tensor
 
+from datamodules.alignment import MissingReleaseError, aligned_rows, check_sources, link_users
+from datamodules.cache import PreparedTarget, cache_key_settings, load_or_prepare, progress_reporter, report_large_files
 from datamodules.candidates import candidates
+from datamodules.data_quality import negative_ratings, users_not_listed, warn_once
 from datamodules.filters import binarise, common_users, filter_counts
-from datamodules.links import MissingReleaseError, check_sources, link_users, rows_of
-from datamodules.prepared import Prepared, decisive, prepared, tell_what_is_read, teller
 from datamodules.protocol import Evaluation, Filters
-from datamodules.remarks import on_list, on_negative, warn_once
-from datamodules.splits import PAIR, Split, earlier, hold_out
-from datamodules.tables import with_categories
-from datamodules.users import (
+from datamodules.public_lists import (
     COMMON,
     OWN,
     agreed_users,
     check_columns,
     check_users,
     column_ids,
-    in_columns,
-    is_worked_out,
+    hash_items,
+    is_derived_list,
     list_steps,
     read_catalogue,
 )
+from datamodules.splits import PAIR, Split, before_held_out, hold_out
+from datamodules.tables import with_categories
 from zoo.data.batch_types import Batch, PredictBatch, RankingBatch
 from zoo.data.evaluation import EvaluationBatches, HeldOutCases, entries
 from zoo.data.ratings import Ratings, Step
@@ -60,7 +60,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
             a list was agreed on, else `error`.
         catalogues: By domain: a CSV file with a column item_id, the items that the domain may have, rated or not. The list
             is public; ratings of other items are left out. For a source, where there is no such list, a whole number: a public
-            number of columns that its items are hashed to (`datamodules.users`).
+            number of columns that its items are hashed to (`datamodules.public_lists`).
         filters: Who and what counts.
         evaluation: What is held out and how it is ranked.
         batch_size: Examples in a training batch of one process.
@@ -108,7 +108,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         self.full_ranking, self.sampled_ranking = evaluation.full_ranking, evaluation.num_candidates > 0
         self.batch_size, self.evaluation_batch_size, self.top_k = batch_size, evaluation_batch_size, top_k
         self.seed, self.trusted, self.denoiser = seed, trusted, denoiser
-        self.users_worked_out = False  # whether the list of users comes from private ratings, in this very process
+        self.users_from_ratings = False  # whether the list of users comes from private ratings, in this very process
         self.release_paths: dict[str, Path] = {name: Path(path) for name, path in (releases or {}).items()}
         # By source, after `setup`.
         self.releases: dict[str, Release] = {}
@@ -166,8 +166,8 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         """
         if name not in self.sources:
             raise ValueError(f"{name!r} is no source of this experiment; the sources are {list(self.sources)}.")
-        tell_what_is_read(self.files(name))
-        listed = None if self.users_worked_out else agreed_users(self.users)
+        report_large_files(self.files(name))
+        listed = None if self.users_from_ratings else agreed_users(self.users)
         shipped = self.public_ids(name) is not None
         on_lists = (shipped or self.users not in (OWN, COMMON)) and (shipped or name in self.catalogues)
         table, evaluation = self._filtered(name, may_be_empty=on_lists), self.evaluation
@@ -176,7 +176,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
             held_out = False  # it ships no such rows
         part = self._split(name, table).train if held_out else table
         if evaluation.earlier_sources:
-            part = earlier(part, self._held_out_of_target(), name)
+            part = before_held_out(part, self._held_out_of_target(), name)
         return self._matrix(name, part, table, self.steps(name), listed)
 
     def _held_out_of_target(self) -> Split:
@@ -191,7 +191,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         """What is done to a domain's ratings before they are published or learned from; from settings alone."""
         last = self.evaluation.step if name == self.target else self.evaluation.source_step
         lists = list_steps(
-            self.users if self.is_cut(name) else OWN,
+            self.users if self.limited_to_list(name) else OWN,
             worked_out=self._worked_out,
             catalogue=self.catalogues.get(name),
             shipped=self.public_ids(name) is not None,
@@ -221,33 +221,33 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         for part in self.shipped_rows(name) or ():
             if part is not None:  # a file may or may not repeat its held-out rows; they count in the filters either way
                 table = pl.concat([table, part.join(table, on=PAIR, how="anti")])
-        if (remark := on_negative(table, name, self.filters)) is not None:
+        if (remark := negative_ratings(table, name, self.filters)) is not None:
             warn_once(remark)
         return binarise(table, self.filters.threshold, self.filters.signs, may_be_empty=may_be_empty)
 
     @property
     def _worked_out(self) -> bool:
         """Whether the list of users comes of ratings, in this process or an earlier one."""
-        return self.users_worked_out or is_worked_out(self.users)
+        return self.users_from_ratings or is_derived_list(self.users)
 
-    def is_cut(self, name: str) -> bool:
+    def limited_to_list(self, name: str) -> bool:
         """Whether a domain is cut to the list of users, if there is one: an agreed one is of who is linked."""
         return name != self.target or not self.sources or self.users in (OWN, COMMON) or self._worked_out
 
     @property
     def _missing_is_error(self) -> bool:
-        default = "error" if self.is_cut(self.target) else "zero"
+        default = "error" if self.limited_to_list(self.target) else "zero"
         return (self.missing_users or default) == "error"
 
     def _filtered(self, name: str, *, may_be_empty: bool = False) -> pl.DataFrame:
         filters = self.filters
         whole, items = self._binarised(name, may_be_empty=may_be_empty), self.catalogues.get(name)
         if isinstance(items, int):
-            whole = in_columns(whole, items)
+            whole = hash_items(whole, items)
         elif items is not None:
             whole = whole.filter(pl.col("item_id").is_in(read_catalogue(items)))
         least = filters.min_user_ratings, filters.min_item_ratings
-        listed = agreed_users(self.users) if self.is_cut(name) else None
+        listed = agreed_users(self.users) if self.limited_to_list(name) else None
         return filter_counts(whole, *least, listed, filters.iterated, may_be_empty=may_be_empty)
 
     def _catalogue(self, name: str) -> list[str] | None:
@@ -304,16 +304,16 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         applied = self.steps(self.target)
         word = self.users in (OWN, COMMON)
         kind = class_path(type(self))
-        settings = decisive(vars(self), kind, self.users if word else "a list", self.split_seed)
-        made = prepared(self._files(), settings, applied, lambda: self._prepare(applied))
+        settings = cache_key_settings(vars(self), kind, self.users if word else "a list", self.split_seed)
+        made = load_or_prepare(self._files(), settings, applied, lambda: self._prepare(applied))
         self.train, self.validation, self.test = made
         self.summary = made.summary(self.target, self.evaluation, self.signs, self.split_seed)
-        if not self.is_cut(self.target):
-            self.summary["remarks"] += on_list(self.train, agreed_users(self.users) or ())
+        if not self.limited_to_list(self.target):
+            self.summary["remarks"] += users_not_listed(self.train, agreed_users(self.users) or ())
 
-    def _prepare(self, applied: tuple[Step, ...]) -> Prepared:
+    def _prepare(self, applied: tuple[Step, ...]) -> PreparedTarget:
         table = self._filtered(self.target)
-        say = teller(table.height)
+        say = progress_reporter(table.height)
         say(f"Holding out of {table.height:,} ratings ({self.evaluation.split}).")
         name, parts = self.evaluation.split, self._split(self.target, table)
         train = self._matrix(self.target, parts.train, table, applied)
@@ -322,7 +322,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         parts = parts._replace(train=parts.train.clear())
         negatives = self.read_negatives(self.target) if name == "given" else None
         say(f"Drawing the negatives of {parts.test.height:,} test and {parts.validation.height:,} validation cases.")
-        made = Prepared(train, *candidates(train, parts, self.evaluation, self.split_seed, negatives))
+        made = PreparedTarget(train, *candidates(train, parts, self.evaluation, self.split_seed, negatives))
         if not (len(made.test.users) or name == "none") or not train.num_ratings:
             raise ValueError(
                 f"The split {name!r} leaves {train.num_ratings} ratings to train on and {len(made.test.users)} test cases, of "
@@ -377,12 +377,14 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
             ]
 
     def link_users(self, name: str, release: Release, path: str) -> Tensor:
-        """Row of each target user in a release, shape ``(num_users,)``, -1 for none; see `datamodules.links`."""
+        """Row of each target user in a release, shape ``(num_users,)``, -1 for none; see `datamodules.alignment`."""
         return link_users(self.train.user_ids, name, release, path, missing_is_error=self._missing_is_error)
 
     def check_source_users(self, name: str, source: Ratings) -> None:
         """Refuse a source whose release could not be linked, before it is published; for a party that has all domains."""
-        rows_of(self.train.user_ids, source.user_ids, f"The source {name!r}", missing_is_error=self._missing_is_error)
+        aligned_rows(
+            self.train.user_ids, source.user_ids, f"The source {name!r}", missing_is_error=self._missing_is_error
+        )
 
     # What the recommender reads.
 

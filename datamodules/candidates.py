@@ -9,8 +9,8 @@ import numpy.typing as npt
 import polars as pl
 import torch
 
+from datamodules.data_quality import warn_once
 from datamodules.protocol import Evaluation
-from datamodules.remarks import warn_once
 from datamodules.splits import Split
 from zoo.data.evaluation import HeldOutCases
 from zoo.data.pairs import Integers, contains

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from datamodules.files import DESCRIBED, Described, Domain
+from datamodules.files import KNOWN_FILES, Domain, KnownFiles
 from datamodules.protocol import Evaluation
 
 RANDOM2 = Evaluation(split="random2")
 
 
-class Ciao(Described):
+class Ciao(KnownFiles):
     """Ciao: 28 categories of one review site, 7,375 users, most of them in several; ratings from 0 to 5, without times.
 
     The folder `ciao` holds a file for each category, `cat01` to `cat28`, as the source numbers them. Users rate little in each
@@ -23,7 +23,7 @@ class Ciao(Described):
         **settings: As :class:`Files` takes them.
     """
 
-    folders: ClassVar[Mapping[str, Mapping[str, Domain]]] = {"ciao": DESCRIBED["ciao"]}
+    folders: ClassVar[Mapping[str, Mapping[str, Domain]]] = {"ciao": KNOWN_FILES["ciao"]}
 
     def __init__(
         self,

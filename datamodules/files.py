@@ -146,10 +146,10 @@ def _described() -> dict[str, dict[str, Domain]]:
 
 
 #: What is known of every file, by folder and domain.
-DESCRIBED = _described()
+KNOWN_FILES = _described()
 
 
-class Described(Files):
+class KnownFiles(Files):
     """Files whose content is known; what they cannot bear is refused before one is opened.
 
     Refused are a folder and a domain that are not described, a threshold where ratings are implicit, and a split by time where

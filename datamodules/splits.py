@@ -10,7 +10,7 @@ import polars as pl
 
 from datamodules.protocol import Evaluation
 from datamodules.tables import pair_keys
-from zoo.data.ratings import as_ids, of_each
+from zoo.data.ratings import as_ids, map_ids
 from zoo.data.sampling import hash_ids, mix, uniform_reals
 
 PAIR = ["user_id", "item_id"]
@@ -166,7 +166,7 @@ def cold_start(table: pl.DataFrame, share: float, seed: int) -> Split:
     return _split(rows, in_validation & first, in_test & first, hidden=(in_validation | in_test) & ~first)
 
 
-def earlier(table: pl.DataFrame, target: Split, domain: str) -> pl.DataFrame:
+def before_held_out(table: pl.DataFrame, target: Split, domain: str) -> pl.DataFrame:
     """Return the rows of a source, named in errors, before the same user's earliest held-out row of the target, if there is one."""
     if missing := table["timestamp"].null_count():
         raise ValueError(
@@ -196,7 +196,7 @@ def _apart(rows: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
 
 def _place_by_key(rows: pl.DataFrame, seed: int, phase: str) -> pl.DataFrame:
     """Add `place`, a random order from 0 within each user, and `size`, the user's number of rows."""
-    users, items = (of_each(rows[name], hash_ids) for name in PAIR)
+    users, items = (map_ids(rows[name], hash_ids) for name in PAIR)
     keyed = rows.with_columns(place=pl.Series(uniform_reals(mix(seed, phase, users, items)), dtype=pl.Float64))
     return keyed.with_columns(place=PLACE.rank("ordinal").over("user_id").cast(pl.Int64) - 1, size=_OF_USER)
 

@@ -47,7 +47,7 @@ class Synthetic(CrossDomainDataModule):
 
     def public_ids(self, domain: str) -> tuple[pl.Series, pl.Series]:
         """Everybody and everything, rated or not: the settings say who and what there is."""
-        users, items = planted_ids(domain, self.num_items, self.num_users, self.overlap)
+        users, items = generated_ids(domain, self.num_items, self.num_users, self.overlap)
         return pl.Series(users).sort(), pl.Series(items).sort()
 
     def read(self, domain: str) -> pl.DataFrame:
@@ -57,10 +57,10 @@ class Synthetic(CrossDomainDataModule):
         # In the order of their names, so that source and target make the same domains in either direction.
         sizes = dict.fromkeys(sorted([self.target, *self.sources]), self.num_items)
         settings = self.num_users, self.link, self.overlap, self.data_seed, self.ratings_per_user
-        return planted_domains(sizes, *settings)[domain]
+        return generate_domains(sizes, *settings)[domain]
 
 
-def planted_domains(
+def generate_domains(
     num_items: Mapping[str, int],
     num_users: int,
     link: float,
@@ -96,12 +96,12 @@ def planted_domains(
         taste[shared:] = own[shared:]  # whoever is in one domain alone shares nothing
         factors = rng.standard_normal((items, dim))
         logits = contrast * taste @ factors.T / np.sqrt(dim) + rng.standard_normal(items)
-        tables[name] = _taken(logits, ratings_per_user, *planted_ids(name, items, num_users, overlap), rng)
+        tables[name] = _taken(logits, ratings_per_user, *generated_ids(name, items, num_users, overlap), rng)
     return tables
 
 
-def planted_ids(domain: str, num_items: int, num_users: int, overlap: float) -> tuple[list[str], list[str]]:
-    """Return the ids of all users and of all items of one of `planted_domains`, from its settings alone."""
+def generated_ids(domain: str, num_items: int, num_users: int, overlap: float) -> tuple[list[str], list[str]]:
+    """Return the ids of all users and of all items of one of `generate_domains`, from its settings alone."""
     shared = round(num_users * overlap)
     users = [f"u{i:04d}" if i < shared else f"{domain}-u{i:04d}" for i in range(num_users)]
     return users, [f"{domain}-{item}" for item in range(num_items)]

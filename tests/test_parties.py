@@ -10,8 +10,8 @@ import torch
 import yaml
 
 from datamodules import Douban
-from datamodules.links import UserMismatchError
-from datamodules.users import read_users
+from datamodules.alignment import UserMismatchError
+from datamodules.public_lists import read_users
 from tests.tiny import arguments
 from zoo.methods.target_data import ReleaseMismatchError
 from zoo.privacy.record.record import Guarantee

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 from datamodules import Evaluation, Files
-from datamodules.links import MissingReleaseError, UserMismatchError
+from datamodules.alignment import MissingReleaseError, UserMismatchError
 from datamodules.protocol import SplitName
-from datamodules.users import write_users
+from datamodules.public_lists import write_users
 from zoo import Nothing, Plaintext
 from zoo.privacy.record.words import sentence
 from zoo.testing.tiny import attached as attach

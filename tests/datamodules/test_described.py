@@ -11,14 +11,14 @@ import pytest
 
 from datamodules import Amazon, Ciao, Evaluation, Filters
 from datamodules.amazon import AMAZON
-from datamodules.files import DESCRIBED, Described, Domain
+from datamodules.files import KNOWN_FILES, Domain, KnownFiles
 from datamodules.filters import filter_counts
 from datamodules.splits import PAIR
 from datamodules.tables import read_table
 from zoo.runs.cli import ZooCLI
 
 ROOT = Path(os.environ.get("ZOO_DATA", "data"))
-FOLDERS, MANY, CIAO = DESCRIBED, AMAZON["amazon-many"], DESCRIBED["ciao"]
+FOLDERS, MANY, CIAO = KNOWN_FILES, AMAZON["amazon-many"], KNOWN_FILES["ciao"]
 #: The pairs whose users are numbers.
 NUMBERED = ("amazon-sport-cloth", "amazon-electronic-phone", "amazon-sport-phone", "amazon-electronic-cloth")
 RANDOM2 = Evaluation(split="random2")
@@ -46,7 +46,7 @@ def nowhere(
     sources: Iterable[str],
     path: Path,
     **settings: Any,  # noqa: ANN401
-) -> Described:
+) -> KnownFiles:
     """The datamodule of a folder whose files are not there: what is refused is refused without them."""
     root = path / "absent"
     if name == "ciao":

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from datamodules import Evaluation, Files, Filters
-from datamodules.remarks import on_negative
+from datamodules.data_quality import negative_ratings
 from tests.datamodules.handmade import table_of
 
 COLUMNS: dict[str, dict[str, str | None]] = {
@@ -74,5 +74,5 @@ def test_negative_ratings_are_said_with_what_becomes_of_them(
 
 def test_signs_may_be_negative() -> None:
     table = table_of([("a", "x"), ("a", "y")], ratings=[-1.0, 1.0])
-    assert on_negative(table, "m", Filters(threshold=0, signs=True)) is None
-    assert on_negative(table.filter(table["rating"] > 0), "m", Filters()) is None
+    assert negative_ratings(table, "m", Filters(threshold=0, signs=True)) is None
+    assert negative_ratings(table.filter(table["rating"] > 0), "m", Filters()) is None

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from datamodules import Amazon, Ciao, Evaluation, Files
-from datamodules.links import UserMismatchError
+from datamodules.alignment import UserMismatchError
 from zoo import Plaintext
 from zoo.data.ratings import Ratings
 from zoo.testing.tiny import attached as attach

@@ -89,9 +89,9 @@ DATA = (
     ),
     *edits_of(
         "datamodules/base.py",
-        ("tests/datamodules/test_sources.py", "tests/datamodules/test_columns.py"),
+        ("tests/datamodules/test_sources.py", "tests/datamodules/test_hashed_items.py"),
         ("a source holds out unasked", "held_out = evaluation.hold_out_of_sources and", "held_out ="),
-        ("a source's columns are its items", "whole = in_columns(whole, items)", "pass"),
+        ("a source's columns are its items", "whole = hash_items(whole, items)", "pass"),
     ),
     *edits_of(
         "datamodules/protocol.py",
@@ -141,15 +141,15 @@ DATA = (
         ("random shares are by time", '(self.split == "ratio" and self.temporal)', 'self.split == "ratio"'),
     ),
     *edits_of(
-        "datamodules/users.py",
-        ("tests/datamodules/test_columns.py",),
+        "datamodules/public_lists.py",
+        ("tests/datamodules/test_hashed_items.py",),
         ("an item's column depends on the other items", "hash_ids(items)", "hash_ids(sorted(items, reverse=True))"),
         ("the first of what shares a column counts", 'keep="last"', 'keep="first"'),
         ("what shares a column counts twice", '.unique(PAIR, keep="last", maintain_order=True)', ""),
     ),
     *edits_of(
         "datamodules/synthetic.py",
-        ("tests/contracts/test_datamodules.py", "tests/datamodules/test_planted.py"),
+        ("tests/contracts/test_datamodules.py", "tests/datamodules/test_synthetic.py"),
         ("lists ship in another order", "pl.Series(items).sort()", "pl.Series(items)"),
     ),
     *edits_of(
@@ -207,7 +207,7 @@ DATA = (
     ),
     *edits_of(
         "datamodules/synthetic.py",
-        ("tests/datamodules/test_planted.py",),
+        ("tests/datamodules/test_synthetic.py",),
         ("strangers share their tastes", "taste[shared:] = own[shared:]", "taste[shared:] = taste[shared:]"),
     ),
     *edits_of(
@@ -220,7 +220,7 @@ DATA = (
         ),
     ),
     *edits_of(
-        "datamodules/links.py",
+        "datamodules/alignment.py",
         (
             "tests/datamodules/test_handed_on.py",
             "tests/datamodules/test_base.py",
@@ -229,8 +229,8 @@ DATA = (
         ("users are looked up the wrong way round", "index_of(others, users)", "index_of(users, others)"),
     ),
     *edits_of(
-        "datamodules/opening.py",
-        ("tests/datamodules/test_opening.py", "tests/datamodules/test_tables.py"),
+        "datamodules/open_table.py",
+        ("tests/datamodules/test_open_table.py", "tests/datamodules/test_tables.py"),
         ("tabs are read as commas", '"," if ending == ".csv" else "\\t"', '","'),
         ("a bomb is unpacked", "if len(content) > most:", "if not content:"),
         ("memory has no end", "if taken > max(", "if taken < min("),
@@ -242,8 +242,8 @@ DATA = (
         ("a panic ends the process", "pl.exceptions.PanicException, EOFError", "EOFError"),
     ),
     *edits_of(
-        "datamodules/prepared.py",
-        ("tests/datamodules/test_prepared.py",),
+        "datamodules/cache.py",
+        ("tests/datamodules/test_cache.py",),
         ("what is kept is of any seed", '"split_seed": seed', '"split_seed": 0'),
         ("what is kept is of any file", "path.name.encode() + _digest(path)", "path.name.encode()"),
         ("what is kept is believed", "!= _digests(folder)", "== {}"),

@@ -99,7 +99,7 @@ DATAMODULES = (
         ),
         (
             "an agreed list makes missing users an error",
-            'default = "error" if self.is_cut(self.target) else "zero"',
+            'default = "error" if self.limited_to_list(self.target) else "zero"',
             'default = "error"',
         ),
         (
@@ -212,8 +212,8 @@ DATAMODULES = (
         ),
     ),
     *edits_of(
-        "datamodules/prepared.py",
-        (HANDED_ON, "tests/datamodules/test_prepared.py"),
+        "datamodules/cache.py",
+        (HANDED_ON, "tests/datamodules/test_cache.py"),
         (
             "users without a test item are those without a case",
             "train.num_users - len(torch.unique(test.users))",
@@ -224,8 +224,8 @@ DATAMODULES = (
         ("another batch size is another preparation", '{"batch_size", "evaluation', '{"evaluation'),
     ),
     *edits_of(
-        "datamodules/remarks.py",
-        ("tests/datamodules/test_remarks.py",),
+        "datamodules/data_quality.py",
+        ("tests/datamodules/test_data_quality.py",),
         (
             "items of the first user are those of all",
             "train.num_items - test.seen.counts()[test.users] < most",
@@ -240,7 +240,7 @@ DATAMODULES = (
     ),
     *edits_of(
         "datamodules/synthetic.py",
-        ("tests/datamodules/test_planted.py",),
+        ("tests/datamodules/test_synthetic.py",),
         (
             "data are of the run's seed",
             "self.link, self.overlap, self.data_seed, self.ratings_per_user",

@@ -13,7 +13,7 @@ PROCESSES = (
     *edits_of(
         "zoo/methods/checkpoint_identity.py",
         ("tests/zoo/data/test_random_states.py",),
-        ("every process begins as the first", "part_streams(share_of(self.trainer).rank)", "part_streams(0)"),
+        ("every process begins as the first", "separate_streams(share_of(self.trainer).rank)", "separate_streams(0)"),
     ),
     *edits_of(
         "zoo/methods/base.py",

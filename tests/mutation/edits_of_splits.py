@@ -186,7 +186,7 @@ SPLITS = (
         ),
     ),
     *edits_of(
-        "datamodules/links.py",
+        "datamodules/alignment.py",
         LINKED,
         ("some users in common are none", "if len(others) and not common:", "if len(others) and common < 2:"),
         (
@@ -197,7 +197,7 @@ SPLITS = (
         ("a release of another domain is linked", "if release.domain != name:", "if not release.domain:"),
     ),
     *edits_of(
-        "datamodules/users.py",
+        "datamodules/public_lists.py",
         LINKED,
         ("a list is as it was written", "drop_nulls().unique().sort()", "drop_nulls().unique(maintain_order=True)"),
         ("a worked out list is one agreed on", "if users == COMMON or worked_out:", "if users == COMMON:"),
@@ -205,8 +205,8 @@ SPLITS = (
         ("a catalogue is read off the ratings", "    if catalogue is not None:\n", "    if catalogue is None:\n"),
     ),
     *edits_of(
-        "datamodules/users.py",
-        ("tests/datamodules/test_columns.py",),
+        "datamodules/public_lists.py",
+        ("tests/datamodules/test_hashed_items.py",),
         ("the last column stays empty", "hash_ids(items)), number)", "hash_ids(items)), max(number - 1, 1))"),
     ),
     *edits_of(

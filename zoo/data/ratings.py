@@ -58,7 +58,7 @@ def _refuse_wide(count: int, lengths: npt.NDArray[np.generic]) -> None:
         )
 
 
-def of_each(column: pl.Series, values: Callable[[Ids], npt.NDArray[Value]]) -> npt.NDArray[Value]:
+def map_ids(column: pl.Series, values: Callable[[Ids], npt.NDArray[Value]]) -> npt.NDArray[Value]:
     """Apply a function to the distinct ids of a column; its results for every row (num_rows,). Refuses what `as_ids` refuses."""
     if not (column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Null) or column.dtype.is_integer()):
         raise TypeError(f"Ids are strings or integers, not {column.dtype}: 12.0 and 12 would be two people.")

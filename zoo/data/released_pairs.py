@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.batch_types import PairBatch, TripleBatch
-from zoo.data.rows import DenseRows, ReadableRows, SparseRows, zeros_and_ones
+from zoo.data.rows import DenseRows, ReadableRows, SparseRows, is_binary
 from zoo.data.unseen import UnseenItems
 
 
@@ -14,7 +14,7 @@ def observed_rows(rows: ReadableRows) -> SparseRows:
     """Rows of zeros and ones as sparse rows of the ones; `ValueError` if a number is neither, or rows are made when read."""
     if not isinstance(rows, SparseRows | DenseRows):
         raise ValueError("its rows are made when they are read")
-    if not zeros_and_ones(rows):
+    if not is_binary(rows):
         raise ValueError("its rows hold numbers other than 0 and 1")
     if isinstance(rows, SparseRows):
         return rows

@@ -155,7 +155,7 @@ class ReadableRows(Protocol):
         """Rows ``index`` (batch,) as a dense matrix, shape ``(batch, width)``."""
 
 
-def zeros_and_ones(rows: ReadableRows) -> bool:
+def is_binary(rows: ReadableRows) -> bool:
     """Whether every number of rows that are at hand is 0 or 1; False of rows that are made when they are read."""
     if isinstance(rows, SparseRows):
         return bool((rows.weights == 1).all())
@@ -173,7 +173,7 @@ class LinkedRows(nn.Module):
         self.rows = rows
         self.register_buffer("links", links, persistent=False)
 
-    def read_for_each(self) -> Tensor:
+    def entries_per_user(self) -> Tensor:
         """Entries of sparse rows that are read for each target user, the first row's for who has none, shape ``(users,)``."""
         assert isinstance(self.rows, SparseRows)
         return self.rows.counts_of(self.links.clamp(min=0)) if self.has_rows else torch.zeros_like(self.links)
@@ -181,7 +181,7 @@ class LinkedRows(nn.Module):
     def dense(self, users: Tensor, entries: int | None = None) -> tuple[Tensor, Tensor]:
         """Rows of users (batch,), shape ``(batch, width)``, zero where there is none, and who has one, shape ``(batch,)``.
 
-        ``entries`` is their number together, as :meth:`read_for_each` counts, where it is known.
+        ``entries`` is their number together, as :meth:`entries_per_user` counts, where it is known.
         """
         links = self.links[users]
         present = links >= 0

@@ -224,7 +224,7 @@ class Learner(Protocol):
 
 def _entries(sources: Mapping[str, LinkedRows]) -> dict[str, Integers]:
     sparse = {name: linked for name, linked in sources.items() if isinstance(linked.rows, SparseRows)}
-    return {name: linked.read_for_each().cpu().numpy() for name, linked in sparse.items()}
+    return {name: linked.entries_per_user().cpu().numpy() for name, linked in sparse.items()}
 
 
 def training_batches(
@@ -263,23 +263,23 @@ def random_states(device: torch.device) -> list[RandomState]:
     return states
 
 
-def kept_states(kept: Sequence[RandomState] | RandomState) -> list[RandomState]:
+def saved_states(kept: Sequence[RandomState] | RandomState) -> list[RandomState]:
     """What `random_states` gave, out of a checkpoint: before version 0.3 it held that of the first process, in no list."""
     first, *others = kept
     return [[first, *others]] if isinstance(first, Tensor) else [first, *others]
 
 
-def part_streams(rank: int) -> None:
+def separate_streams(rank: int) -> None:
     """Give every process but the first its own stream, by its rank: with one seed all would draw the same."""
     if rank:
         torch.manual_seed(seeded(int(torch.randint(1 << 62, ())), rank).initial_seed())
 
 
-def go_on_from(states: Sequence[RandomState], rank: int, device: torch.device) -> None:
+def restore_state(states: Sequence[RandomState], rank: int, device: torch.device) -> None:
     """Continue as the process of this rank would have; one that there was none of gets a stream of its own."""
     own = states[rank if rank < len(states) else 0]
     torch.set_rng_state(own[0].cpu())
     if len(own) > 1 and device.type == "cuda":
         torch.cuda.set_rng_state(own[1].cpu())
     if rank >= len(states):
-        part_streams(rank)
+        separate_streams(rank)

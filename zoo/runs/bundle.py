@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from datamodules import CrossDomainDataModule
-from datamodules.links import link_users
+from datamodules.alignment import link_users
 from zoo.data.pairs import Ids
 from zoo.data.ratings import Ratings, Step
 from zoo.data.rows import SparseRows

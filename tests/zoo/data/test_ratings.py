@@ -13,7 +13,7 @@ from scipy.sparse import coo_array, csr_array
 
 import zoo.data.ratings
 from zoo.data.pairs import Ids, contains
-from zoo.data.ratings import Ratings, Step, as_ids, index_of, of_each
+from zoo.data.ratings import Ratings, Step, as_ids, index_of, map_ids
 
 TABLE = pl.DataFrame(
     {
@@ -194,18 +194,18 @@ def test_what_is_made_of_each_id_is_made_of_no_empty_one(kind: pl.DataType) -> N
     def lengths(ids: Ids) -> npt.NDArray[np.int64]:
         return np.char.str_len(ids)
 
-    assert of_each(pl.Series(["a", "b", "a"], dtype=kind), lengths).tolist() == [1, 1, 1]
+    assert map_ids(pl.Series(["a", "b", "a"], dtype=kind), lengths).tolist() == [1, 1, 1]
     with pytest.raises(TypeError, match="drop the rows without an id"):
-        of_each(pl.Series(["a", None], dtype=kind), lengths)
+        map_ids(pl.Series(["a", None], dtype=kind), lengths)
     with pytest.raises(ValueError, match="An id is empty"):
-        of_each(pl.Series(["a", ""], dtype=kind), lengths)
+        map_ids(pl.Series(["a", ""], dtype=kind), lengths)
 
 
 @pytest.mark.parametrize("values", [[1.0], [True], [b"1"], [[1]]])
 def test_what_is_no_id_has_nothing_made_of_it(values: list[object]) -> None:
     with pytest.raises(TypeError, match=r"Ids are strings or integers, not .*two people"):
-        of_each(pl.Series(values), lambda ids: ids)
-    assert of_each(pl.Series([12, 7], dtype=pl.UInt8), lambda ids: ids).tolist() == ["12", "7"]
+        map_ids(pl.Series(values), lambda ids: ids)
+    assert map_ids(pl.Series([12, 7], dtype=pl.UInt8), lambda ids: ids).tolist() == ["12", "7"]
 
 
 @pytest.mark.parametrize("kind", [list, pl.Series, lambda ids: pl.Series(ids, dtype=pl.Categorical())])

@@ -64,7 +64,7 @@ def test_linked_rows_are_zero_where_there_is_none(sparse: bool) -> None:
 
 def test_entries_that_linked_rows_read_are_known_beforehand() -> None:
     linked = LinkedRows(SparseRows.of(some_ratings()), torch.tensor([3, -1, 0, 5]))
-    each, users = linked.read_for_each(), torch.tensor([2, 1, 0, 1, 3])
+    each, users = linked.entries_per_user(), torch.tensor([2, 1, 0, 1, 3])
     assert each.tolist() == [linked.rows.counts()[row] for row in (3, 0, 0, 5)]  # type: ignore[operator]
     for ours, theirs in zip(linked.dense(users, int(each[users].sum())), linked.dense(users), strict=True):
         assert torch.equal(ours, theirs)
@@ -80,7 +80,7 @@ def test_linked_rows_of_nobody(sparse: bool) -> None:
     rows, present = linked.dense(torch.tensor([1, 0, 1]), 0)
     assert rows.shape == (3, 1)
     assert not present.any()
-    assert not sparse or linked.read_for_each().tolist() == [0, 0]
+    assert not sparse or linked.entries_per_user().tolist() == [0, 0]
 
 
 def test_rows_that_nobody_is_linked_to_are_strangers() -> None:

@@ -174,7 +174,7 @@ def known_counts(world: int, start: int = 0) -> list[UserBatch]:
         assert torch.equal(rows.dense(batch.users, batch.ratings), rows.dense(batch.users))
         assert [*batch.released] == ["book", "art"]
         for name, entries in batch.released.items():
-            assert entries == int(sources[name].read_for_each()[batch.users].sum())
+            assert entries == int(sources[name].entries_per_user()[batch.users].sum())
             assert torch.equal(*(sources[name].dense(batch.users, known)[0] for known in (entries, None)))
     return found
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import polars as pl
 
-from datamodules.opening import header, opened
+from datamodules.open_table import column_names, open_table
 from datamodules.protocol import Evaluation
 from datamodules.splits import PAIR
-from zoo.data.ratings import Step, of_each
+from zoo.data.ratings import Step, map_ids
 from zoo.data.sampling import hash_ids, mix, uniform_integers
 from zoo.runtime.run_folder import write_table
 
@@ -38,7 +38,7 @@ def _read_list(path: Path, column: str, allowed: str) -> list[str]:
     what = f"{column.removesuffix('_id')}s"
     if not path.is_file():
         raise FileNotFoundError(f"No list of {what} at {path.resolve()}. {allowed}")
-    listed = opened(path, ".csv", packed=False, needed=[column])
+    listed = open_table(path, ".csv", packed=False, needed=[column])
     if column not in listed.columns:
         raise ValueError(f"{path} has the columns {listed.columns}; it needs a column {column}, one a row.")
     found: list[str] = listed[column].drop_nulls().unique().sort().to_list()
@@ -67,16 +67,16 @@ def agreed_users(users: str) -> list[str] | None:
     return read_users(Path(users))
 
 
-def is_worked_out(users: str) -> bool:
+def is_derived_list(users: str) -> bool:
     """Whether the argument `users` names a list that a run has worked out of ratings and saved; opens no ratings."""
     path = Path(users)
-    return users not in (OWN, COMMON) and path.is_file() and WORKED_OUT in header(path, ".csv")
+    return users not in (OWN, COMMON) and path.is_file() and WORKED_OUT in column_names(path, ".csv")
 
 
 def list_steps(users: str, *, worked_out: bool, catalogue: Path | int | None, shipped: bool) -> tuple[Step, Step]:
     """Return the steps that say what a domain's users and items are, with the conditions of a guarantee on them.
 
-    A list of users may be ``worked_out`` of all ratings, here or by an earlier run (`is_worked_out`); a ``catalogue`` lists the
+    A list of users may be ``worked_out`` of all ratings, here or by an earlier run (`is_derived_list`); a ``catalogue`` lists the
     items or says how many columns they are hashed to, and ``shipped`` are lists that the data set defines.
     """
     if users == COMMON or worked_out:
@@ -110,7 +110,7 @@ def column_ids(number: int) -> list[str]:
     return [f"column-{at:0{width}d}" for at in range(number)]
 
 
-def in_columns(table: pl.DataFrame, number: int) -> pl.DataFrame:
+def hash_items(table: pl.DataFrame, number: int) -> pl.DataFrame:
     """Return the rows with a column's name for an item's, one for each (user, column): feature hashing, without signs.
 
     An item's column is a hash of its id, so it depends on no rating, and no list of items is needed. Of a user's rows in one
@@ -120,7 +120,7 @@ def in_columns(table: pl.DataFrame, number: int) -> pl.DataFrame:
     Source: Weinberger et al., *Feature Hashing for Large Scale Multitask Learning*, ICML 2009. Departures: no random signs, and
     items that share a column are not added up; a sum of k ratings would have k times the range.
     """
-    at = of_each(table["item_id"], lambda items: uniform_integers(mix(_SALT, hash_ids(items)), number))
+    at = map_ids(table["item_id"], lambda items: uniform_integers(mix(_SALT, hash_ids(items)), number))
     names = pl.Series(column_ids(number), dtype=pl.Categorical())
     return table.with_columns(item_id=names.gather(at)).unique(PAIR, keep="last", maintain_order=True)
 

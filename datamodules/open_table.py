@@ -1,9 +1,11 @@
-"""Opening tables that come from anybody: how much they may unpack to, and which columns can be read."""
+"""Open tables of unknown origin: how much they may unpack to, and which columns can be read."""
 
+import csv
 import gzip
 import io
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
@@ -17,22 +19,25 @@ ALWAYS, UNPACKED = 2**26, 2**32
 #: the order of users have one byte a row at least, and a row takes 128.
 PARQUET_TIMES, LARGE_TIMES = 256, 64
 SMALL, LARGE = 2**28, 2**32
-#: What a value takes in memory while a table is read, in bytes: 125 a row of four columns were measured, for ten million rows.
+#: Bytes of memory that a value takes while a table is read: 125 a row of four columns were measured, for ten million rows.
 VALUE = 32
 
 #: Bytes of a text, at most.
 LONGEST = 1024
-_TOO_LONG = "\0too long"  # in the place of what is longer: nothing of it is copied
+_TOO_LONG = "\0too long"  # replaces longer text, which is never copied
 
 BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException, EOFError, gzip.BadGzipFile, zlib.error)
-"""What libraries raise of a damaged file; a panic of polars is no `Exception`."""
+"""What libraries raise on a damaged file; a panic of polars is no `Exception`."""
 
 
-def opened(path: Path, ending: str, packed: bool, needed: Sequence[str], ids: Sequence[str] = ()) -> pl.DataFrame:
-    """Return the needed columns of a file, in their order there; a ValueError says what is wrong with it.
+def open_table(path: Path, ending: str, packed: bool, needed: Sequence[str], ids: Sequence[str] = ()) -> pl.DataFrame:
+    """Return the needed columns of a file, in their order there.
 
-    Text is stripped, and null where nothing is left; that of ``ids`` becomes categories while the file streams by. A text of
-    more than `LONGEST` bytes is refused. Where a needed column is lacking, all columns are returned by name alone.
+    Text is stripped, and null if nothing is left. That of ``ids`` becomes categories while the file streams by. If a needed
+    column is missing, the result has all columns by name alone.
+
+    Raises:
+        ValueError: If the file is damaged, too large, or has a text of more than `LONGEST` bytes.
     """
     try:
         table = _parquet(path, needed) if ending == ".parquet" else _text(path, ending, packed)
@@ -45,27 +50,49 @@ def opened(path: Path, ending: str, packed: bool, needed: Sequence[str], ids: Se
         columns = [stripped.get(name, pl.col(name)).alias(name) for name in schema if name in needed]
         found = table.select(columns).collect(engine="streaming")
     except pl.exceptions.NoDataError as error:
-        raise ValueError(f"{path} is empty: it needs a header line and at least one row.") from error
+        raise ValueError(f"{path} is empty. It needs a header line and at least one row.") from error
     except BROKEN as error:
         what = "it is damaged" if isinstance(error, pl.exceptions.PanicException) else str(error).split("\n", 1)[0]
         raise ValueError(f"{path} cannot be read as {ending}{'.gz' if packed else ''}: {what}") from error
     for name in text:
-        if name in found.columns and (found[name] == _TOO_LONG).any():
+        if name in found.columns and (long := found[name] == _TOO_LONG).any():
+            row = int(long.fill_null(False).arg_true()[0])
+            word, numbers = line_numbers(path, [row])
             raise ValueError(
-                f"{path} has a text of more than {LONGEST:,} bytes in column {name!r}, which is not read: give it a shorter name."
+                f"{path} has a text of more than {LONGEST:,} bytes ({word} {numbers[row]}, column {name!r}). Shorten it."
             )
     return found
 
 
+def line_numbers(path: Path, rows: Collection[int]) -> tuple[str, dict[int, int]]:
+    """Return "line", or "row" for Parquet, and the number of each row (counted from 0) in the file, counted from 1.
+
+    In text the header is a line, and a quoted value may hold line breaks. Only the part up to the last row is read.
+    """
+    if path.suffix == ".parquet":
+        return "row", {row: row + 1 for row in rows}
+    found = {row: row + 2 for row in rows}
+    quoting = csv.QUOTE_NONE if ".inter" in path.suffixes else csv.QUOTE_MINIMAL
+    opener = gzip.open if path.suffix == ".gz" else open
+    with suppress(csv.Error, *BROKEN), opener(path, "rt", encoding="utf-8", errors="replace", newline="") as file:
+        reader = csv.reader(file, delimiter="," if ".csv" in path.suffixes else "\t", quoting=quoting)
+        while rows and not next(reader, ["at the end"]):
+            pass  # polars skips empty lines before the header, too
+        for row in range(max(rows, default=-1) + 1):
+            found |= {row: reader.line_num + 1} if row in found else {}
+            next(reader, None)
+    return "line", found
+
+
 def _short(name: str) -> pl.Expr:
-    """A column as text; what is too long is replaced before it is copied: one long text may stand in a million rows."""
+    """Return a column as text; long text is replaced before it is copied, since one text may repeat in a million rows."""
     text = pl.col(name).cast(pl.String)
     return pl.when(text.str.len_bytes() > LONGEST).then(pl.lit(_TOO_LONG)).otherwise(text)
 
 
-def header(path: Path, ending: str) -> list[str]:
-    """Names of a file's columns."""
-    return list(opened(path, ending, False, [""]).columns)  # no column is called so: all are listed
+def column_names(path: Path, ending: str) -> list[str]:
+    """Return the names of a file's columns."""
+    return list(open_table(path, ending, False, [""]).columns)  # no column has this name, so all are listed
 
 
 def _parquet(path: Path, needed: Sequence[str]) -> pl.LazyFrame:
@@ -85,13 +112,13 @@ def check_size(path: Path, needed: Sequence[str]) -> None:
     taken = VALUE * rows * len(needed)
     if taken > max(SMALL, min(PARQUET_TIMES * size, max(LARGE, LARGE_TIMES * size))):
         raise ValueError(
-            f"{path} has {rows:,} rows in {size:,} bytes and takes {taken / 2**20:,.0f} MiB of memory to read, {taken // size:,} "
-            f"times its size. At most {LARGE_TIMES} times is read. Write it as CSV if it is correct."
+            f"{path} needs {taken / 2**20:,.0f} MiB of memory for {rows:,} rows, {taken // size:,} times its size. At most "
+            f"{LARGE_TIMES} times is allowed. Write it as CSV."
         )
 
 
 def _text(path: Path, ending: str, packed: bool) -> pl.LazyFrame:
-    """Its columns, unread unless it is packed, all as strings."""
+    """Return its columns, unread unless it is packed, all as strings."""
     source = io.BytesIO(_unpacked(path)) if packed else path
     table = pl.scan_csv(
         source,
@@ -105,9 +132,7 @@ def _text(path: Path, ending: str, packed: bool) -> pl.LazyFrame:
     columns = table.collect_schema().names()
     names = [name.split(":")[0] for name in columns]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(
-            f"{path} has several columns {repeated}, by their names before the colon: leave all but one out."
-        )
+        raise ValueError(f"{path} has several columns {repeated}, by their names before the colon. Keep one of each.")
     return table.rename(dict(zip(columns, names, strict=True)))
 
 
@@ -116,17 +141,15 @@ def _unpacked(path: Path) -> bytes:
     with gzip.open(path) as file:
         content = file.read(most + 1)
     if len(content) > most:
-        raise ValueError(
-            f"{path} unpacks to more than {most:,} bytes, which is not read: at most {MOST_TIMES} times its size. Unpack it first."
-        )
+        raise ValueError(f"{path} unpacks to more than {most:,} bytes, the limit for its size. Unpack it first.")
     return content
 
 
 def check_type(name: str, kind: pl.DataType, path: Path) -> None:
-    """Refuse a column whose values are neither text, numbers nor times; one without any value is none of these."""
+    """Refuse a column whose values are neither text, numbers nor times; a column without values passes."""
     plain = isinstance(kind, pl.Null | pl.String | pl.Categorical | pl.Enum | pl.Boolean)
     if not (plain or kind.is_numeric() or kind.is_temporal()):
+        found = kind.base_type() if kind.is_nested() else kind
         raise ValueError(
-            f"Column {name!r} of {path} is of type {kind.base_type() if kind.is_nested() else kind}, which is not read: ids are "
-            "strings or integers, ratings numbers, times numbers or dates. Write it as one of these."
+            f"Column {name!r} of {path} has type {found}. Ids are strings or integers, ratings numbers, times numbers or dates."
         )

@@ -25,8 +25,8 @@ from safetensors.torch import load_file
 from scipy.sparse import csr_array
 
 import zoo.data.ratings
+from datamodules.data_quality import collected_warnings, unreliable_reasons, warn_once
 from datamodules.protocol import Evaluation
-from datamodules.remarks import hearing, on_cases, warn_once
 from zoo.data.evaluation import HeldOutCases
 from zoo.data.ratings import Ratings, Step
 from zoo.data.rows import SparseRows
@@ -39,14 +39,14 @@ LARGE = 1 << 26
 MANY = 2_000_000
 #: Attributes of a datamodule that decide nothing of what is made of its files; a list of users counts by its content.
 _INDIFFERENT = {"releases", "release_paths", "links", "trusted", "denoiser", "made_with", "trainer", "summary"}
-_INDIFFERENT |= {"batch_size", "evaluation_batch_size", "top_k", "users", "users_worked_out", "seed"}
+_INDIFFERENT |= {"batch_size", "evaluation_batch_size", "top_k", "users", "users_from_ratings", "seed"}
 _TENSORS, _IDS = "ratings.safetensors", ("users.parquet", "items.parquet")
 _WARNED, _DIGESTS = "warned.json", "digests.json"
 #: What may go wrong with files of a cache, which is no reason to stop.
 _BROKEN = (OSError, KeyError, ValueError, RecursionError, SafetensorError, PolarsError, PanicException)
 
 
-class Prepared(NamedTuple):
+class PreparedTarget(NamedTuple):
     """What is learned from, and what is held out of it."""
 
     train: Ratings
@@ -56,7 +56,7 @@ class Prepared(NamedTuple):
     def summary(self, domain: str, evaluation: Evaluation, signs: bool, seed: int) -> dict[str, Any]:
         """Plain numbers for people, and what is odd about them."""
         train, validation, test = self
-        odd = on_cases(train, test, evaluation, signs)
+        odd = unreliable_reasons(train, test, evaluation, signs)
         rated = len(test.seen.items)  # at the test, every pair has been seen
         return {
             "target": {
@@ -99,7 +99,7 @@ class Prepared(NamedTuple):
         return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
     @classmethod
-    def load(cls, folder: Path, applied: tuple[Step, ...]) -> Prepared | None:
+    def load(cls, folder: Path, applied: tuple[Step, ...]) -> PreparedTarget | None:
         """Read what `save` wrote, and warn again; None where there is nothing, or not to the byte what was written."""
         try:
             if json.loads((folder / _DIGESTS).read_text(encoding="utf-8")) != _digests(folder):
@@ -133,9 +133,12 @@ def _cases(tensors: Mapping[str, torch.Tensor], phase: str, num_items: int) -> H
     return HeldOutCases(users, items, listed, ratings, rows)
 
 
-def prepared(
-    files: Iterable[Path] | None, settings: Mapping[str, Any], applied: tuple[Step, ...], make: Callable[[], Prepared]
-) -> Prepared:
+def load_or_prepare(
+    files: Iterable[Path] | None,
+    settings: Mapping[str, Any],
+    applied: tuple[Step, ...],
+    make: Callable[[], PreparedTarget],
+) -> PreparedTarget:
     """Return what ``make`` gives, or what an earlier start has cached of the same files and settings.
 
     Large files (`LARGE`) are cached in the folder ``ZOO_CACHE``, else in the user's cache folder, under a digest of the files'
@@ -154,16 +157,16 @@ def prepared(
     key = _key(there, settings)
     folder = Path(os.environ.get("ZOO_CACHE") or pooch.os_cache("cdr-zoo")) / "prepared" / key
     if _is_open_to_others(folder.parent):
-        tell(
+        report(
             f"Nothing is taken from {folder.parent} nor kept there: others than you may write to it. Empty it and make it yours "
             "alone (chmod 700), or point ZOO_CACHE elsewhere."
         )
         return make()
-    if (kept := Prepared.load(folder, applied)) is not None:
-        tell(f"Prepared ratings taken from {folder}.")
+    if (kept := PreparedTarget.load(folder, applied)) is not None:
+        report(f"PreparedTarget ratings taken from {folder}.")
         return kept
-    tell(f"{reading}; the next start reads what was made of it.")
-    with hearing() as warned:
+    report(f"{reading}; the next start reads what was made of it.")
+    with collected_warnings() as warned:
         made = make()
     if _key(there, settings) == key:  # nobody has changed a file while it was read
         shutil.rmtree(folder, ignore_errors=True)  # what is there is damaged
@@ -171,10 +174,10 @@ def prepared(
     return made
 
 
-def tell_what_is_read(files: Iterable[Path] | None) -> None:
+def report_large_files(files: Iterable[Path] | None) -> None:
     """Say at a terminal which files are read, if they are large."""
     if reading := _large(files)[1]:
-        tell(f"{reading}.")
+        report(f"{reading}.")
 
 
 def _large(files: Iterable[Path] | None) -> tuple[list[Path], str]:
@@ -195,7 +198,7 @@ def _is_open_to_others(folder: Path) -> bool:
     return {named.st_uid, found.st_uid} != {os.getuid()} or bool(stat.S_IMODE(found.st_mode) & 0o022)
 
 
-def decisive(attributes: Mapping[str, Any], kind: str, users: str, seed: int) -> dict[str, Any]:
+def cache_key_settings(attributes: Mapping[str, Any], kind: str, users: str, seed: int) -> dict[str, Any]:
     """Cache key: every setting that may affect the result, from a datamodule's attributes, class, word for its users and seed."""
     own = {name: plain(value) for name, value in attributes.items() if name not in _INDIFFERENT and name[0] != "_"}
     return {**own, "class": kind, "users": users, "split_seed": seed}
@@ -218,12 +221,12 @@ def _code() -> bytes:
     return state.digest()
 
 
-def teller(num_ratings: int) -> Callable[[str], None]:
+def progress_reporter(num_ratings: int) -> Callable[[str], None]:
     """Says what is being done, if it is done to so many ratings that people wait for it."""
-    return tell if num_ratings >= MANY else lambda _: None
+    return report if num_ratings >= MANY else lambda _: None
 
 
 @rank_zero_only
-def tell(sentence: str) -> None:
+def report(sentence: str) -> None:
     """Say at a terminal, of ratings that take their time, what is being done."""
     print(visible(sentence), file=sys.stderr, flush=True)

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 _listening: list[list[str]] = []
 
 
-def on_negative(table: pl.DataFrame, domain: str, filters: Filters) -> str | None:
+def negative_ratings(table: pl.DataFrame, domain: str, filters: Filters) -> str | None:
     """Return a sentence on negative ratings of a domain, None where there are none, or where the sign is the rating."""
     negative = table.filter(pl.col("rating") < 0)["rating"]
     if negative.is_empty() or filters.signs:
@@ -29,7 +29,7 @@ def on_negative(table: pl.DataFrame, domain: str, filters: Filters) -> str | Non
     return f"{domain}: {len(negative)} of {table.height} ratings are negative, the lowest is {min(negative)}; {done}."
 
 
-def on_list(train: Ratings, listed: Iterable[str]) -> list[str]:
+def users_not_listed(train: Ratings, listed: Iterable[str]) -> list[str]:
     """Return how many of the target's users are not on the agreed list, and what becomes of them; nothing where all are."""
     on = int((index_of(as_ids(listed), train.user_ids) >= 0).sum())
     if on == train.num_users:
@@ -39,7 +39,7 @@ def on_list(train: Ratings, listed: Iterable[str]) -> list[str]:
     ]
 
 
-def on_cases(train: Ratings, test: HeldOutCases, evaluation: Evaluation, signs: bool) -> list[str]:
+def unreliable_reasons(train: Ratings, test: HeldOutCases, evaluation: Evaluation, signs: bool) -> list[str]:
     """Return reasons why the figures of a test are unreliable: its users, items, or number of candidates; a sentence each."""
     if not (number := len(test.users)):
         return []
@@ -76,7 +76,7 @@ def warn_once(text: str) -> None:
 
 
 @contextmanager
-def hearing() -> Iterator[list[str]]:
+def collected_warnings() -> Iterator[list[str]]:
     """Collect the warnings given meanwhile, whether or not they were logged before."""
     heard: list[str] = []
     _listening.append(heard)

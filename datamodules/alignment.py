@@ -43,10 +43,10 @@ def link_users(users: Ids, name: str, release: Release, path: str, *, missing_is
         raise UserMismatchError(
             f"{path} is the release of {release.domain!r}, not of {name!r}. Pass it as --data.releases.{release.domain}."
         )
-    return torch.from_numpy(rows_of(users, release.user_ids, path, missing_is_error=missing_is_error))
+    return torch.from_numpy(aligned_rows(users, release.user_ids, path, missing_is_error=missing_is_error))
 
 
-def rows_of(users: Ids, others: Ids, what: str, *, missing_is_error: bool) -> npt.NDArray[np.int64]:
+def aligned_rows(users: Ids, others: Ids, what: str, *, missing_is_error: bool) -> npt.NDArray[np.int64]:
     """Row of each user among those of a release or source, which errors call ``what``, shape ``(users,)``, -1 for none."""
     rows = index_of(others, users).copy()
     common, total = int((rows >= 0).sum()), len(users)
