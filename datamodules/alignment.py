@@ -1,4 +1,4 @@
-"""Links: from which domains a target may learn, and which row of a release is which of its users."""
+"""Alignment: from which domains a target may learn, and which row of a release belongs to which of its users."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,30 +14,28 @@ from zoo.release.release import Release
 
 
 class MissingReleaseError(FileNotFoundError):
-    """The target was asked to train without the release of a source."""
+    """The release of a source is missing."""
 
 
 class UserMismatchError(ValueError):
-    """The users of the target and of a release do not fit."""
+    """The users of the target and of a release do not match."""
 
 
 def check_sources(target: str, sources: Sequence[str]) -> None:
-    """Refuse a target that is to learn from itself, and a source from which it would learn twice."""
+    """Refuse a source that is the target or is named twice."""
     if target in sources:
-        raise ValueError(
-            f"sources must be domains other than the target; {target!r} is among its own: {list(sources)}. Take it out."
-        )
+        raise ValueError(f"sources are {list(sources)}. They must not contain the target, {target!r}. Remove it.")
     if repeated := sorted(name for name, count in Counter(sources).items() if count > 1):
-        raise ValueError(
-            f"sources must be distinct, as each has one release; {repeated} stand more than once in {list(sources)}."
-        )
+        raise ValueError(f"sources repeat {repeated}. Each source has one release. Name it once.")
 
 
 def link_users(users: Ids, name: str, release: Release, path: str, *, missing_is_error: bool) -> Tensor:
-    """Row of each target user in a release of the source ``name``, shape ``(users,)``, -1 for none; errors call it ``path``.
+    """Return the row of each target user in a release of the source ``name``, shape ``(users,)``, -1 for none.
 
-    Users of the release whom the target does not know are ignored. A release of nobody (the control that releases nothing)
-    links nobody, whatever is asked of missing users.
+    Users of the release that the target does not have are ignored. A release without users links none, and is no error.
+
+    Raises:
+        UserMismatchError: If the release (``path`` in the message) is of another domain, or lacks required users.
     """
     if release.domain != name:
         raise UserMismatchError(
@@ -47,17 +45,17 @@ def link_users(users: Ids, name: str, release: Release, path: str, *, missing_is
 
 
 def aligned_rows(users: Ids, others: Ids, what: str, *, missing_is_error: bool) -> npt.NDArray[np.int64]:
-    """Row of each user among those of a release or source, which errors call ``what``, shape ``(users,)``, -1 for none."""
+    """Return the row of each user among others, shape ``(users,)``, -1 for none; ``what`` names the others in messages."""
     rows = index_of(others, users).copy()
     common, total = int((rows >= 0).sum()), len(users)
     if len(others) and not common:
         raise UserMismatchError(
-            f"{what} covers {len(others)} users, none of the target's {total}. Check that both parties use the same ids (there: "
-            f"{str(others[0])!r}, target: {str(users[0])!r}), or take the domain out of --data.sources."
+            f"{what} covers {len(others)} users, none of the target's {total}. Use the same ids in both (there: "
+            f"{str(others[0])!r}, target: {str(users[0])!r})."
         )
     if len(others) and common < total and missing_is_error:
         raise UserMismatchError(
-            f"{what} covers {len(others)} users, the target has {total}; {total - common} of them have no row. "
-            "Publish with --data.users FILE (an agreed list of users), or set --data.missing_users zero."
+            f"{what} covers {len(others)} users; {total - common} of the target's {total} have no row. Publish with an agreed "
+            "list (--data.users FILE), or set --data.missing_users zero."
         )
     return rows

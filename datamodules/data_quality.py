@@ -1,4 +1,4 @@
-"""Remarks: what is odd about data that are used all the same, what was done with it, and warnings of it, each said once."""
+"""Data quality: unusual properties of data that are used all the same, and warnings about them, each logged once."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -14,79 +14,77 @@ from zoo.data.ratings import Ratings, as_ids, index_of
 
 logger = logging.getLogger(__name__)
 
-_listening: list[list[str]] = []
+_collectors: list[list[str]] = []
 
 
 def negative_ratings(table: pl.DataFrame, domain: str, filters: Filters) -> str | None:
-    """Return a sentence on negative ratings of a domain, None where there are none, or where the sign is the rating."""
+    """Return a sentence on negative ratings of a domain; None if there are none, or if ratings are signs."""
     negative = table.filter(pl.col("rating") < 0)["rating"]
     if negative.is_empty() or filters.signs:
         return None
-    if filters.threshold is None:
-        done = "each counts as 1, like every other rating; filters.threshold leaves low ones out"
-    else:
-        done = f"those below filters.threshold {filters.threshold} are left out"
-    return f"{domain}: {len(negative)} of {table.height} ratings are negative, the lowest is {min(negative)}; {done}."
+    effect = "Each counts as 1. Set filters.threshold to drop low ratings."
+    if filters.threshold is not None:
+        effect = f"Those below filters.threshold {filters.threshold} are dropped."
+    return f"{domain}: {len(negative)} of {table.height} ratings are negative (lowest {min(negative)}). {effect}"
 
 
 def users_not_listed(train: Ratings, listed: Iterable[str]) -> list[str]:
-    """Return how many of the target's users are not on the agreed list, and what becomes of them; nothing where all are."""
+    """Return a sentence on the target's users who are not on the agreed list, or nothing."""
     on = int((index_of(as_ids(listed), train.user_ids) >= 0).sum())
     if on == train.num_users:
         return []
     return [
-        f"{train.num_users - on} of {train.num_users} users are not on the agreed list: all are kept, without a row in a release"
+        f"{train.num_users - on} of {train.num_users} users are not on the agreed list. They stay, without a released row."
     ]
 
 
 def unreliable_reasons(train: Ratings, test: HeldOutCases, evaluation: Evaluation, signs: bool) -> list[str]:
-    """Return reasons why the figures of a test are unreliable: its users, items, or number of candidates; a sentence each."""
+    """Return reasons why the metrics of a test are unreliable: its users, items or number of candidates; a clause each."""
     if not (number := len(test.users)):
         return []
-    said = []
+    reasons = []
     if train.num_users == 1:
-        said.append("there is one user, so the figures are of nobody else")
+        reasons.append("only one user")
     if number == 1:
-        said.append("there is one test case, so every figure is of one rank")
+        reasons.append("only one test case")
     elif signs and len(set(test.ratings.tolist())) == 1:
-        said.append(f"all {number} held-out signs are {int(test.ratings[0]):+d}, so a constant is always right")
+        reasons.append(f"all {number} test signs are {int(test.ratings[0]):+d}, so a constant is always right")
     elif len(set(test.items.tolist())) == 1:
-        item = train.item_ids[int(test.items[0])]
-        said.append(f"all {number} test cases hold out the item {str(item)!r}, so who ranks it first is always right")
+        item = str(train.item_ids[int(test.items[0])])
+        reasons.append(f"all {number} test cases have the item {item!r}, so a constant ranking is always right")
     most, short = max(evaluation.ks), {}
     if evaluation.full_ranking:
         short["all"] = int((train.num_items - test.seen.counts()[test.users] < most).sum())
     if evaluation.num_candidates:
-        listed = test.candidates.shape[1]  # -1 after the last: one column tells
+        listed = test.candidates.shape[1]  # -1 after the last, so one column tells
         short["sampled"] = int((test.candidates[:, most - 1] < 0).sum()) if most <= listed else number
-    for kind, few in short.items():
-        if few:
-            said.append(
-                f"{few} of {number} test cases rank among fewer than {most} {kind} other items, so their HR@{most} is 1 whatever "
-                "the scores are"
-            )
-    return said
+    reasons += [
+        f"{few} of {number} test cases have fewer than {most} other items ({kind} ranking), so their HR@{most} is always 1"
+        for kind, few in short.items()
+        if few
+    ]
+    return reasons
 
 
 def warn_once(text: str) -> None:
-    """Log a warning about data once, however often and by how many processes they are read."""
-    for heard in _listening:
-        heard.append(text)
-    _say(text)
+    """Log a warning about data once per process, and only in the first of several processes."""
+    for texts in _collectors:
+        texts.append(text)
+    _log_once(text)
 
 
 @contextmanager
 def collected_warnings() -> Iterator[list[str]]:
-    """Collect the warnings given meanwhile, whether or not they were logged before."""
-    heard: list[str] = []
-    _listening.append(heard)
+    """Collect the warnings of a block, logged before or not."""
+    texts: list[str] = []
+    _collectors.append(texts)
     try:
-        yield heard
+        yield texts
     finally:
-        _listening[:] = [other for other in _listening if other is not heard]
+        _collectors[:] = [other for other in _collectors if other is not texts]
 
 
 @cache
-def _say(text: str) -> None:
+def _log_once(text: str) -> None:
     if not rank_zero_only.rank:  # type: ignore[attr-defined]  # Lightning sets it
         logger.warning("%s", text)

@@ -71,7 +71,7 @@ def test_a_second_start_equals_the_first_without_reading_the_table(
     monkeypatch.setattr(Files, "read", lambda *_: pytest.fail("read again"))
     again = read(folder, **settings)
     assert same(first, again)
-    assert f"PreparedTarget ratings taken from {kept(folder)[0]}" in capsys.readouterr().err
+    assert f"Prepared ratings read from the cache {kept(folder)[0]}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -200,15 +200,15 @@ def test_where_others_may_write_nothing_is_kept_or_taken(folder: Path, capsys: p
         capsys.readouterr()
         assert same(first, read(folder))
         said = capsys.readouterr().err
-        assert f"Nothing is taken from {place} nor kept there: others than you may write to it. Empty it" in said
-        assert "taken from" not in said.replace("Nothing is taken from", "")
+        assert f"The cache {place} is not used: others may write to it. Empty it" in said
+        assert "read from the cache" not in said
         read(folder, seed=4)
         assert len(kept(folder)) == 1
     place.chmod(0o755)  # read by others: only that there are such folders, which are their owner's alone
     assert kept(folder)[0].stat().st_mode & 0o077 == 0
     capsys.readouterr()
     read(folder)
-    assert "PreparedTarget ratings taken from" in capsys.readouterr().err
+    assert "Prepared ratings read from the cache" in capsys.readouterr().err
 
 
 def test_a_folder_of_somebody_else_is_left_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +224,7 @@ def test_what_was_warned_of_is_warned_of_again(folder: Path, caplog: pytest.LogC
     asked = {"evaluation": Evaluation(num_candidates=22)}
     said = []
     for _ in range(3):
-        datamodules.data_quality._say.cache_clear()
+        datamodules.data_quality._log_once.cache_clear()
         caplog.clear()
         read(folder, **asked)
         said.append(sorted(record.getMessage() for record in caplog.records if record.levelname == "WARNING"))
@@ -241,7 +241,7 @@ def test_what_was_said_before_is_kept_too(folder: Path, caplog: pytest.LogCaptur
     written(folder, [*ROWS, ("u1", "i22", -2.0, 9_999)])
     read(folder)
     read(folder, seed=4)  # made anew in the same process, which does not repeat itself
-    datamodules.data_quality._say.cache_clear()
+    datamodules.data_quality._log_once.cache_clear()
     caplog.clear()
     read(folder, seed=4)
     assert "1 of 72 ratings are negative" in caplog.text

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from datamodules import Evaluation, Filters
-from datamodules.public_lists import column_ids, hash_items
+from datamodules.public_lists import catalogue_ids, hash_items
 from tests.datamodules.handmade import ROWS, Held, Rows, pairs_of, table_of
 from zoo import FlippedRows
 from zoo.data.ratings import Ratings
@@ -42,7 +42,7 @@ def test_one_rating_moves_one_cell_of_the_same_columns(rows: Rows, at: int, numb
     rows = list(dict.fromkeys(rows))
     gone = at % len(rows)
     one, other = of_file(rows, number, people), of_file(rows[:gone] + rows[gone + 1 :], number, people)
-    assert one.item_ids.tolist() == other.item_ids.tolist() == column_ids(number)
+    assert one.item_ids.tolist() == other.item_ids.tolist() == catalogue_ids(number)
     assert one.user_ids.tolist() == other.user_ids.tolist() == list("abcdef")
     assert np.abs(one.matrix - other.matrix).sum() <= 1
     assert one.binary
@@ -74,7 +74,7 @@ def test_an_items_column_depends_on_its_id_alone(rows: Rows, others: Rows, numbe
     assert set(pairs_of(hash_items(table_of([*rows, *others]), number))) == {
         (user, alone[item]) for user, item in [*rows, *others]
     }
-    assert set(alone.values()) <= set(column_ids(number))
+    assert set(alone.values()) <= set(catalogue_ids(number))
 
 
 def test_the_columns_are_the_documented_hash() -> None:
@@ -107,24 +107,22 @@ def test_a_release_of_columns_rests_on_nothing_else(people: str) -> None:
     release = FlippedRows(epsilon=2.0).publish(source, "a")
     assert (release.num_users, release.width) == (6, 64)
     assert release.record.guarantee is Guarantee.PROVED
-    assert "items are hashed to 64 columns, a number and a hash that are public" in str(release.record)
+    assert "items are hashed to 64 columns (number and hash are public)" in str(release.record)
 
 
 @pytest.mark.parametrize("number", [0, -4, 2**32 + 1, True])
 def test_a_number_that_is_none_of_columns_is_refused(number: int) -> None:
-    with pytest.raises(ValueError, match=rf"catalogues.a is {number}; a number of columns is from 1 to 2\^32"):
+    with pytest.raises(ValueError, match=rf"catalogues.a is {number}\. A number of columns is from 1 to 2\^32"):
         Held({}, catalogues={"a": number})
 
 
 def test_a_target_ranks_items() -> None:
-    with pytest.raises(ValueError, match=r"catalogues.b is a number of columns, 64, and 'b' is the target.*CSV file"):
+    with pytest.raises(ValueError, match=r"catalogues.b is 64, and 'b' is the target.*CSV file"):
         Held({}, catalogues={"b": 64})
 
 
 def test_items_are_not_held_out_of_columns() -> None:
-    with pytest.raises(
-        ValueError, match=r"catalogues.a is a number of columns, 64, and evaluation.hold_out_of_sources"
-    ):
+    with pytest.raises(ValueError, match=r"catalogues.a is 64, and evaluation.hold_out_of_sources"):
         Held({}, catalogues={"a": 64}, evaluation=Evaluation(hold_out_of_sources=True))
 
 

@@ -91,7 +91,6 @@ DATA = (
         "datamodules/base.py",
         ("tests/datamodules/test_sources.py", "tests/datamodules/test_hashed_items.py"),
         ("a source holds out unasked", "held_out = evaluation.hold_out_of_sources and", "held_out ="),
-        ("a source's columns are its items", "whole = hash_items(whole, items)", "pass"),
     ),
     *edits_of(
         "datamodules/protocol.py",
@@ -143,6 +142,7 @@ DATA = (
     *edits_of(
         "datamodules/public_lists.py",
         ("tests/datamodules/test_hashed_items.py",),
+        ("a source's columns are its items", "return hash_items(table, catalogue)", "return table"),
         ("an item's column depends on the other items", "hash_ids(items)", "hash_ids(sorted(items, reverse=True))"),
         ("the first of what shares a column counts", 'keep="last"', 'keep="first"'),
         ("what shares a column counts twice", '.unique(PAIR, keep="last", maintain_order=True)', ""),
@@ -178,10 +178,14 @@ DATA = (
         ("cold users keep a history", "hidden=(in_validation | in_test) & ~first", "hidden=in_validation & ~first"),
         (
             "one test item too many",
-            """test=PLACE.is_between(0, test, closed="left")""",
-            "test=PLACE.is_between(0, test)",
+            """test=POSITION.is_between(0, test, closed="left")""",
+            "test=POSITION.is_between(0, test)",
         ),
-        ("users of one rating are tested", "FIRST = (PLACE == 0) & (SIZE > 1)", "FIRST = (PLACE == 0) & (SIZE > 0)"),
+        (
+            "users of one rating are tested",
+            "FIRST = (POSITION == 0) & (SIZE > 1)",
+            "FIRST = (POSITION == 0) & (SIZE > 0)",
+        ),
         ("the first of repeated rows counts", 'table.unique(PAIR, keep="last"', 'table.unique(PAIR, keep="first"'),
     ),
     *edits_of(
@@ -248,7 +252,7 @@ DATA = (
         ("what is kept is of any file", "path.name.encode() + _digest(path)", "path.name.encode()"),
         ("what is kept is believed", "!= _digests(folder)", "== {}"),
         ("a source reads large files in silence", "if reading := _large(files)[1]:", "if reading := '':"),
-        ("a file that changed is kept", "if _key(there, settings) == key:", "if True:"),
+        ("a file that changed is kept", "if _key(existing, settings) == key:", "if True:"),
         ("others may write there", "& 0o022", "& 0o000"),
         ("another's folder is taken", "!= {os.getuid()}", "== set()"),
         ("what is warned of is lost", "for text in warned:", "for text in ():"),

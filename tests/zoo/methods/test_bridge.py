@@ -96,7 +96,7 @@ def test_where_the_source_does_not_lie_nobody_is_placed_by_it(tmp_path: Path, mo
     there.setup("fit")
     there.read_releases()
     assert not there.own_rows
-    assert "people are where their rows lie" in there.summary["remarks"][-1]
+    assert "its users cannot be scored" in there.summary["remarks"][-1]
 
 
 def test_a_stronger_noise_is_trusted_less(tmp_path: Path) -> None:
