@@ -91,7 +91,7 @@ def refused(method: str, release: Release) -> str | None:
     if method == "FedGCDR" and release.num_users and release.num_layers != 2:
         return r"FedGCDR has 2 layers, and the release of 'book' has 1\. Set model\.num_layers to 1, or let"
     if method in OF_PAIRS and not is_binary(release.device_rows()):
-        return r"who has which item, and the release of 'book' does not say: .* \(Plaintext\) or flipped cells \(FlippedRows\)"
+        return r"needs a binary release of 'book', and .* Use Plaintext or FlippedRows"
     return None
 
 

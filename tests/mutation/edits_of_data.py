@@ -40,7 +40,7 @@ DATA = (
     *edits_of(
         "zoo/data/unseen.py",
         ("tests/zoo/data/test_unseen.py",),
-        ("a shared bit is taken for a pair", "found[hits] = self.pairs[places] == cells[hits]", "pass"),
+        ("a shared bit is taken for a pair", "found[hits] = self.pairs[places] == keys[hits]", "pass"),
         ("what is drawn again is not looked at", "waiting[self.seen(users[waiting], again)]", "waiting[:0]"),
         ("pairs share the bits of a byte", "1 << (bits & 7)).to", "1 << (bits & 3)).to"),
     ),

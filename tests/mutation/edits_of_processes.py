@@ -33,8 +33,8 @@ PROCESSES = (
     *edits_of(
         "zoo/data/training_batches.py",
         ("tests/datamodules/test_base.py",),
-        ("every process learns from the same", 'Share(asked["rank"], asked["num_replicas"])', "Share()"),
-        ("every process has the same negatives and pairs", 'Share(asked["rank"], ', "Share(0, "),
+        ("every process learns from the same", 'Share(sampler["rank"], sampler["num_replicas"])', "Share()"),
+        ("every process has the same negatives and pairs", 'Share(sampler["rank"], ', "Share(0, "),
     ),
     *edits_of(
         "zoo/runtime/processes.py",

@@ -124,7 +124,7 @@ def test_bad_settings_are_refused(share: float) -> None:
 
 @pytest.mark.parametrize(("directions", "damping"), [(0, 0.5), (6, -0.1), (6, 2.5)])
 def test_directions_that_there_cannot_be_are_refused(directions: int, damping: float) -> None:
-    with pytest.raises(ValueError, match=rf"num_directions must be at least 1 .*; got {directions} and {damping}\."):
+    with pytest.raises(ValueError, match=rf"num_directions is {directions}\.|item_damping is {damping}\."):
         Bridge(num_directions=directions, item_damping=damping)
 
 

@@ -162,7 +162,7 @@ def test_every_release_of_zeros_and_ones_is_learned_from(publisher: Publisher, t
 
 
 def test_rows_that_say_nothing_of_single_items_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"CoNet learns from who has which item, .* 'video' .*Release ratings"):
+    with pytest.raises(TypeError, match=r"CoNet needs a binary release of 'video', .*Use Plaintext"):
         fitted(CoNet(dims=(8, 6, 4)), JLT(epsilon=8.0, num_components=8), tmp_path)
 
 

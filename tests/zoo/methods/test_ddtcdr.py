@@ -208,7 +208,7 @@ def test_every_release_of_pairs_is_learned_from(publisher: Publisher, tmp_path: 
 
 
 def test_rows_that_are_no_pairs_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"DDTCDR learns from who has which item.*'book'.*Release ratings"):
+    with pytest.raises(TypeError, match=r"DDTCDR needs a binary release of 'book'.*Use Plaintext"):
         fitted(data(tmp_path, {"book": JLT(epsilon=4.0, num_components=6)}))
 
 
