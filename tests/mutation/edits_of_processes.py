@@ -53,7 +53,7 @@ PROCESSES = (
     ),
     *edits_of(
         "zoo/benchmark/fit.py",
-        ("tests/zoo/benchmark/test_cell.py",),
+        ("tests/zoo/benchmark/test_runs.py",),
         ("a cell starts the whole benchmark again", '"--trainer.devices", "1", ', ""),
     ),
     *edits_of(

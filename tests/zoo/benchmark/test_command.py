@@ -12,8 +12,8 @@ from tests.samples import MARKUP
 from tests.zoo.benchmark.processes import POPULARITY, run
 from zoo.__main__ import main as zoo_main
 from zoo.benchmark import command
-from zoo.benchmark.cell import BENCHMARK, CELL
 from zoo.benchmark.runner import locked
+from zoo.benchmark.runs import BENCHMARK, RUN_FILE
 
 pytestmark = pytest.mark.usefixtures("cell_server")
 
@@ -23,15 +23,15 @@ Write = Callable[..., Path]
 def test_only_matching_cells_are_run(write: Write, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = write(seeds=[0, 1], systems={"One": POPULARITY, "Other": POPULARITY})
     run("--config", config, "--runs", "out", "--only", "*/one/seed-1")
-    assert [path.parent.name for path in (place / "out").rglob(CELL)] == ["seed-1"]
-    assert "1 of 1 cells are finished" in capsys.readouterr().out
+    assert [path.parent.name for path in (place / "out").rglob(RUN_FILE)] == ["seed-1"]
+    assert "1 of 1 runs are finished" in capsys.readouterr().out
     assert len(json.loads((place / "out" / BENCHMARK).read_text())["cells"]) == 4
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--only", "film/*"], r"No cell matches 'film/\*'. Names are such as music/popularity/seed-0"),
+        (["--only", "film/*"], r"No run matches 'film/\*'. A name is music/popularity/seed-0"),
         (["--processes", "0"], r"--processes is 0\. It must be at least 1"),
         (["--config", "absent.yaml"], "BenchmarkError: There is no config 'absent.yaml'.* Did you mean bench.yaml"),
     ],
@@ -51,7 +51,7 @@ def test_a_file_in_another_encoding_is_a_message(place: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message", "said"),
     [
-        ({"model.smoothing": 1}, r"music: Wrong cannot be run with its settings", "smoothing"),
+        ({"model.smoothing": 1}, r"music: Wrong has wrong settings", "smoothing"),
         ({"data.evaluation.ks": [5]}, r"music: Wrong", ""),
     ],
 )
@@ -67,7 +67,7 @@ def test_a_wrong_setting_is_refused_before_anything_runs(
 
 def test_a_second_command_on_a_folder_is_refused(place: Path) -> None:
     with locked(place / "out" / BENCHMARK, "busy"):
-        with pytest.raises(SystemExit, match=r"FolderInUseError: Another benchmark command is running in out\."):
+        with pytest.raises(SystemExit, match=r"FolderInUseError: Another benchmark command uses out\."):
             run("--config", "bench.yaml", "--runs", "out")
         assert [path.name for path in (place / "out").iterdir()] == [f".{BENCHMARK}.lock"]
         run("--config", "bench.yaml", "--runs", "out", "--dry-run")  # which changes nothing
@@ -79,8 +79,8 @@ def test_an_interrupted_command_says_how_to_go_on(place: Path, monkeypatch: pyte
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "run_cells", interrupt)
-    with pytest.raises(SystemExit, match=r"Stopped. Finished cells are kept; give the same command to go on"):
+    monkeypatch.setattr(command, "run_all", interrupt)
+    with pytest.raises(SystemExit, match=r"Stopped. Finished runs are kept"):
         run("--config", "bench.yaml")
 
 
@@ -95,7 +95,7 @@ def test_cells_share_the_cores_that_the_command_may_use(
         return []
 
     monkeypatch.setattr(command, "cores", lambda: 6)
-    monkeypatch.setattr(command, "run_cells", seeing)
+    monkeypatch.setattr(command, "run_all", seeing)
     command.main(["--config", "bench.yaml", *asked])
     assert seen == [expected], "so many cells at a time, with so many threads each"
 
@@ -104,8 +104,8 @@ def test_a_dry_run_knows_nothing_before_the_first_cell(place: Path, capsys: pyte
     before = sorted(place.rglob("*"))
     run("--config", "bench.yaml", "--dry-run")
     said = capsys.readouterr().out
-    assert "Tiny: 1 cell, 0 finished" in said
-    assert "1 cell to run, 2 at a time: about unknown" in said
+    assert "Tiny: 1 run, 0 finished" in said
+    assert "1 run pending, 2 at a time: about unknown" in said
     assert sorted(place.rglob("*")) == before
 
 
@@ -116,7 +116,7 @@ def test_titles_and_names_are_neither_markup_nor_obeyed(
     config = write(title=name, systems={name: {"config": "popularity.yaml"}})
     run("--config", config, "--dry-run")
     said = capsys.readouterr().out
-    assert f"{read}: 1 cell" in said
+    assert f"{read}: 1 run" in said
     assert said.count(read) == 2, "title and row"
     with pytest.raises(SystemExit, match=r"BenchmarkError: There is no config 'a\\x1b\[1A\.yaml'"):
         run("--config", "a\x1b[1A.yaml")
@@ -125,4 +125,4 @@ def test_titles_and_names_are_neither_markup_nor_obeyed(
 def test_the_front_hands_over(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["zoo", "benchmark", "--config", str(place / "bench.yaml"), "--dry-run"])
     zoo_main()
-    assert "Tiny: 1 cell, 0 finished" in capsys.readouterr().out
+    assert "Tiny: 1 run, 0 finished" in capsys.readouterr().out

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from zoo.benchmark.cell import CELL, Cell, cells_of
 from zoo.benchmark.estimate import Estimate, duration
 from zoo.benchmark.grid import Benchmark
+from zoo.benchmark.runs import RUN_FILE, BenchmarkRun, runs_of
 
 Made = Callable[..., Benchmark]
 
@@ -19,25 +19,25 @@ SYSTEMS = {
 
 
 @pytest.fixture
-def cells(made: Made) -> dict[str, Cell]:
+def cells(made: Made) -> dict[str, BenchmarkRun]:
     """Cells by the end of their names."""
     benchmark = made(tasks={"a": {"title": "A"}, "b": {"title": "B"}}, seeds=[0, 1], systems=SYSTEMS)
-    return {cell.name: cell for cell in cells_of(benchmark, Path("runs"))}
+    return {cell.name: cell for cell in runs_of(benchmark, Path("runs"))}
 
 
-def finish(cell: Cell, seconds: float) -> None:
+def finish(cell: BenchmarkRun, seconds: float) -> None:
     cell.begin()
-    (cell.folder / CELL).write_text(json.dumps({"settings": cell.settings(), "seconds": seconds}), encoding="utf-8")
+    (cell.folder / RUN_FILE).write_text(json.dumps({"settings": cell.settings(), "seconds": seconds}), encoding="utf-8")
 
 
-def test_nothing_is_known_at_first(cells: dict[str, Cell]) -> None:
+def test_nothing_is_known_at_first(cells: dict[str, BenchmarkRun]) -> None:
     estimate = Estimate(cells.values(), "tiny")
     assert estimate.of(cells["a/quick/seed-0"]) is None
     assert estimate.total(list(cells.values()), 2) is None
     assert estimate.total([], 2) == 0
 
 
-def test_the_nearest_that_is_known_is_taken(cells: dict[str, Cell]) -> None:
+def test_the_nearest_that_is_known_is_taken(cells: dict[str, BenchmarkRun]) -> None:
     finish(cells["a/slow/plaintext/seed-0"], 100)
     finish(cells["a/quick/seed-0"], 2)
     estimate = Estimate(cells.values(), "tiny")
@@ -50,7 +50,7 @@ def test_the_nearest_that_is_known_is_taken(cells: dict[str, Cell]) -> None:
     assert estimate.of(cells["a/slow/noise-jlt/seed-1"]) == 30
 
 
-def test_shipped_figures_stand_in_where_nothing_is_finished(cells: dict[str, Cell], place: Path) -> None:
+def test_shipped_figures_stand_in_where_nothing_is_finished(cells: dict[str, BenchmarkRun], place: Path) -> None:
     folder = place / "docs" / "results" / "tiny"
     folder.mkdir(parents=True)
     lines = ["task,system,release,cell_seconds", "a,Slow,Plaintext,40.5", "a,Quick,,3"]
@@ -63,7 +63,7 @@ def test_shipped_figures_stand_in_where_nothing_is_finished(cells: dict[str, Cel
     assert Estimate(cells.values(), "other").of(cells["a/quick/seed-1"]) is None
 
 
-def test_cells_share_the_processes(cells: dict[str, Cell]) -> None:
+def test_cells_share_the_processes(cells: dict[str, BenchmarkRun]) -> None:
     estimate = Estimate(cells.values(), "tiny")
     two = [cells["a/quick/seed-0"], cells["a/quick/seed-1"]]
     estimate.add(two[0], 10)

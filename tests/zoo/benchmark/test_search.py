@@ -15,10 +15,10 @@ from dp_accounting.dp_event import ComposedDpEvent, GaussianDpEvent
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 from zoo import Release
-from zoo.benchmark.cell import cells_of
 from zoo.benchmark.fit import Trial
 from zoo.benchmark.grid import TRIALS, Benchmark, Range, Search
 from zoo.benchmark.grid_file import read_benchmark
+from zoo.benchmark.runs import runs_of
 from zoo.benchmark.search import settings, suggest
 from zoo.methods.epoch_averages import DivergedError
 from zoo.privacy.accounting.accountant import epsilon_of
@@ -67,9 +67,9 @@ class Searched:
 
 
 def run(benchmark: Benchmark, root: Path) -> Searched:
-    (cell,) = cells_of(benchmark, root)
+    (cell,) = runs_of(benchmark, root)
     cell.begin()
-    cell.run()
+    cell.execute()
     assert cell.finished() is not None
     return Searched(cell.folder)
 
@@ -252,13 +252,13 @@ def test_more_trials_than_choices_are_refused() -> None:
 def test_the_first_seed_may_search_for_the_others(made: Made, place: Path) -> None:
     searching_ease = searching({"model.l2": {"choices": [1.0, 500.0]}}, 2, releases=[], settings={"model": "EASE"})
     searching_ease["systems"]["PriCDR"]["search"]["seeds"] = "first"
-    first, second = cells_of(made(**searching_ease, seeds=[3, 1]), place / "runs")
+    first, second = runs_of(made(**searching_ease, seeds=[3, 1]), place / "runs")
     assert (first.searcher, second.searcher) == (first, first)
     with pytest.raises(ValueError, match=r"music/pricdr/seed-3 is not finished\. It searches settings of PriCDR"):
-        second.run()
+        second.execute()
     for cell in (first, second):
         cell.begin()
-        cell.run()
+        cell.execute()
     assert not (second.folder / "search").exists()
     chosen = Searched(first.folder).report["chosen"]["model.l2"]
     assert Searched(second.folder).config()["model"]["init_args"]["l2"] == chosen
@@ -266,16 +266,17 @@ def test_the_first_seed_may_search_for_the_others(made: Made, place: Path) -> No
 
 @pytest.mark.usefixtures("here")
 def test_a_search_without_validation_is_refused(made: Made, place: Path) -> None:
-    cells = cells_of(made(**searching(WEIGHTS, settings={"data.evaluation.split": "latest1"})), place / "runs")
+    cells = runs_of(made(**searching(WEIGHTS, settings={"data.evaluation.split": "latest1"})), place / "runs")
     cells[0].begin()
-    with pytest.raises(ValueError, match="chooses by validation NDCG@10, and this split has no validation set"):
-        cells[0].run()
+    with pytest.raises(ValueError, match="needs validation NDCG@10, and the split has no validation set"):
+        cells[0].execute()
 
 
 def test_the_best_trial_is_what_a_training_with_its_settings_would_be(tuned: Searched, tmp_path: Path) -> None:
-    from zoo.benchmark.fit import tested
 
-    tested(["--config", str(tuned.folder / "config.yaml")], tmp_path / "again")
+    from zoo.benchmark.fit import train_and_test
+
+    train_and_test(["--config", str(tuned.folder / "config.yaml")], tmp_path / "again")
     found, again = (json.loads((folder / "metrics.json").read_text()) for folder in (tuned.folder, tmp_path / "again"))
     assert found["metrics"] == again["metrics"]
     assert found["epochs"] == again["epochs"]
@@ -302,7 +303,7 @@ def test_a_trial_that_diverges_is_not_chosen(made: Made, place: Path, monkeypatc
     assert [trial["val/ndcg@10"] == -math.inf for trial in report["trials"]] == [True, False]
     assert report["chosen"] == report["trials"][1]["settings"]
     lost = {1, 2}
-    with pytest.raises(DivergedError, match="Every trial of the search has diverged"):
+    with pytest.raises(DivergedError, match="All trials of the search diverged"):
         run(made(**only_ease, seeds=[1]), place / "runs")
 
 

@@ -172,7 +172,7 @@ def test_users_who_have_every_item_of_a_release_are_refused(tmp_path: Path) -> N
             source.matrix[3] = np.ones(source.num_items)
             return super().publish(source, domain)
 
-    with pytest.raises(ValueError, match=r"of the release of 'video', 1 of its users have every one of the 30 items"):
+    with pytest.raises(ValueError, match=r"from the release of 'video', and 1 of its users have all 30 items"):
         fitted(CoNet(dims=(8, 6, 4)), Everything(), tmp_path)
 
 

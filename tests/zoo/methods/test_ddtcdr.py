@@ -218,7 +218,7 @@ def test_a_source_user_who_has_every_item_is_refused(tmp_path: Path) -> None:
     dense[7] = 1
     full = Ratings(csr_array(dense), source.user_ids, source.item_ids)
     path = Plaintext().publish(full, "book").save(tmp_path / "book")
-    said = r"DDTCDR draws .* release of 'book', 1 of its users have every one of the 20 items.*Leave such users out"
+    said = r"DDTCDR draws .* release of 'book', and 1 of its users have all 20 items.*Remove these users"
     with pytest.raises(ValueError, match=said):
         fitted(Synthetic(**SIZES, releases={"book": path}))
 

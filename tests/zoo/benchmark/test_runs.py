@@ -15,10 +15,10 @@ from jsonargparse import ArgumentParser
 
 from datamodules import CrossDomainDataModule
 from tests.kills import killed_at
-from zoo.benchmark.cell import CELL, LOG, Cell, cells_of
-from zoo.benchmark.fit import logged_to
+from zoo.benchmark.fit import folder_arguments
 from zoo.benchmark.grid import Benchmark, slug
 from zoo.benchmark.grid_file import read_benchmark
+from zoo.benchmark.runs import LOG, RUN_FILE, BenchmarkRun, runs_of
 from zoo.benchmark.search import any_settings
 from zoo.methods.base import Recommender
 from zoo.publishers.base import Publisher
@@ -34,15 +34,15 @@ def system(**settings: object) -> dict[str, Any]:
     return {"systems": {"PriCDR (small)": {"config": "pricdr.yaml", **settings}}}
 
 
-def finish(cell: Cell, seconds: float = 1.5) -> Cell:
+def finish(cell: BenchmarkRun, seconds: float = 1.5) -> BenchmarkRun:
     """What a finished run leaves, without the run."""
     cell.begin()
-    (cell.folder / CELL).write_text(json.dumps({"settings": cell.settings(), "seconds": seconds}), encoding="utf-8")
+    (cell.folder / RUN_FILE).write_text(json.dumps({"settings": cell.settings(), "seconds": seconds}), encoding="utf-8")
     return cell
 
 
-def only(benchmark: Benchmark) -> Cell:
-    (cell,) = cells_of(benchmark, Path("runs"))
+def only(benchmark: Benchmark) -> BenchmarkRun:
+    (cell,) = runs_of(benchmark, Path("runs"))
     return cell
 
 
@@ -60,7 +60,7 @@ def test_a_name_becomes_a_folder() -> None:
 
 def test_a_cell_is_named_by_task_system_release_and_seed(made: Made) -> None:
     releases = [{"publisher": "JLT", "epsilons": [0.5]}]
-    cells = cells_of(made(tasks={"Book -> Music": {"title": "M"}}, **system(releases=releases)), Path("somewhere"))
+    cells = runs_of(made(tasks={"Book -> Music": {"title": "M"}}, **system(releases=releases)), Path("somewhere"))
     assert [cell.name for cell in cells] == [
         "book-music/pricdr-small/jlt-eps-0.5/seed-0",
         "book-music/pricdr-small/noise-jlt-eps-0.5/seed-0",
@@ -79,7 +79,7 @@ def test_the_first_seed_of_all_rows_comes_before_the_second_of_any(made: Made) -
             "One": {"config": "pricdr.yaml", "seeds": [3]},
         },
     )
-    assert [cell.name for cell in cells_of(benchmark, Path("runs"))] == [
+    assert [cell.name for cell in runs_of(benchmark, Path("runs"))] == [
         *("b/z/seed-5", "b/one/seed-3", "a/z/seed-5", "a/own/seed-9", "a/one/seed-3"),
         *("b/z/seed-2", "a/z/seed-2", "a/own/seed-5"),
         "a/own/seed-0",
@@ -88,14 +88,14 @@ def test_the_first_seed_of_all_rows_comes_before_the_second_of_any(made: Made) -
 
 def test_two_cells_in_one_folder_are_refused(made: Made) -> None:
     benchmark = made(systems={name: {"config": "pricdr.yaml"} for name in ("PriCDR (1)", "pricdr 1", "other")})
-    with pytest.raises(ValueError, match=r"Several cells share a folder: \['music/pricdr-1/seed-0'\]"):
-        cells_of(benchmark, Path("runs"))
+    with pytest.raises(ValueError, match=r"Several runs share a folder: \['music/pricdr-1/seed-0'\]"):
+        runs_of(benchmark, Path("runs"))
 
 
 @pytest.mark.parametrize("name", ["***", "..", "."])
 def test_a_name_of_signs_alone_does_not_lead_elsewhere(made: Made, name: str) -> None:
     with suppress(ValueError):  # it may as well be refused
-        (cell,) = cells_of(made(systems={name: {"config": "pricdr.yaml"}}), Path("runs"))
+        (cell,) = runs_of(made(systems={name: {"config": "pricdr.yaml"}}), Path("runs"))
         assert len(cell.folder.resolve().relative_to(Path("runs").resolve()).parts) == 3
 
 
@@ -110,7 +110,7 @@ def test_a_finished_cell_is_returned(made: Made) -> None:
 
 def test_a_half_written_folder_is_not_finished_and_gives_way(made: Made) -> None:
     cell = finish(only(made()))
-    (cell.folder / CELL).rename(cell.folder / f".{CELL}.tmp")
+    (cell.folder / RUN_FILE).rename(cell.folder / f".{RUN_FILE}.tmp")
     assert cell.finished() is None
     (cell.folder / "releases").mkdir()
     assert cell.begin() == cell.folder / LOG
@@ -121,7 +121,7 @@ def test_a_half_written_folder_is_not_finished_and_gives_way(made: Made) -> None
 def test_what_is_half_removed_does_not_count_as_finished(made: Made, place: Path) -> None:
     """A cell of other settings gives way to that of these; should the settings be changed back, it must not be found half there."""
     cell = only(made())
-    names = {CELL, *"abcdefgh"}
+    names = {RUN_FILE, *"abcdefgh"}
     for moment in range(0, 20, 2):
         finish(cell)
         for name in "abcdefgh":
@@ -133,7 +133,7 @@ def test_what_is_half_removed_does_not_count_as_finished(made: Made, place: Path
 @pytest.mark.parametrize("text", ["", '{"settings": ', '{"settings": null}', "[]", "\xff"])
 def test_half_a_report_and_another_file_are_not_finished(made: Made, text: str) -> None:
     cell = finish(only(made()))
-    (cell.folder / CELL).write_text(text, encoding="latin-1")
+    (cell.folder / RUN_FILE).write_text(text, encoding="latin-1")
     assert cell.finished() is None
 
 
@@ -192,13 +192,21 @@ def test_a_cell_is_an_ordinary_run_in_its_folder(made: Made) -> None:
         )
     )
     cell.begin()
-    cell.run()
+    cell.execute()
     kept = cell.finished()
     assert kept is not None
     assert kept.keys() == {"settings", "seconds", "finished", "versions"}
     assert kept["seconds"] > 0
     found = {path.name for path in cell.folder.iterdir()}
-    assert {"metrics.json", "data.json", "privacy.json", "config.yaml", "test_cases.parquet", "releases", CELL} <= found
+    assert {
+        "metrics.json",
+        "data.json",
+        "privacy.json",
+        "config.yaml",
+        "test_cases.parquet",
+        "releases",
+        RUN_FILE,
+    } <= found
     assert not list(cell.folder.rglob("*.ckpt")), "a table needs no checkpoint"
     assert not list(cell.folder.rglob("*.tmp"))
     report = json.loads((cell.folder / "metrics.json").read_text())
@@ -207,7 +215,7 @@ def test_a_cell_is_an_ordinary_run_in_its_folder(made: Made) -> None:
 
 
 def test_the_folder_of_a_run_is_named_whole(place: Path) -> None:
-    arguments = logged_to(Path("runs/a/seed-0"))
+    arguments = folder_arguments(Path("runs/a/seed-0"))
     logger = json.loads(arguments[arguments.index("--trainer.logger") + 1])
     assert logger["init_args"] == {"save_dir": "runs/a", "name": "", "version": "seed-0"}
 
@@ -217,7 +225,7 @@ def test_a_cell_has_one_process_and_keeps_its_checkpoint_where_that_is_asked_for
     """Lightning starts further processes by the command at hand, which is the whole benchmark."""
     cell = only(made(systems={"Popularity": {"config": "popularity.yaml", "settings": {"trainer.devices": 2}}}))
     cell.begin()
-    cell.run(keep_checkpoints=True)
+    cell.execute(keep_checkpoints=True)
     assert yaml.safe_load((cell.folder / "config.yaml").read_text())["trainer"]["devices"] == "1"
     assert [path.name for path in cell.folder.rglob("*.ckpt")] == ["best.ckpt"]
 
@@ -263,7 +271,7 @@ def written(config: Path) -> dict[str, Any]:
     return parts
 
 
-def parts(cell: Cell) -> dict[str, str]:
+def parts(cell: BenchmarkRun) -> dict[str, str]:
     """What a check looks at: the settings of each part of the experiment, whatever the epsilon of the row."""
     system, task, row = cell.benchmark.systems[cell.row.system], cell.benchmark.tasks[cell.row.task], cell.row
     config = written(ROOT / system.config)
@@ -280,7 +288,7 @@ def parts(cell: Cell) -> dict[str, str]:
     return {part: json.dumps([part, settings], sort_keys=True) for part, settings in found.items()}
 
 
-def sought(cell: Cell) -> dict[str, str]:
+def sought(cell: BenchmarkRun) -> dict[str, str]:
     """Arguments that a search of the cell may set, each with one of its values."""
     search = cell.benchmark.systems[cell.row.system].search
     words = any_settings(search) if search else []
@@ -298,7 +306,7 @@ def parser_of(part: str) -> ArgumentParser:
     return parser
 
 
-def check_part(cell: Cell, part: str) -> None:
+def check_part(cell: BenchmarkRun, part: str) -> None:
     """What a check does with a model, data or a publisher, from the same words, and without all else that a command line holds."""
     words = cell.benchmark.arguments(cell.row, cell.seed) + [word for pair in sought(cell).items() for word in pair]
     pairs = zip(words[::2], words[1::2], strict=True)
@@ -320,7 +328,7 @@ def test_the_rows_of_shipped_benchmarks_can_be_made(
     monkeypatch.chdir(ROOT)
     import_names()
     checked: set[str] = set()  # parts that are in order
-    for cell in (cell for path in shipped for cell in cells_of(read_benchmark(path), tmp_path / "runs")):
+    for cell in (cell for path in shipped for cell in runs_of(read_benchmark(path), tmp_path / "runs")):
         assert cell.row.epsilon is None or 0 < cell.row.epsilon < math.inf, "which is all that a publisher asks of it"
         found = parts(cell)
         new = {part for part, settings in found.items() if settings not in checked}
