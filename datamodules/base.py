@@ -274,9 +274,9 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         users: list[str] | None = None,
     ) -> Ratings:
         """Return the ratings of ``part`` over the users (those of ``whole`` unless listed) and items of a domain."""
-        own_users, items = self.public_ids(name) or (whole[column].unique().sort() for column in PAIR)
-        if (listed := self.catalogues.get(name)) is not None:
-            items = catalogue_ids(listed)
+        own_users, own_items = self.public_ids(name) or (whole[column].unique().sort() for column in PAIR)
+        listed = self.catalogues.get(name)
+        items = own_items if listed is None else catalogue_ids(listed)
         return Ratings.from_table(part, own_users if users is None else users, items, applied)
 
     # The target.

@@ -72,10 +72,11 @@ def line_numbers(path: Path, rows: Collection[int]) -> tuple[str, dict[int, int]
     if path.suffix == ".parquet":
         return "row", {row: row + 1 for row in rows}
     found = {row: row + 2 for row in rows}
-    quoting = csv.QUOTE_NONE if ".inter" in path.suffixes else csv.QUOTE_MINIMAL
     opener = gzip.open if path.suffix == ".gz" else open
     with suppress(csv.Error, *BROKEN), opener(path, "rt", encoding="utf-8", errors="replace", newline="") as file:
-        reader = csv.reader(file, delimiter="," if ".csv" in path.suffixes else "\t", quoting=quoting)
+        quoted = ".inter" not in path.suffixes
+        separator = "," if ".csv" in path.suffixes else "\t"
+        reader = csv.reader(file, delimiter=separator, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
         while rows and not next(reader, ["at the end"]):
             pass  # polars skips empty lines before the header, too
         for row in range(max(rows, default=-1) + 1):

@@ -102,7 +102,7 @@ DATAMODULES = (
             'return (self.missing_users or default) == "error"',
             'return default == "error"',
         ),
-        ("a catalogue is of who rated", "items = catalogue_ids(listed)", "pass"),
+        ("a catalogue is of who rated", "own_items if listed is None else catalogue_ids(listed)", "own_items"),
         ("filters count once", "listed, filters.iterated, may_be_empty", "listed, False, may_be_empty"),
         (
             "minimums change places",
