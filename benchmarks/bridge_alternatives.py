@@ -117,7 +117,7 @@ def released(
     """
     mu = gauss_mu(epsilon, DELTA)
     plan = Bridge.calibrate(epsilon=epsilon, delta=DELTA, kept_items=400)
-    plan = replace(plan, **{name: getattr(plan, name) / np.sqrt(1 - of_gram) for name in ("noise_std", "counts_std")})
+    plan = replace(plan, noise_multiplier=plan.noise_multiplier / np.sqrt(1 - of_gram))
     mean, decoder, projections = user_embeddings(task, directions, weight)
     counts, items, rows = chosen_items(task.source, plan, noise)
     summed = np.asarray(rows.T @ projections) + plan.noise_std * noise.normal((len(items), directions))
