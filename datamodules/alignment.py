@@ -38,9 +38,8 @@ def link_users(users: Ids, name: str, release: Release, path: str, *, missing_is
         UserMismatchError: If the release (``path`` in the message) is of another domain, or lacks required users.
     """
     if release.domain != name:
-        raise UserMismatchError(
-            f"{path} is the release of {release.domain!r}, not of {name!r}. Pass it as --data.releases.{release.domain}."
-        )
+        domain = release.domain
+        raise UserMismatchError(f"{path} is the release of {domain!r}, not of {name!r}. Set --data.releases.{domain}.")
     return torch.from_numpy(aligned_rows(users, release.user_ids, path, missing_is_error=missing_is_error))
 
 
@@ -49,13 +48,10 @@ def aligned_rows(users: Ids, others: Ids, what: str, *, missing_is_error: bool) 
     rows = index_of(others, users).copy()
     common, total = int((rows >= 0).sum()), len(users)
     if len(others) and not common:
-        raise UserMismatchError(
-            f"{what} covers {len(others)} users, none of the target's {total}. Use the same ids in both (there: "
-            f"{str(others[0])!r}, target: {str(users[0])!r})."
-        )
+        ids = f"there: {str(others[0])!r}, target: {str(users[0])!r}"
+        none = f"{what} covers {len(others)} users, none of the target's {total}"
+        raise UserMismatchError(f"{none}. Use the same ids in both ({ids}).")
     if len(others) and common < total and missing_is_error:
-        raise UserMismatchError(
-            f"{what} covers {len(others)} users; {total - common} of the target's {total} have no row. Publish with an agreed "
-            "list (--data.users FILE), or set --data.missing_users zero."
-        )
+        some = f"{what} covers {len(others)} users; {total - common} of the target's {total} have no row"
+        raise UserMismatchError(f"{some}. Publish with an agreed --data.users FILE, or set --data.missing_users zero.")
     return rows

@@ -219,9 +219,8 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         try:
             tables = {name: self._binarised(name) for name in self._domains}
         except FileNotFoundError as error:
-            raise FileNotFoundError(
-                f"users 'common' needs all domains locally: {error} Or pass an agreed list: --data.users FILE."
-            ) from error
+            message = f"users 'common' needs all domains locally: {error} Or pass an agreed list: --data.users FILE."
+            raise FileNotFoundError(message) from error
         return common_users(tables, self.filters.min_user_ratings)
 
     def _binarised(self, name: str, *, may_be_empty: bool = False) -> pl.DataFrame:
@@ -318,10 +317,8 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         say(f"Drawing the negatives of {parts.test.height:,} test and {parts.validation.height:,} validation cases.")
         made = PreparedTarget(train, *candidates(train, parts, self.evaluation, self.split_seed, negatives))
         if not (len(made.test.users) or name == "none") or not train.num_ratings:
-            raise ValueError(
-                f"split {name!r} leaves {train.num_ratings} training ratings and {len(made.test.users)} test cases of {height} "
-                f"ratings ({train.num_users} users). Change split or filters."
-            )
+            left = f"{train.num_ratings} training ratings and {len(made.test.users)} test cases of {height} ratings"
+            raise ValueError(f"split {name!r} leaves {left} ({train.num_users} users). Change split or filters.")
         return made
 
     def _files(self) -> list[Path] | None:
@@ -337,10 +334,8 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
     def read_releases(self) -> None:
         """Read the releases and align their users with the target's; the second part of `setup`."""
         if missing := [name for name in self.sources if name not in self.release_paths]:
-            raise MissingReleaseError(
-                f"No release of {missing}. Set --data.releases.{missing[0]} PATH (in Python releases={{{missing[0]!r}: PATH}}), or "
-                "set `publisher` and use `fit`."
-            )
+            option = f"--data.releases.{missing[0]} PATH (in Python releases={{{missing[0]!r}: PATH}})"
+            raise MissingReleaseError(f"No release of {missing}. Set {option}, or set `publisher` and use `fit`.")
         trusted = None if self.trusted is None else TrustedKeys.read(self.trusted)
         for name in self.sources:
             release = Release.load(self.release_paths[name], trusted)

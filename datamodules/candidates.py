@@ -71,10 +71,8 @@ def candidates(
 def _index(train: Ratings, part: pl.DataFrame, name: str) -> tuple[Integers, Integers]:
     users, items = index_of(train.user_ids, part["user_id"]), index_of(train.item_ids, part["item_id"])
     if strange := int(((users < 0) | (items < 0)).sum()):
-        raise ValueError(
-            f"{strange} of {part.height} {name} rows have unknown users or items. Pass the ids of the whole table to "
-            "Ratings.from_table(train, user_ids, item_ids)."
-        )
+        unknown = f"{strange} of {part.height} {name} rows have unknown users or items"
+        raise ValueError(f"{unknown}. Pass all ids to Ratings.from_table(train, user_ids, item_ids).")
     return users, items
 
 
@@ -146,9 +144,7 @@ def _shipped(train: Ratings, negatives: pl.DataFrame, own: Integers, users: Mapp
     if lacking := len(np.setdiff1d(evaluated, rows)):
         found.append(f"{lacking} of {len(evaluated)} users with a held-out item have none")
     if found:
-        raise ValueError(
-            f"The shipped negatives do not fit: of {len(rows)} rows {'; '.join(found)}. Use the filters they were made with."
-        )
+        raise ValueError(f"Of {len(rows)} shipped negatives {'; '.join(found)}. Use the filters they were made with.")
     order = np.argsort(rows, kind="stable")
     return {phase: _padded(rows[order], items[order], cases) for phase, cases in users.items()}
 

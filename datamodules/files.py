@@ -182,14 +182,10 @@ class KnownFiles(Files):
         super().__init__(name, target, sources, **settings)
         kind = type(self).__name__
         if name not in self.folders:
-            raise ValueError(
-                f"{kind} has no data set {name!r}. It has {', '.join(self.folders)}. Use Files for others."
-            )
+            raise ValueError(f"{kind} has no data set {name!r}. It has {', '.join(self.folders)}. Or use Files.")
         domains = self.folders[name]
         if unknown := [domain for domain in (target, *sources) if domain not in domains]:
-            raise ValueError(
-                f"{name!r} has no domain {_listed(unknown)}. It has {', '.join(sorted(domains))}. Use Files for others."
-            )
+            raise ValueError(f"{name!r} has no domain {_listed(unknown)}. It has {', '.join(sorted(domains))}.")
         self._refuse_threshold(domains)
         self._refuse_order(domains)
         published = "; ".join(f"{domain} is published at {domains[domain].source}" for domain in (target, *sources))
@@ -206,10 +202,8 @@ class KnownFiles(Files):
             return
         explicit = [domain for domain, known in domains.items() if known.explicit]
         other = f" Explicit domains are {', '.join(explicit)}." if explicit else ""
-        raise ValueError(
-            f"filters.threshold is {threshold!r}, and all ratings of {_listed(implicit)} in {self.name!r} are 1. Set it to "
-            f"null.{other}"
-        )
+        equal = f"all ratings of {_listed(implicit)} in {self.name!r} are 1"
+        raise ValueError(f"filters.threshold is {threshold!r}, and {equal}. Set it to null.{other}")
 
     def _refuse_order(self, domains: Mapping[str, Domain]) -> None:
         """Refuse a split by time for domains without times or order."""
@@ -223,9 +217,8 @@ class KnownFiles(Files):
             what = "ratio with evaluation.temporal" if evaluation.split == "ratio" else evaluation.split
             other = "evaluation.temporal to false" if evaluation.split == "ratio" else "evaluation.split to random2"
             missing = "no times" if across else "no times and no order"
-            raise ValueError(
-                f"evaluation.split is {what}, and rows of {_listed(unordered)} in {self.name!r} have {missing}. Set {other}."
-            )
+            rows = f"rows of {_listed(unordered)} in {self.name!r}"
+            raise ValueError(f"evaluation.split is {what}, and {rows} have {missing}. Set {other}.")
 
 
 def _listed(names: Iterable[str]) -> str:

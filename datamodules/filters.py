@@ -25,16 +25,14 @@ def binarise(
     if signs:
         signed = table.with_columns(rating=pl.when(pl.col("rating") >= least).then(1.0).otherwise(-1.0))
         if signed["rating"].n_unique() < 2 and not may_be_empty:
-            raise ValueError(
-                f"threshold is {least:g}, and all {table.height} ratings are on one side of it ({table['rating'].min()!r} to "
-                f"{table['rating'].max()!r}). Choose one between them."
-            )
+            span = f"{table['rating'].min()!r} to {table['rating'].max()!r}"
+            one_side = f"all {table.height} ratings are on one side of it ({span})"
+            raise ValueError(f"threshold is {least:g}, and {one_side}. Choose one between them.")
         return signed
     rows = table.filter(pl.col("rating") >= least)
     if rows.is_empty() and not (table.is_empty() or may_be_empty):
-        raise ValueError(
-            f"threshold is {least}, above all {table.height} ratings (highest {table['rating'].max()!r}). Lower it."
-        )
+        highest = table["rating"].max()
+        raise ValueError(f"threshold is {least}, above all {table.height} ratings (highest {highest!r}). Lower it.")
     return rows.with_columns(rating=pl.lit(1.0))
 
 
@@ -71,10 +69,8 @@ def filter_counts(
         again = iterated and rows.height < before
     if rows.is_empty() and not may_be_empty:
         among = "" if listed is None else f" among {len(listed)} listed users"
-        raise ValueError(
-            f"No row of {table.height} has at least {min_user} rows per user and {min_item} per item{among}. Lower the "
-            "minimums or check the list of users."
-        )
+        least = f"at least {min_user} rows per user and {min_item} per item{among}"
+        raise ValueError(f"No row of {table.height} has {least}. Lower the minimums or check the list of users.")
     return rows
 
 
@@ -83,11 +79,9 @@ def common_users(tables: Mapping[str, pl.DataFrame], min_user: int = 1) -> list[
     passing = {name: set(keep_frequent(table, "user_id", min_user)["user_id"]) for name, table in tables.items()}
     common = set.intersection(*passing.values())
     if not common:
-        counts = ", ".join(f"{name} {len(users)}" for name, users in passing.items())
-        raise ValueError(
-            f"No user has at least {min_user} rows in every domain (users by domain: {counts}). Lower the minimum, or use the "
-            "same ids everywhere."
-        )
+        counts = "users by domain: " + ", ".join(f"{name} {len(users)}" for name, users in passing.items())
+        none = f"No user has at least {min_user} rows in every domain ({counts})"
+        raise ValueError(f"{none}. Lower the minimum, or use the same ids everywhere.")
     return sorted(common)
 
 
@@ -95,7 +89,5 @@ def _mean(table: pl.DataFrame) -> float:
     ratings = table["rating"].cast(pl.Float64).to_numpy()
     if not len(ratings) or not np.isfinite(ratings).all():
         broken = int((~np.isfinite(ratings)).sum())
-        raise ValueError(
-            f"{broken} of {len(ratings)} ratings are not finite, so they have no mean. Correct or drop them."
-        )
+        raise ValueError(f"{broken} of {len(ratings)} ratings are not finite, so they have no mean. Drop them.")
     return float(ratings.mean())

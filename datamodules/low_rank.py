@@ -68,9 +68,8 @@ class LowRank(CrossDomainDataModule):
         if not 1 <= rank <= min(num_users, num_items):
             raise ValueError(f"rank is {rank}. It must be from 1 to the smaller side of {num_users} x {num_items}.")
         if not (max_entry > 0 and scale > 0 and 0 < observed < 1):
-            raise ValueError(
-                f"max_entry is {max_entry}, scale {scale}, observed {observed}. They must be above 0, and observed below 1."
-            )
+            found = f"max_entry is {max_entry}, scale {scale}, observed {observed}"
+            raise ValueError(f"{found}. They must be above 0, and observed below 1.")
         if link not in ("logistic", "probit"):
             raise ValueError(f"link is {link!r}. It must be 'logistic' or 'probit'.")
         self.num_users, self.num_items, self.rank, self.max_entry = num_users, num_items, rank, max_entry

@@ -58,9 +58,8 @@ def open_table(path: Path, ending: str, packed: bool, needed: Sequence[str], ids
         if name in found.columns and (long := found[name] == _TOO_LONG).any():
             row = int(long.fill_null(False).arg_true()[0])
             word, numbers = line_numbers(path, [row])
-            raise ValueError(
-                f"{path} has a text of more than {LONGEST:,} bytes ({word} {numbers[row]}, column {name!r}). Shorten it."
-            )
+            place = f"{word} {numbers[row]}, column {name!r}"
+            raise ValueError(f"{path} has a text of more than {LONGEST:,} bytes ({place}). Shorten it.")
     return found
 
 
@@ -112,10 +111,8 @@ def check_size(path: Path, needed: Sequence[str]) -> None:
     rows = pl.scan_parquet(path, glob=False).select(pl.len()).collect().item()  # of the footer alone
     taken = VALUE * rows * len(needed)
     if taken > max(SMALL, min(PARQUET_TIMES * size, max(LARGE, LARGE_TIMES * size))):
-        raise ValueError(
-            f"{path} needs {taken / 2**20:,.0f} MiB of memory for {rows:,} rows, {taken // size:,} times its size. At most "
-            f"{LARGE_TIMES} times is allowed. Write it as CSV."
-        )
+        needs = f"{taken / 2**20:,.0f} MiB of memory for {rows:,} rows, {taken // size:,} times its size"
+        raise ValueError(f"{path} needs {needs}. At most {LARGE_TIMES} times is allowed. Write it as CSV.")
 
 
 def _text(path: Path, ending: str, packed: bool) -> pl.LazyFrame:
@@ -151,6 +148,5 @@ def check_type(name: str, kind: pl.DataType, path: Path) -> None:
     plain = isinstance(kind, pl.Null | pl.String | pl.Categorical | pl.Enum | pl.Boolean)
     if not (plain or kind.is_numeric() or kind.is_temporal()):
         found = kind.base_type() if kind.is_nested() else kind
-        raise ValueError(
-            f"Column {name!r} of {path} has type {found}. Ids are strings or integers, ratings numbers, times numbers or dates."
-        )
+        allowed = "Ids are strings or integers, ratings numbers, times numbers or dates"
+        raise ValueError(f"Column {name!r} of {path} has type {found}. {allowed}.")

@@ -38,7 +38,7 @@ class Filters:
         """Refuse signs without a threshold."""
         if self.signs and self.threshold is None:
             raise ValueError(
-                "signs is true and threshold is null. Set threshold to the lowest rating of +1, or to `mean`."
+                "signs is true and threshold is null. Set threshold to the lowest rating of +1, or to mean."
             )
 
     @property
@@ -174,26 +174,20 @@ class Evaluation:
             raise ValueError(f"moments are set, and split is {self.split!r}. They are for 'global_time'. Remove them.")
         _ = self.begins
         if self.earlier_sources and not self.by_time:
-            raise ValueError(
-                f"earlier_sources is true, and split is {self.split!r}. It needs latest1, latest2, global_time, or ratio with "
-                "temporal true."
-            )
+            needed = "latest1, latest2, global_time, or ratio with temporal true"
+            raise ValueError(f"earlier_sources is true, and split is {self.split!r}. It needs {needed}.")
         if 10 not in self.ks or min(self.ks) < 1:
             raise ValueError(f"ks is {self.ks}. Cut-offs are at least 1, and 10 must be among them.")
         if self.num_candidates < 0 or not (self.num_candidates or self.full_ranking is True):
-            raise ValueError(
-                f"num_candidates is {self.num_candidates} with full_ranking {self.full_ranking}. It must be at least 1, or 0 with "
-                "full_ranking true."
-            )
+            found = f"num_candidates is {self.num_candidates} with full_ranking {self.full_ranking}"
+            raise ValueError(f"{found}. It must be at least 1, or 0 with full_ranking true.")
 
 
 def _moment(moment: int | str) -> int:
     if isinstance(moment, int) or (moment.lstrip("-").isdigit() and len(moment) != len("20140701")):
         return int(moment)
     if (seconds := seconds_of(moment)) is None:
-        raise ValueError(
-            f"moments has {moment!r}. Use a date such as 2014-07-01, or a number in the unit of the times."
-        )
+        raise ValueError(f"moments has {moment!r}. Use a date such as 2014-07-01, or a number in the times' unit.")
     return seconds
 
 

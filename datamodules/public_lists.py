@@ -55,12 +55,11 @@ def check_lists(users: object, catalogues: Mapping[str, int | Path], target: str
             raise ValueError(f"catalogues.{name} is {number}. A number of columns is from 1 to 2^32, such as 8192.")
         if name == target:
             raise ValueError(
-                f"catalogues.{name} is {number}, and {name!r} is the target. Only sources hash items. Name a CSV file with a "
-                "column item_id."
+                f"catalogues.{name} is {number}, and {name!r} is the target. Name a CSV file with item_id."
             )
         if evaluation.hold_out_of_sources:
             raise ValueError(
-                f"catalogues.{name} is {number}, and evaluation.hold_out_of_sources needs single items. Name a CSV file."
+                f"catalogues.{name} is {number}, and evaluation.hold_out_of_sources is true. Name a CSV file."
             )
 
 
@@ -69,10 +68,7 @@ def agreed_users(users: str) -> list[str] | None:
     if users == OWN:
         return None
     if users == COMMON:
-        raise ValueError(
-            "users is 'common', which only `fit` supports. Pass the agreed list: --data.users FILE, not a run's users.csv, which "
-            "is derived from ratings."
-        )
+        raise ValueError("users is 'common', which only `fit` supports. Pass the agreed list: --data.users FILE.")
     return read_users(Path(users))
 
 

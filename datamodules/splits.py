@@ -171,9 +171,8 @@ def cold_start(table: pl.DataFrame, share: float, seed: int) -> Split:
 def before_held_out(table: pl.DataFrame, target: Split, domain: str) -> pl.DataFrame:
     """Return the rows of a source before the same user's earliest held-out row of the target; all rows of other users."""
     if missing := table["timestamp"].null_count():
-        raise ValueError(
-            f"earlier_sources is true, and {missing} of {table.height} rows of {domain!r} have no timestamp. Set it to false."
-        )
+        rows = f"{missing} of {table.height} rows of {domain!r}"
+        raise ValueError(f"earlier_sources is true, and {rows} have no timestamp. Set it to false.")
     held_out = pl.concat([target.validation, target.test])
     if not held_out.height or held_out["timestamp"].null_count():
         raise ValueError(
@@ -207,10 +206,8 @@ def _ordered_by_time(table: pl.DataFrame) -> pl.DataFrame:
     """Add `position`, 0 for each user's latest item and rising backwards, and `size`; a repeated pair counts at its latest."""
     missing = table["timestamp"].null_count()
     if 0 < missing < table.height:
-        raise ValueError(
-            f"{missing} of {table.height} rows have no timestamp. Add them, or set timestamp_column to null if rows are sorted by "
-            "time."
-        )
+        rows = f"{missing} of {table.height} rows have no timestamp"
+        raise ValueError(f"{rows}. Add them, or sort rows by time and set timestamp_column to null.")
     rows = _distinct(table.with_row_index("at").sort("timestamp", "at"))
     position = _OF_USER - 1 - pl.int_range(pl.len(), dtype=pl.Int64).over("user_id")
     return rows.with_columns(position=position, size=_OF_USER).sort("at").drop("at")

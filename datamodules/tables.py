@@ -46,10 +46,9 @@ def find_table(folder: str | Path, domain: str) -> Path:
         if path.is_file():
             return path
     absolute = Path(folder).resolve()
-    raise FileNotFoundError(
-        f"No ratings of {domain!r} in {absolute}{_suggestion(absolute, domain)} Looked for "
-        f"{', '.join(domain + ending for ending in ENDINGS)}. Add the file, or set ZOO_DATA or data.root."
-    )
+    missing = f"No ratings of {domain!r} in {absolute}{_suggestion(absolute, domain)}"
+    names = ", ".join(domain + ending for ending in ENDINGS)
+    raise FileNotFoundError(f"{missing} Looked for {names}. Add the file, or set ZOO_DATA or data.root.")
 
 
 def _suggestion(folder: Path, domain: str) -> str:
@@ -188,10 +187,8 @@ def _read(path: Path, needed: list[str], *, may_be_empty: bool = False) -> pl.Da
     if raw.is_empty() and not may_be_empty:
         raise ValueError(f"{path} has no rows. It needs a header line and at least one row.")
     if missing := [name for name in needed if name not in raw.columns]:
-        raise ValueError(
-            f"{path} has no column {', '.join(map(repr, missing))}; its columns are {raw.columns}. Set columns: {{DOMAIN: "
-            f"{{user: ..., rating: ...}}}}. {_NO_RATINGS} {_NO_TIMES}"
-        )
+        lacks = f"{path} has no column {', '.join(map(repr, missing))}; its columns are {raw.columns}"
+        raise ValueError(f"{lacks}. Set columns: {{DOMAIN: {{user: ..., rating: ...}}}}. {_NO_RATINGS} {_NO_TIMES}")
     return raw
 
 

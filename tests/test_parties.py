@@ -264,7 +264,7 @@ def test_an_agreed_list_cuts_the_source_and_the_target_keeps_everybody(
     assert kept in summary["remarks"]
     assert "the agreed list. They stay" in " ".join(capsys.readouterr().out.split())
     asked = ("--data.users", tmp_path / "agreed.csv", "--data.missing_users", "error")
-    with pytest.raises(UserMismatchError, match="8 of them have no row"):
+    with pytest.raises(UserMismatchError, match="8 of the target's 20 have no row"):
         cli("fit", "--config", CONFIG, *TINY, *asked)
     only = Douban("music", (), users=str(tmp_path / "agreed.csv"))
     only.read_target()

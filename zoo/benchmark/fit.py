@@ -22,7 +22,7 @@ class Trial(ZooCLI):
         best = self.trainer.checkpoint_callback.best_model_score  # type: ignore[union-attr]
         if best is None:
             raise ValueError(
-                "A search needs validation NDCG@10, and the split has no validation set. Use another split."
+                "A search needs validation NDCG@10, and the split has no validation set. Change the split."
             )
         return float(best)
 

@@ -323,9 +323,8 @@ def _expect_publisher(settings: object) -> None:
     own = settings if isinstance(settings, dict) else {}
     arguments = own.get("init_args")
     if not (isinstance(own.get("class_path"), str) and isinstance(arguments or {}, dict)):
-        raise BenchmarkError(
-            f"publisher is {str(settings)[:200]}. It must be a class name, or class_path and init_args."
-        )
+        found = str(settings)[:200]
+        raise BenchmarkError(f"publisher is {found}. It must be a class name, or class_path and init_args.")
     if isinstance(arguments, dict) and isinstance(arguments.get("of"), dict):
         _expect_publisher(arguments["of"])
 

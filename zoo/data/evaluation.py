@@ -21,9 +21,7 @@ class EvaluationBatches(Generic[Made]):
 
     def __init__(self, size: int, batch_size: int, make: Callable[[Tensor], Made], share: Share) -> None:
         if size < share.world_size:
-            raise ValueError(
-                f"{size} cases are too few for {share.world_size} processes. Set trainer.devices to {size}."
-            )
+            raise ValueError(f"{size} cases are too few for {share.world_size} processes. Lower trainer.devices.")
         self.make, self.batch_size = make, batch_size
         self.order = torch.arange(size)[share.rank :: share.world_size]
 

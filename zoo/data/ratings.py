@@ -53,10 +53,8 @@ def _refuse_wide(count: int, lengths: npt.NDArray[np.generic]) -> None:
     """Refuse ids whose array, 4 bytes a character and as wide as the longest, exceeds `ROOM` and 16 times their characters."""
     longest, characters = int(lengths.max(initial=0)), int(lengths.sum())
     if (size := 4 * longest * count) > max(ROOM, 16 * characters):
-        raise ValueError(
-            f"The longest of {count:,} ids has {longest:,} characters (mean {characters / len(lengths):.1f}). Their array needs "
-            f"{size / 2**20:,.0f} MiB. Shorten the long ones."
-        )
+        long = f"{longest:,} characters (mean {characters / len(lengths):.1f})"
+        raise ValueError(f"The longest of {count:,} ids has {long}. Their array needs {size / 2**20:,.0f} MiB.")
 
 
 def map_ids(column: pl.Series, values: Callable[[Ids], npt.NDArray[Value]]) -> npt.NDArray[Value]:
@@ -94,9 +92,8 @@ def _located(column: pl.Series, given: npt.ArrayLike | None) -> tuple[Integers, 
     at = index_of(ids, column)
     outside = column.filter(pl.Series(at < 0)).cast(pl.String)
     if len(outside):
-        raise ValueError(
-            f"{len(outside)} of {len(at)} rows have a {column.name} that is not among the {len(ids)} ids; first: {outside[0]!r}."
-        )
+        rows = f"{len(outside)} of {len(at)} rows"
+        raise ValueError(f"{rows} have a {column.name} that is not among the {len(ids)} ids; first: {outside[0]!r}.")
     return at, ids
 
 
@@ -141,9 +138,7 @@ class Ratings:
     def __post_init__(self) -> None:
         """Convert the fields, or refuse them."""
         if not isinstance(self.matrix, csr_array | csr_matrix):
-            raise TypeError(
-                f"matrix is a {type(self.matrix).__name__}. It must be a scipy csr_array. Call .tocsr() on it."
-            )
+            raise TypeError(f"matrix is a {type(self.matrix).__name__}. It must be a csr_array. Call .tocsr().")
         users, items = as_ids(self.user_ids), as_ids(self.item_ids)
         if self.matrix.shape != (len(users), len(items)):
             shape = " x ".join(map(str, self.matrix.shape))
@@ -151,9 +146,7 @@ class Ratings:
         for what, ids in (("user", users), ("item", items)):
             names, counts = np.unique(ids, return_counts=True)
             if len(repeated := names[counts > 1]):
-                raise ValueError(
-                    f"{len(repeated)} {what} ids are repeated; first: {str(repeated[0])!r}. Merge their rows."
-                )
+                raise ValueError(f"{len(repeated)} {what} ids are repeated; first: {str(repeated[0])!r}. Merge them.")
         with np.errstate(over="ignore"):  # numbers too large for float32 become infinite and are refused below
             parts = (self.matrix.data.astype(np.float32), self.matrix.indices.copy(), self.matrix.indptr.copy())
         matrix = csr_array(parts, shape=self.matrix.shape)

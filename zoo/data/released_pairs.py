@@ -55,16 +55,13 @@ class ReleasedPairs(nn.Module):
         try:
             observed = observed_rows(rows)
         except ValueError as error:
-            raise TypeError(
-                f"{reader} needs a binary release of {source!r}, and {error}. Use Plaintext or FlippedRows without denoiser."
-            ) from error
+            needs = f"{reader} needs a binary release of {source!r}, and {error}"
+            raise TypeError(f"{needs}. Use Plaintext or FlippedRows without denoiser.") from error
         try:
             return cls(observed)
         except ValueError as error:
-            raise ValueError(
-                f"{reader} draws negatives from the release of {source!r}, and {error}. Remove these users, or use a method that "
-                "reads whole rows."
-            ) from error
+            draws = f"{reader} draws negatives from the release of {source!r}, and {error}"
+            raise ValueError(f"{draws}. Remove these users, or use a method that reads whole rows.") from error
 
     @property
     def num_pairs(self) -> int:

@@ -121,7 +121,7 @@ class _Pool:
         rising = indptr.shape == (num_users + 1,) and not np.any(np.diff(indptr) < 0)
         if not rising or indptr[0] != 0 or indptr[-1] != len(indices):
             raise ValueError(
-                f"indptr of excluded items must be {num_users + 1} rising numbers from 0 to {len(indices)} for {num_users} users."
+                f"indptr of excluded items must be {num_users + 1} rising numbers from 0 to {len(indices)}."
             )
         users = np.repeat(np.arange(num_users), np.diff(indptr))
         if len(indices) and (indices.min() < 0 or np.any((np.diff(indices) <= 0) & (np.diff(users) == 0))):

@@ -209,10 +209,8 @@ class TrainingExamples:
         They are uniform over all such items, with replacement. The default of ``count`` is ``num_negatives``.
         """
         if self.full_users:
-            raise ValueError(
-                f"{self.full_users} users have rated all {self.num_items} items, so they have no negatives. Use a method that "
-                "reads whole rows."
-            )
+            full = f"{self.full_users} users have rated all {self.num_items} items"
+            raise ValueError(f"{full}, so they have no negatives. Use a method that reads whole rows.")
         users = self.users[index].repeat_interleave(self.num_negatives if count is None else count)
         return self._unseen.draw(users, generator).reshape(len(index), -1)
 

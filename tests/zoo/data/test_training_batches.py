@@ -108,7 +108,7 @@ def test_evaluation_is_shared_without_padding() -> None:
 
 def test_a_process_without_a_case_is_refused() -> None:
     assert len(EvaluationBatches(3, 4, lambda index: index, Share(2, 3))) == 1
-    with pytest.raises(ValueError, match=r"2 cases are too few for 3 processes. Set trainer.devices to 2"):
+    with pytest.raises(ValueError, match=r"2 cases are too few for 3 processes. Lower trainer.devices"):
         EvaluationBatches(2, 4, lambda index: index, Share(0, 3))
 
 
