@@ -66,16 +66,18 @@ def measure(name: str) -> dict[str, Any]:
         Release.load(path)
         load_seconds = since(start)["s"]
     size = num_users * WIDTH
+    sizes = {"users": num_users, "items": num_items, "ratings": ratings.num_ratings}
     facts = {
-        "case": name,
-        "publisher": type(publisher).__name__,
-        **{"users": num_users, "items": num_items, "ratings": ratings.num_ratings},
-        **{"files": files, "publish_s": published},
-        **spent,
+        **{
+            "case": name,
+            "publisher": type(publisher).__name__,
+            **sizes,
+            "files": files,
+            "publish_s": published,
+            **spent,
+        },
         **{f"{part}_cpu_s": round(seconds, 2) for part, seconds in parts.seconds.items()},
-        "published_peak_mib": round(peak),
-        "above_data_mib": round(peak - before),
-        "load_s": load_seconds,
+        **{"published_peak_mib": round(peak), "above_data_mib": round(peak - before), "load_s": load_seconds},
         "noise_ns_per_number": round(1e9 * parts.seconds["noise"] / size, 1),
         "projection_ns_per_rating": round(1e9 * parts.seconds["projection"] / ratings.num_ratings, 1),
     }
@@ -88,6 +90,5 @@ if __name__ == "__main__":
     for name in CASES:
         if slow := lines.get(name + DECOMPOSED):
             kinds = ("cpu_s", "published_peak_mib", "above_data_mib")
-            print(
-                {"case": name, "decomposed / this": {kind: round(slow[kind] / lines[name][kind], 1) for kind in kinds}}
-            )
+            ratios = {kind: round(slow[kind] / lines[name][kind], 1) for kind in kinds}
+            print({"case": name, "decomposed / this": ratios})

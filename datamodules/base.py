@@ -123,16 +123,13 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         self.release_paths: dict[str, Path] = {name: Path(path) for name, path in (releases or {}).items()}
         # By source, set by `setup`.
         self.releases: dict[str, Release] = {}
-        self.own_rows: dict[
-            str, Ratings
-        ] = {}  # rows of a source whose release is a mapping matrix, if available locally
+        self.own_rows: dict[str, Ratings] = {}  # rows of a source that releases a mapping matrix, if available locally
         self._release_digests: dict[str, str] = {}
         self.links: dict[str, Tensor] = {}  # row of each target user in the release, (num_users,), -1 for none
         self.summary: dict[str, Any] = {}  # counts for people
-        for name, named, known in (
-            ("releases", self.release_paths, self.sources), ("catalogues", self.catalogues, self._domains)
-        ):  # fmt: skip
-            if unknown := sorted(named.keys() - set(known)):
+        named = {"releases": (self.release_paths, self.sources), "catalogues": (self.catalogues, self._domains)}
+        for name, (found, known) in named.items():
+            if unknown := sorted(found.keys() - set(known)):
                 raise ValueError(f"{name} has {unknown}. It may have {list(known)}.")
         check_lists(users, self.catalogues, target, evaluation)
 
@@ -347,13 +344,8 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
             self._release_digests[name] = release.digest
             if release.layout.reads_own_rows:
                 self._read_own_rows(name)
-            self.summary["releases"][name] = {
-                "kind": release.kind,
-                "users": release.num_users,
-                "width": release.width,
-                "overlap": int((links >= 0).sum()),
-                "denoised": self.denoiser is not None,
-            }
+            sizes = {"users": release.num_users, "width": release.width, "overlap": int((links >= 0).sum())}
+            self.summary["releases"][name] = {"kind": release.kind, **sizes, "denoised": self.denoiser is not None}
 
     def _read_own_rows(self, name: str) -> None:
         """Read a source whose release is a mapping matrix, if it is available locally: each user's own row is mapped."""

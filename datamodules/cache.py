@@ -58,24 +58,14 @@ class PreparedTarget(NamedTuple):
         train, validation, test = self
         odd = unreliable_reasons(train, test, evaluation, signs)
         rated = len(test.seen.items)  # the test has seen every pair
+        target = {"domain": domain, "users": train.num_users, "items": train.num_items, "ratings": rated}
+        cases = {"validation_cases": len(validation.users), "test_cases": len(test.users)}
         return {
-            "target": {
-                "domain": domain,
-                "users": train.num_users,
-                "items": train.num_items,
-                "ratings": rated,
-                "density": rated / (train.num_users * train.num_items),
-            },
-            "train_ratings": train.num_ratings,
-            "validation_cases": len(validation.users),
-            "test_cases": len(test.users),
+            "target": {**target, "density": rated / (train.num_users * train.num_items)},
+            **{"train_ratings": train.num_ratings, **cases},
             "users_without_test_item": train.num_users - len(torch.unique(test.users)),
-            "split": evaluation.split,
-            "signs": signs,
-            "seed": seed,
-            "releases": {},
-            "remarks": [*odd],
-            "test_says_little": odd,
+            **{"split": evaluation.split, "signs": signs, "seed": seed, "releases": {}},
+            **{"remarks": [*odd], "test_says_little": odd},
         }
 
     def save(self, folder: Path, warned: Sequence[str] = ()) -> None:

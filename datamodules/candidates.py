@@ -107,14 +107,11 @@ def _drawn(train: Ratings, users: Integers, own: SparseRows, evaluation: Evaluat
     def draw(start: int) -> None:
         part = distinct[start : start + _USERS_AT_ONCE]
         bags = own.bags(torch.from_numpy(part))
+        excluded = np.append(bags.offsets.numpy(), len(bags.items)), bags.items.numpy()
+        name = "candidates" if evaluation.shared_candidates else f"{phase} candidates"
+        keys = hash_ids(train.user_ids[part])
         drawn[start : start + len(part)] = distinct_items(
-            hash_ids(train.user_ids[part]),
-            count,
-            pool,
-            (np.append(bags.offsets.numpy(), len(bags.items)), bags.items.numpy()),
-            seed=seed,
-            phase="candidates" if evaluation.shared_candidates else f"{phase} candidates",
-            weights=weights,
+            keys, count, pool, excluded, seed=seed, phase=name, weights=weights
         )
 
     with ThreadPoolExecutor(torch.get_num_threads()) as threads:  # numpy releases the lock while it draws

@@ -75,7 +75,6 @@ class Files(CrossDomainDataModule):
         self._check_names()
 
     def _check_names(self) -> None:
-        """Refuse unknown domains and keys in `columns`."""
         if unknown := sorted(self.columns.keys() - set(self._domains)):
             raise ValueError(f"columns has {unknown}. It may have the domains {self._domains}.")
         for domain, named in self.columns.items():
@@ -195,7 +194,6 @@ class KnownFiles(Files):
         )
 
     def _refuse_threshold(self, domains: Mapping[str, Domain]) -> None:
-        """Refuse a threshold for ratings that are all 1."""
         threshold = self.filters.threshold
         implicit = [domain for domain in (self.target, *self.sources) if not domains[domain].explicit]
         if threshold is None or not implicit:
@@ -206,7 +204,6 @@ class KnownFiles(Files):
         raise ValueError(f"filters.threshold is {threshold!r}, and {equal}. Set it to null.{other}")
 
     def _refuse_order(self, domains: Mapping[str, Domain]) -> None:
-        """Refuse a split by time for domains without times or order."""
         evaluation = self.evaluation
         if not evaluation.by_time:
             return

@@ -10,20 +10,17 @@ from pathlib import Path
 
 import polars as pl
 
-#: A packed file may unpack to so many times its size (ratings pack to a fifth, no column of ids to a hundredth); to `ALWAYS` bytes
-#: however small it is, and to `UNPACKED` at most: all of it is in memory at once.
+#: Limit of an unpacked file: 100 times its size (ratings pack to a fifth), at least `ALWAYS` bytes, at most `UNPACKED` bytes.
 MOST_TIMES = 100
 ALWAYS, UNPACKED = 2**26, 2**32
-
-#: A Parquet file may take so many times its size in memory, from `LARGE` bytes on fewer times, and always `SMALL` bytes: ratings in
-#: the order of users have one byte a row at least, and a row takes 128.
+#: Limit of a Parquet file in memory: 256 times its size, 64 times from `LARGE` bytes on, at least `SMALL` bytes. Sorted ratings
+#: have at least one byte per row, and a row takes 128.
 PARQUET_TIMES, LARGE_TIMES = 256, 64
 SMALL, LARGE = 2**28, 2**32
 #: Bytes of memory that a value takes while a table is read: 125 a row of four columns were measured, for ten million rows.
 VALUE = 32
 
-#: Bytes of a text, at most.
-LONGEST = 1024
+LONGEST = 1024  # bytes of a text
 _TOO_LONG = "\0too long"  # replaces longer text, which is never copied
 
 BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException, EOFError, gzip.BadGzipFile, zlib.error)

@@ -35,7 +35,6 @@ class Filters:
     signs: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse signs without a threshold."""
         if self.signs and self.threshold is None:
             raise ValueError(
                 "signs is true and threshold is null. Set threshold to the lowest rating of +1, or to mean."
@@ -167,7 +166,6 @@ class Evaluation:
         return replace(step, words=f"{step.words}; {EARLIER}")
 
     def __post_init__(self) -> None:
-        """Refuse settings that would fail after the data are read."""
         if self.split not in get_args(SplitName):
             raise ValueError(f"split is {self.split!r}. It must be one of {', '.join(get_args(SplitName))}.")
         if self.moments is not None and self.split != "global_time":

@@ -130,7 +130,6 @@ def _library() -> Any:  # noqa: ANN401  a module
 
 
 def _option(text: str) -> tuple[str, Any]:
-    """Return name and value; the value is JSON, or else text."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise BenchmarkError(f"--cluster-options is {text!r}. It must be NAME=VALUE, such as slurm_partition=gpu.")

@@ -89,7 +89,6 @@ class Released:
     reason: str = ""  # why our result may differ from the paper's
 
     def __post_init__(self) -> None:
-        """Refuse settings without a class."""
         _expect_publisher(self.publisher)
 
     def rows(self, task: str, system: str) -> Iterator[Row]:
@@ -120,7 +119,6 @@ class Range:
     choices: list[Any] = field(default_factory=list)  # alternative: a list of values of any kind
 
     def __post_init__(self) -> None:
-        """Refuse an empty or contradictory range."""
         low, high = self.low, self.high
         if low is None or high is None:
             sound = bool(self.choices) and low is None and high is None and not self.log and not self.integer
@@ -144,7 +142,6 @@ class Search:
     seeds: Literal["each", "first"] = "each"
 
     def __post_init__(self) -> None:
-        """Refuse an empty search, and one whose releases some runs would not count."""
         if self.trials < 1 or not self.parameters:
             raise BenchmarkError(f"A search has {self.trials} trials of {[*self.parameters]}. It needs one of each.")
         if self.combinations is not None and self.trials > self.combinations:
@@ -181,7 +178,6 @@ class System:
     reason: str = ""  # why our result may differ from the paper's
 
     def __post_init__(self) -> None:
-        """Resolve a builtin config."""
         object.__setattr__(self, "config", builtin_configs.found(self.config))
 
 
@@ -200,7 +196,6 @@ class Benchmark:
     series: dict[str, dict[int, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the grid."""
         for what in ("tasks", "systems", "seeds"):
             if not getattr(self, what):
                 raise BenchmarkError(f"{what} is empty. A benchmark needs at least one. Add one.")
@@ -216,7 +211,6 @@ class Benchmark:
             self._check_series(title, by_domains)
 
     def _check_system(self, name: str, system: System) -> None:
-        """Check its tasks and config."""
         named = {*(system.tasks or []), *(task for released in system.releases for task in released.tasks or [])}
         if unknown := sorted(named - self.tasks.keys()):
             raise BenchmarkError(f"tasks of {name} have {unknown}. They must be of {list(self.tasks)}.")
@@ -224,7 +218,6 @@ class Benchmark:
             raise BenchmarkError(f"{name} has no config at {system.config}. Builtin ones: python -m zoo configs list.")
 
     def _check_names(self) -> None:
-        """Check that every name makes a folder, and that names of rows differ."""
         rows = list(islice(self.rows(), MOST_RUNS + 1))
         if not rows:
             raise BenchmarkError("No system runs on any task. Change `tasks` of the systems.")
@@ -240,7 +233,6 @@ class Benchmark:
             raise BenchmarkError(f"Several rows have the names {repeated}. Use different labels.")
 
     def _check_series(self, title: str, tasks: dict[int, str]) -> None:
-        """Check its tasks and single-domain rows."""
         if unknown := sorted(set(tasks.values()) - self.tasks.keys()):
             raise BenchmarkError(f"The series {title!r} has {unknown}. It must have tasks of {list(self.tasks)}.")
         if not tasks or min(tasks) < 1 or len(set(tasks.values())) != len(tasks):
@@ -339,7 +331,6 @@ def _with_seed(publisher: dict[str, Any], seed: int) -> dict[str, Any]:
 
 
 def _with(settings: Any, keys: Sequence[str], value: float) -> dict[str, Any]:  # noqa: ANN401  plain settings
-    """Return the settings with another value at a path."""
     if not isinstance(settings, dict):
         found = str(settings)[:80]
         raise BenchmarkError(f"epsilon_key has {found!r} at {'.'.join(keys)!r}. Its path must consist of settings.")

@@ -51,7 +51,6 @@ def read_benchmark(path: Path) -> Benchmark:
 
 
 def _has_more_parts(value: Any, most: int) -> bool:  # noqa: ANN401  what YAML holds
-    """Return whether a value contains more values than `most`."""
     left, count = [value], 0
     while left and count <= most:
         part, count = left.pop(), count + 1
@@ -65,7 +64,6 @@ def _short(said: object) -> str:
 
 
 def _message(error: ValidationError) -> str:
-    """Return a sentence for each wrong setting."""
     sentences = []
     for found in error.errors():
         cause = found.get("ctx", {}).get("error")

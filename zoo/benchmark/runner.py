@@ -109,7 +109,6 @@ def _error(process: BaseProcess, run: BenchmarkRun) -> str:
 
 
 def _work(run: BenchmarkRun, threads: int, keep_checkpoints: bool) -> None:
-    """Execute a run in this process."""
     _stop_with_parent()
     import torch
 

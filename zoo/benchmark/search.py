@@ -124,7 +124,6 @@ def settings(chosen: dict[str, Any]) -> list[str]:
 
 
 def _released(run: Path) -> list[str]:
-    """Return arguments with the releases of a trial."""
     paths = [path for path in sorted((run / RELEASES).glob("*")) if path.is_dir()]
     return [argument for path in paths for argument in (f"--data.releases.{path.name}", str(path.resolve()))]
 

@@ -231,8 +231,6 @@ class ListMetrics(Metric):
 
 
 class _Ratio(Metric):
-    """A ratio of two sums; NaN without data."""
-
     full_state_update = False
     part: Tensor
     whole: Tensor

@@ -111,7 +111,6 @@ class Step:
     reach: Reach = "all"  # scope of a rating's effect if the assumption fails
 
     def __str__(self) -> str:
-        """Return the description."""
         return self.words
 
 
@@ -136,7 +135,6 @@ class Ratings:
     applied: tuple[Step, ...] = ()  # steps of preprocessing, in order
 
     def __post_init__(self) -> None:
-        """Convert the fields, or refuse them."""
         if not isinstance(self.matrix, csr_array | csr_matrix):
             raise TypeError(f"matrix is a {type(self.matrix).__name__}. It must be a csr_array. Call .tocsr().")
         users, items = as_ids(self.user_ids), as_ids(self.item_ids)
