@@ -65,39 +65,27 @@ class _Faults:
     """Faults of a file, by kind: one message reports them all."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.columns: list[str] = []
-        self.rows: list[tuple[str, str, pl.Series, object]] = []  # what, column, mask of rows, first value
-        self.hints: dict[str, None] = {}
+        self.path, self.texts, self.hints = path, list[str](), dict[str, None]()
 
     def add_column(self, column: pl.Series, allowed: str, hint: str = "") -> None:
-        """Add a column whose type cannot be read."""
-        self.columns.append(f"column {column.name!r} is {column.dtype}, and {allowed}")
+        self.texts.append(f"column {column.name!r} is {column.dtype}, and {allowed}")
         self.hints[hint] = None
 
     def add_rows(self, column: pl.Series, broken: pl.Series, what: str, hint: str = "") -> None:
-        """Add the rows of a mask, if it has any."""
-        if broken.any():
-            self.rows.append((what, column.name, broken, column.filter(broken)[0]))
+        if not (count := int(broken.sum())):
+            return
+        word, numbers = line_numbers(self.path, broken.arg_true().head(_LINES_SHOWN).to_list())
+        lines = f"{word}{'s' * (count > 1)} {', '.join(map(str, numbers.values()))}{', ...' * (count > len(numbers))}"
+        value = "" if (first := column.filter(broken)[0]) is None else f", first value {first!r}"
+        rows = f"{count:,} rows have" if count > 1 else "1 row has"
+        self.texts.append(f"{rows} {what} ({lines}, column {column.name!r}{value})")
+        if 2 * count >= len(broken):  # probably another column is meant
             self.hints[hint] = None
 
     def refuse(self) -> None:
-        """Raise a `ValueError` if there is any fault."""
-        if not (self.columns or self.rows):
-            return
-        places = [broken.arg_true().head(_LINES_SHOWN).to_list() for _, _, broken, _ in self.rows]
-        word, numbers = line_numbers(self.path, {row for rows in places for row in rows})
-        texts = list(self.columns)
-        for rows, (what, column, broken, first) in zip(places, self.rows, strict=True):
-            count = int(broken.sum())
-            lines = ", ".join(str(numbers[row]) for row in rows) + (", ..." if count > len(rows) else "")
-            value = "" if first is None else f", first value {first!r}"
-            subject, lines = (
-                (f"{count:,} rows have", f"{word}s {lines}") if count > 1 else ("1 row has", f"{word} {lines}")
-            )
-            texts.append(f"{subject} {what} ({lines}, column {column!r}{value})")
-        hints = " ".join(filter(None, self.hints))
-        raise ValueError(f"{self.path}: {'; '.join(texts)}. Correct or drop these. {hints}".rstrip())
+        if self.texts:
+            hints = " ".join(filter(None, self.hints))
+            raise ValueError(f"{self.path}: {'; '.join(self.texts)}. Correct or drop these. {hints}".rstrip())
 
 
 def read_table(

@@ -196,8 +196,8 @@ DATAMODULES = (
         ),
         (
             "lists are drawn by no seed",
-            "            seed=seed,\n            phase=",
-            "            seed=0,\n            phase=",
+            "excluded, seed=seed, phase=name",
+            "excluded, seed=0, phase=name",
         ),
         (
             "a list's last item is dropped",
