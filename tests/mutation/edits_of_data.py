@@ -243,6 +243,7 @@ DATA = (
         ("a large one takes as much as a small one", "LARGE_TIMES * size", "PARQUET_TIMES * size"),
         ("a bomb has no ceiling", "ALWAYS), UNPACKED)", "ALWAYS), 2**62)"),
         ("a long text is read", "text.str.len_bytes() > LONGEST", "text.str.len_bytes() > 2**40"),
+        ("faults are a line too high", "reader.line_num + 1", "reader.line_num"),
         ("a panic ends the process", "pl.exceptions.PanicException, EOFError", "EOFError"),
     ),
     *edits_of(

@@ -15,7 +15,7 @@ from dp_accounting.dp_event import ComposedDpEvent, GaussianDpEvent
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 from zoo import Release
-from zoo.benchmark.fit import Trial
+from zoo.benchmark.fit import Trial, train_and_test
 from zoo.benchmark.grid import TRIALS, Benchmark, Range, Search
 from zoo.benchmark.grid_file import read_benchmark
 from zoo.benchmark.runs import runs_of
@@ -273,9 +273,6 @@ def test_a_search_without_validation_is_refused(made: Made, place: Path) -> None
 
 
 def test_the_best_trial_is_what_a_training_with_its_settings_would_be(tuned: Searched, tmp_path: Path) -> None:
-
-    from zoo.benchmark.fit import train_and_test
-
     train_and_test(["--config", str(tuned.folder / "config.yaml")], tmp_path / "again")
     found, again = (json.loads((folder / "metrics.json").read_text()) for folder in (tuned.folder, tmp_path / "again"))
     assert found["metrics"] == again["metrics"]
