@@ -44,7 +44,7 @@ class Generated(LightningDataModule):
         self.sizes = {"num_users": num_users, "num_items": num_items, "sources": {}}
         positives = torch.from_numpy(generator.integers(0, num_items, num_users))
         others = torch.from_numpy(generator.integers(0, num_items, (num_users, CANDIDATES), dtype=np.int32))
-        rows = SparseRows.of(self.train)
+        rows = SparseRows.from_ratings(self.train)
         self.cases = HeldOutCases(torch.arange(num_users), positives, others, torch.ones(num_users), rows)
 
     def test_dataloader(self) -> EvaluationBatches[Any]:

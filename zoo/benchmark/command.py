@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> None:
         cluster = cluster_of(options)
         benchmark = read_benchmark(options.config)
         root = options.runs or Path("runs/benchmarks") / options.config.stem
-        runs = chosen(runs_of(benchmark, root), options.only)
+        runs = select_runs(runs_of(benchmark, root), options.only)
         processes = cluster.options["slurm_array_parallelism"] if cluster else options.processes or cores()
         estimate = Estimate(runs, options.config.stem)
         if options.dry_run:
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> None:
             check_all(todo, console)
         busy = f"Another benchmark command uses {root}. Wait for it, or choose another folder with --runs."
         with locked(root / BENCHMARK, busy):
-            keep(benchmark, options.config, root)
+            save_grid(benchmark, options.config, root)
             if todo and cluster:
                 submit(cluster, todo, options, root, console)
                 return
@@ -98,14 +98,14 @@ def submit(
         console.print(_shown(line), highlight=False, soft_wrap=True)
 
 
-def keep(benchmark: Benchmark, config: Path, root: Path) -> None:
+def save_grid(benchmark: Benchmark, config: Path, root: Path) -> None:
     """Write the benchmark next to its runs, with the digest of each run's settings."""
     digests = {run.name: run.digest for run in runs_of(benchmark, root)}
     root.mkdir(parents=True, exist_ok=True)
     write_json(root / BENCHMARK, {"name": config.stem, "config": str(config), **benchmark.plain(), "cells": digests})
 
 
-def chosen(runs: list[BenchmarkRun], pattern: str) -> list[BenchmarkRun]:
+def select_runs(runs: list[BenchmarkRun], pattern: str) -> list[BenchmarkRun]:
     """Return the runs whose name matches; no match is an error."""
     found = [run for run in runs if fnmatch.fnmatch(run.name, pattern)]
     if not found:
@@ -172,7 +172,7 @@ def run_table(benchmark: Benchmark, runs: Sequence[BenchmarkRun], estimate: Esti
         rows.setdefault((run.row.task, run.row.name), []).append(run)
     for (task, name), own in rows.items():
         mine = [run for run in own if run in todo]
-        each, together = estimate.of(own[0]), estimate.total(mine, 1)
+        each, together = estimate.seconds_of(own[0]), estimate.total(mine, 1)
         seeds = " ".join(str(run.seed) for run in own)
         table.add_row(_shown(task), _shown(name), seeds, str(len(mine)), duration(each), duration(together))
     total = duration(estimate.total(todo, processes))

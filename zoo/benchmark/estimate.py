@@ -27,7 +27,7 @@ class Estimate:
         """Record the seconds of a run."""
         self._known.append(((run.row.task, run.row.system, run.row.release), seconds))
 
-    def of(self, run: BenchmarkRun) -> float | None:
+    def seconds_of(self, run: BenchmarkRun) -> float | None:
         """Return the seconds of a run; None if nothing is known."""
         key = (run.row.task, run.row.system, run.row.release)
         alike = [(known, length) for known in (self._known, self._shipped) for length in (3, 2)]
@@ -38,7 +38,7 @@ class Estimate:
 
     def total(self, runs: Sequence[BenchmarkRun], processes: int) -> float | None:
         """Return the seconds of runs, `processes` at a time; None if nothing is known."""
-        known = [seconds for run in runs if (seconds := self.of(run)) is not None]
+        known = [seconds for run in runs if (seconds := self.seconds_of(run)) is not None]
         return sum(known) / max(1, min(processes, len(runs))) if len(known) == len(runs) else None
 
 

@@ -116,7 +116,7 @@ def _work(run: BenchmarkRun, threads: int, keep_checkpoints: bool) -> None:
     try:
         with locked(run.folder, f"Another process is running {run.name}.", LOCK_TIMEOUT):
             if run.finished() is None:  # another process may have finished it meanwhile
-                log = run.begin().open("w", encoding="utf-8")
+                log = run.prepare_folder().open("w", encoding="utf-8")
                 os.dup2(log.fileno(), 1)
                 os.dup2(log.fileno(), 2)
                 run.execute(keep_checkpoints)  # the last line of an error's traceback is what the command prints

@@ -78,14 +78,14 @@ class BenchmarkRun:
         """Return whether the run that searches its settings is another, unfinished one."""
         return (searcher := self.searcher.name) != self.name and searcher in unfinished
 
-    def chosen(self) -> dict[str, Any]:
+    def chosen_settings(self) -> dict[str, Any]:
         """Return the settings that its search chose; raise `BenchmarkError` if it is not finished."""
         if self.finished() is None:
             raise BenchmarkError(f"{self.name} is not finished. It searches settings of {self.row.name}. Run it first.")
         found: dict[str, Any] = json.loads((self.folder / SEARCH / TRIALS).read_text(encoding="utf-8"))["chosen"]
         return found
 
-    def begin(self) -> Path:
+    def prepare_folder(self) -> Path:
         """Replace an incomplete folder by an empty one; return the path of its log."""
         (self.folder / RUN_FILE).unlink(missing_ok=True)  # first: a partly removed run must not count as finished
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -93,7 +93,7 @@ class BenchmarkRun:
         return self.folder / LOG
 
     def execute(self, keep_checkpoints: bool = False) -> None:
-        """Train and test, after :meth:`begin`."""
+        """Train and test, after :meth:`prepare_folder`."""
         import torch  # listing and reading runs do not need it
 
         from zoo.benchmark.fit import train_and_test
@@ -106,7 +106,7 @@ class BenchmarkRun:
         if search is None:
             train_and_test(arguments, self.folder)
         elif first.seed != self.seed:
-            train_and_test([*arguments, *settings(first.chosen())], self.folder)
+            train_and_test([*arguments, *settings(first.chosen_settings())], self.folder)
         else:
             run_best(search, arguments, self.folder, self.seed)
         if not keep_checkpoints:

@@ -45,7 +45,7 @@ class ReleasedPairs(nn.Module):
         self._unseen = UnseenItems((users * rows.width + rows.items).sort().values, rows.num_rows, rows.width)
 
     @classmethod
-    def of(cls, rows: ReadableRows, source: str, reader: str) -> ReleasedPairs:
+    def from_release(cls, rows: ReadableRows, source: str, reader: str) -> ReleasedPairs:
         """Return the pairs of a source's release for a method; both names are for messages.
 
         Raises:

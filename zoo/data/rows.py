@@ -63,7 +63,7 @@ class SparseRows(nn.Module):
             self.register_buffer(name, tensor, persistent=False)
 
     @classmethod
-    def of(cls, ratings: Ratings) -> SparseRows:
+    def from_ratings(cls, ratings: Ratings) -> SparseRows:
         """Return the rows of a rating matrix."""
         return cls(*ratings.compressed(), ratings.num_items)
 

@@ -160,8 +160,8 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
 
     def read_data(self, data: TargetData) -> None:
         """Keep what scoring needs beside the weights as non-persistent buffers; without a trainer, call it by hand."""
-        self.target_rows = SparseRows.of(data.train)
-        self.target_columns = SparseRows.of(data.train.transpose())
+        self.target_rows = SparseRows.from_ratings(data.train)
+        self.target_columns = SparseRows.from_ratings(data.train.transpose())
         self.register_buffer("item_counts", self.target_columns.counts().float(), persistent=False)
         self.sources = ModulesOf()
         for name, release in data.releases.items() if self.accepted_releases else ():
@@ -186,7 +186,7 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
 
     def source_pairs(self, name: str) -> ReleasedPairs:
         """The pairs that a release of 0/1 rows holds, to draw from; `TypeError` or `ValueError` if it holds none such."""
-        return ReleasedPairs.of(self.sources[name].rows, name, type(self).__name__)
+        return ReleasedPairs.from_release(self.sources[name].rows, name, type(self).__name__)
 
     def has_row(self, users: Tensor) -> Tensor:
         """Which users (batch,) have a row in some release, as a mask."""

@@ -310,6 +310,6 @@ def _ratings(
             made = csr_array((values, columns, starts), shape=(len(users), len(items)))
             made.check_format(full_check=True)
             matrices.append(Ratings(made, users, items, (Step("read from a bundle"),)))
-        return matrices[0], SparseRows.of(matrices[1])
+        return matrices[0], SparseRows.from_ratings(matrices[1])
     except (KeyError, ValueError, TypeError, IndexError, RuntimeError) as error:
         raise BundleError(f"{folder / TENSORS} holds no ratings of these users and items: {error}.") from error

@@ -255,7 +255,7 @@ def test_a_dry_run_submits_nothing(
 
 def test_where_nothing_is_left_nothing_is_submitted(slurm: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (cell,) = runs_of(read_benchmark(Path("bench.yaml")), Path("out"))
-    cell.begin()
+    cell.prepare_folder()
     write_json(cell.folder / RUN_FILE, {"settings": cell.settings(), "seconds": 1.0})
     launch(*SLURM)
     assert "1 of 1 runs are finished: out" in capsys.readouterr().out

@@ -26,13 +26,13 @@ def cells(made: Made) -> dict[str, BenchmarkRun]:
 
 
 def finish(cell: BenchmarkRun, seconds: float) -> None:
-    cell.begin()
+    cell.prepare_folder()
     (cell.folder / RUN_FILE).write_text(json.dumps({"settings": cell.settings(), "seconds": seconds}), encoding="utf-8")
 
 
 def test_nothing_is_known_at_first(cells: dict[str, BenchmarkRun]) -> None:
     estimate = Estimate(cells.values(), "tiny")
-    assert estimate.of(cells["a/quick/seed-0"]) is None
+    assert estimate.seconds_of(cells["a/quick/seed-0"]) is None
     assert estimate.total(list(cells.values()), 2) is None
     assert estimate.total([], 2) == 0
 
@@ -41,13 +41,13 @@ def test_the_nearest_that_is_known_is_taken(cells: dict[str, BenchmarkRun]) -> N
     finish(cells["a/slow/plaintext/seed-0"], 100)
     finish(cells["a/quick/seed-0"], 2)
     estimate = Estimate(cells.values(), "tiny")
-    assert estimate.of(cells["a/slow/plaintext/seed-1"]) == 100, "the same row"
-    assert estimate.of(cells["a/slow/noise-jlt/seed-1"]) == 100, "the same system"
-    assert estimate.of(cells["b/quick/seed-0"]) == 51, "the mean of all"
+    assert estimate.seconds_of(cells["a/slow/plaintext/seed-1"]) == 100, "the same row"
+    assert estimate.seconds_of(cells["a/slow/noise-jlt/seed-1"]) == 100, "the same system"
+    assert estimate.seconds_of(cells["b/quick/seed-0"]) == 51, "the mean of all"
     estimate.add(cells["a/slow/plaintext/seed-1"], 200)
-    assert estimate.of(cells["a/slow/plaintext/seed-1"]) == 150
+    assert estimate.seconds_of(cells["a/slow/plaintext/seed-1"]) == 150
     estimate.add(cells["a/slow/noise-jlt/seed-0"], 30)
-    assert estimate.of(cells["a/slow/noise-jlt/seed-1"]) == 30
+    assert estimate.seconds_of(cells["a/slow/noise-jlt/seed-1"]) == 30
 
 
 def test_shipped_figures_stand_in_where_nothing_is_finished(cells: dict[str, BenchmarkRun], place: Path) -> None:
@@ -56,11 +56,11 @@ def test_shipped_figures_stand_in_where_nothing_is_finished(cells: dict[str, Ben
     lines = ["task,system,release,cell_seconds", "a,Slow,Plaintext,40.5", "a,Quick,,3"]
     (folder / "results.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     estimate = Estimate(cells.values(), "tiny")
-    assert estimate.of(cells["a/slow/plaintext/seed-0"]) == 40.5
-    assert estimate.of(cells["a/quick/seed-1"]) == 3
+    assert estimate.seconds_of(cells["a/slow/plaintext/seed-0"]) == 40.5
+    assert estimate.seconds_of(cells["a/quick/seed-1"]) == 3
     estimate.add(cells["a/quick/seed-0"], 7)
-    assert estimate.of(cells["a/quick/seed-1"]) == 7, "this machine's own"
-    assert Estimate(cells.values(), "other").of(cells["a/quick/seed-1"]) is None
+    assert estimate.seconds_of(cells["a/quick/seed-1"]) == 7, "this machine's own"
+    assert Estimate(cells.values(), "other").seconds_of(cells["a/quick/seed-1"]) is None
 
 
 def test_cells_share_the_processes(cells: dict[str, BenchmarkRun]) -> None:

@@ -78,12 +78,12 @@ def test_a_cell_that_another_process_runs_is_left_to_it(
         _work(cell, 1, False)
 
     with locked(held.folder, "busy"):
-        held.begin().write_text("the log of another", encoding="utf-8")
+        held.prepare_folder().write_text("the log of another", encoding="utf-8")
         process = multiprocessing.get_context("fork").Process(target=work, args=(held,))
         process.start()
         assert _error(process, held) == "another process is running it"  # type: ignore[arg-type]
         assert (held.folder / LOG).read_text() == "the log of another"
-    free.begin()
+    free.prepare_folder()
     write_json(free.folder / RUN_FILE, {"settings": free.settings(), "seconds": 3.5})
     (outcome,) = run_all([free], processes=1, threads=1, ended=lambda outcome: None)
     assert outcome.error == ""

@@ -36,7 +36,7 @@ def system(**settings: object) -> dict[str, Any]:
 
 def finish(cell: BenchmarkRun, seconds: float = 1.5) -> BenchmarkRun:
     """What a finished run leaves, without the run."""
-    cell.begin()
+    cell.prepare_folder()
     (cell.folder / RUN_FILE).write_text(json.dumps({"settings": cell.settings(), "seconds": seconds}), encoding="utf-8")
     return cell
 
@@ -113,7 +113,7 @@ def test_a_half_written_folder_is_not_finished_and_gives_way(made: Made) -> None
     (cell.folder / RUN_FILE).rename(cell.folder / f".{RUN_FILE}.tmp")
     assert cell.finished() is None
     (cell.folder / "releases").mkdir()
-    assert cell.begin() == cell.folder / LOG
+    assert cell.prepare_folder() == cell.folder / LOG
     assert list(cell.folder.iterdir()) == []
 
 
@@ -126,7 +126,7 @@ def test_what_is_half_removed_does_not_count_as_finished(made: Made, place: Path
         finish(cell)
         for name in "abcdefgh":
             (cell.folder / name).touch()
-        assert killed_at(place / "runs", moment, cell.begin)
+        assert killed_at(place / "runs", moment, cell.prepare_folder)
         assert cell.finished() is None or {path.name for path in cell.folder.iterdir()} == names
 
 
@@ -191,7 +191,7 @@ def test_a_cell_is_an_ordinary_run_in_its_folder(made: Made) -> None:
             **system(settings={"model.lr": 0.01}, releases=[{"publisher": "Plaintext", "noise_control": False}]),
         )
     )
-    cell.begin()
+    cell.prepare_folder()
     cell.execute()
     kept = cell.finished()
     assert kept is not None
@@ -224,7 +224,7 @@ def test_the_folder_of_a_run_is_named_whole(place: Path) -> None:
 def test_a_cell_has_one_process_and_keeps_its_checkpoint_where_that_is_asked_for(made: Made) -> None:
     """Lightning starts further processes by the command at hand, which is the whole benchmark."""
     cell = only(made(systems={"Popularity": {"config": "popularity.yaml", "settings": {"trainer.devices": 2}}}))
-    cell.begin()
+    cell.prepare_folder()
     cell.execute(keep_checkpoints=True)
     assert yaml.safe_load((cell.folder / "config.yaml").read_text())["trainer"]["devices"] == "1"
     assert [path.name for path in cell.folder.rglob("*.ckpt")] == ["best.ckpt"]

@@ -68,7 +68,7 @@ class Searched:
 
 def run(benchmark: Benchmark, root: Path) -> Searched:
     (cell,) = runs_of(benchmark, root)
-    cell.begin()
+    cell.prepare_folder()
     cell.execute()
     assert cell.finished() is not None
     return Searched(cell.folder)
@@ -257,7 +257,7 @@ def test_the_first_seed_may_search_for_the_others(made: Made, place: Path) -> No
     with pytest.raises(ValueError, match=r"music/pricdr/seed-3 is not finished\. It searches settings of PriCDR"):
         second.execute()
     for cell in (first, second):
-        cell.begin()
+        cell.prepare_folder()
         cell.execute()
     assert not (second.folder / "search").exists()
     chosen = Searched(first.folder).report["chosen"]["model.l2"]
@@ -267,7 +267,7 @@ def test_the_first_seed_may_search_for_the_others(made: Made, place: Path) -> No
 @pytest.mark.usefixtures("here")
 def test_a_search_without_validation_is_refused(made: Made, place: Path) -> None:
     cells = runs_of(made(**searching(WEIGHTS, settings={"data.evaluation.split": "latest1"})), place / "runs")
-    cells[0].begin()
+    cells[0].prepare_folder()
     with pytest.raises(ValueError, match="needs validation NDCG@10, and the split has no validation set"):
         cells[0].execute()
 

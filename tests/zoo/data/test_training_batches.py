@@ -158,9 +158,9 @@ def known_counts(world: int, start: int = 0) -> list[UserBatch]:
     assert (np.diff(ratings.matrix.indptr) == 0).any()
     links = torch.arange(23) % 9 - 1
     sources = {
-        "book": LinkedRows(SparseRows.of(some_ratings()), links),
+        "book": LinkedRows(SparseRows.from_ratings(some_ratings()), links),
         "film": LinkedRows(DenseRows(links[:, None]), links),
-        "art": LinkedRows(SparseRows.of(some_ratings(seed=1)), links.flip(0)),
+        "art": LinkedRows(SparseRows.from_ratings(some_ratings(seed=1)), links.flip(0)),
     }
     method = SimpleNamespace(batches="users", num_negatives=1, steps_per_epoch=1, sources=torch.nn.ModuleDict(sources))
     found: list[UserBatch] = []
@@ -168,7 +168,7 @@ def known_counts(world: int, start: int = 0) -> list[UserBatch]:
         made = training_batches(ratings, method, 4, 0, lambda: 1, Share(rank, world))
         made.load_state_dict({"at": start})
         found += [batch for batch in made if isinstance(batch, UserBatch)]
-    rows = SparseRows.of(ratings)
+    rows = SparseRows.from_ratings(ratings)
     for batch in found:
         assert batch.ratings == int(rows.counts_of(batch.users).sum())
         assert torch.equal(rows.dense(batch.users, batch.ratings), rows.dense(batch.users))

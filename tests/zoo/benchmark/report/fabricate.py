@@ -17,7 +17,7 @@ import torch
 import yaml
 
 from tests.zoo.privacy.record.stated import earlier_file
-from zoo.benchmark.command import keep
+from zoo.benchmark.command import save_grid
 from zoo.benchmark.grid import SEARCH, TRIALS, Row
 from zoo.benchmark.grid_file import read_benchmark
 from zoo.benchmark.report.results import CUT_OFFS, MEASURES, RANKINGS, Line, Results, Run, read_results
@@ -199,7 +199,7 @@ def fabricate(folder: Path, grid: dict[str, Any] = GRID, facts: FactsOf = facts_
     with contextlib.chdir(folder):  # paths of a benchmark are relative to where its command is run
         benchmark, root = read_benchmark(Path("bench.yaml")), Path("runs")
         root.mkdir(exist_ok=True)
-        keep(benchmark, Path("bench.yaml"), root)
+        save_grid(benchmark, Path("bench.yaml"), root)
         for cell in runs_of(benchmark, root):
             if (found := facts(cell.row, cell.seed)) is not None:
                 write_run(cell, found)
@@ -208,7 +208,7 @@ def fabricate(folder: Path, grid: dict[str, Any] = GRID, facts: FactsOf = facts_
 
 def write_run(cell: BenchmarkRun, facts: Facts) -> None:
     """The files of a finished cell, as far as a report reads them."""
-    cell.begin()
+    cell.prepare_folder()
     cases = cases_of(facts)
     cases.write_parquet(cell.folder / "test_cases.parquet")
     search = cell.settings()["search"]
