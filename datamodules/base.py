@@ -127,10 +127,10 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         self._release_digests: dict[str, str] = {}
         self.links: dict[str, Tensor] = {}  # row of each target user in the release, (num_users,), -1 for none
         self.summary: dict[str, Any] = {}  # counts for people
-        named = {"releases": (self.release_paths, self.sources), "catalogues": (self.catalogues, self._domains)}
-        for name, (found, known) in named.items():
-            if unknown := sorted(found.keys() - set(known)):
-                raise ValueError(f"{name} has {unknown}. It may have {list(known)}.")
+        allowed = {"releases": list(self.sources), "catalogues": self._domains}
+        for name, found in (("releases", {*self.release_paths}), ("catalogues", {*self.catalogues})):
+            if unknown := sorted(found - {*allowed[name]}):
+                raise ValueError(f"{name} has {unknown}. It may have {allowed[name]}.")
         check_lists(users, self.catalogues, target, evaluation)
 
     # For data sets to override.

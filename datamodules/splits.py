@@ -206,8 +206,8 @@ def _ordered_by_time(table: pl.DataFrame) -> pl.DataFrame:
     """Add `position`, 0 for each user's latest item and rising backwards, and `size`; a repeated pair counts at its latest."""
     missing = table["timestamp"].null_count()
     if 0 < missing < table.height:
-        rows = f"{missing} of {table.height} rows have no timestamp"
-        raise ValueError(f"{rows}. Add them, or sort rows by time and set timestamp_column to null.")
+        untimed = f"{missing} of {table.height} rows have no timestamp"
+        raise ValueError(f"{untimed}. Add them, or sort rows by time and set timestamp_column to null.")
     rows = _distinct(table.with_row_index("at").sort("timestamp", "at"))
     position = _OF_USER - 1 - pl.int_range(pl.len(), dtype=pl.Int64).over("user_id")
     return rows.with_columns(position=position, size=_OF_USER).sort("at").drop("at")
