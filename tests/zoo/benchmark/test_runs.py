@@ -198,15 +198,8 @@ def test_a_cell_is_an_ordinary_run_in_its_folder(made: Made) -> None:
     assert kept.keys() == {"settings", "seconds", "finished", "versions"}
     assert kept["seconds"] > 0
     found = {path.name for path in cell.folder.iterdir()}
-    assert {
-        "metrics.json",
-        "data.json",
-        "privacy.json",
-        "config.yaml",
-        "test_cases.parquet",
-        "releases",
-        RUN_FILE,
-    } <= found
+    files = "metrics.json data.json privacy.json config.yaml test_cases.parquet releases"
+    assert {*files.split(), RUN_FILE} <= found
     assert not list(cell.folder.rglob("*.ckpt")), "a table needs no checkpoint"
     assert not list(cell.folder.rglob("*.tmp"))
     report = json.loads((cell.folder / "metrics.json").read_text())

@@ -34,9 +34,7 @@ def test_dense_and_bags_equal_the_matrix(index: list[int], density: float, seed:
 def test_transposed_rows_are_those_of_the_transposed_matrix(density: float) -> None:
     ratings = some_ratings(density=density)
     ours, theirs = SparseRows.from_ratings(ratings).transposed(), SparseRows.from_ratings(ratings.transpose())
-    assert (
-        (ours.num_rows, ours.width) == (theirs.num_rows, theirs.width) == (7, SparseRows.from_ratings(ratings).num_rows)
-    )
+    assert (ours.num_rows, ours.width) == (theirs.num_rows, theirs.width) == (7, ratings.num_users)
     for name, buffer in theirs.named_buffers():
         assert torch.equal(buffer, dict(ours.named_buffers())[name])
 
