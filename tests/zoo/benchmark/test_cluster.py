@@ -1,4 +1,4 @@
-"""Jobs of a cluster: what is submitted, what is refused before that, and that each job runs its cell."""
+"""Jobs of a cluster: what is submitted, what is refused before that, and that each job runs its run."""
 
 import os
 import pickle
@@ -80,7 +80,7 @@ def submitted() -> list[Any]:
     return [pickle.loads(path.read_bytes()).function for path in sorted(Path("out", JOBS).glob("*_submitted.pkl"))]
 
 
-def test_an_array_has_a_job_for_each_cell(slurm: Path, write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_array_has_a_job_for_each_run(slurm: Path, write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     write(seeds=[0, 1, 2, 3])
     asked = ["timeout_min=90", "slurm_partition=gpu", "cpus_per_task=4", "mem_gb=1.5", "slurm_time=01:30:00"]
     further = ["--only", "music/pop*/seed-[0-2]", "--keep-checkpoints", "--processes", "2"]
@@ -90,7 +90,7 @@ def test_an_array_has_a_job_for_each_cell(slurm: Path, write: Write, capsys: pyt
     assert own | {"--partition=gpu", "--cpus-per-task=4", "--mem=1536MB", "--time=01:30:00", "--qos=low"} <= flags()
     assert not [flag for flag in flags() if flag.startswith("--error")], "one log for each job"
     todo = runs_of(read_benchmark(Path("bench.yaml")), Path("out"))[:3]
-    assert [(job.func, job.args) for job in submitted()] == [(run_job, (cell, True)) for cell in todo]
+    assert [(job.func, job.args) for job in submitted()] == [(run_job, (run, True)) for run in todo]
     assert len((slurm / "sbatch.txt").read_text().splitlines()) == 1
     said = capsys.readouterr().out.splitlines()
     assert said[-3:] == [
@@ -99,10 +99,10 @@ def test_an_array_has_a_job_for_each_cell(slurm: Path, write: Write, capsys: pyt
         "Finished runs: python -m zoo benchmark --config bench.yaml --runs out --only 'music/pop*/seed-[0-2]' --dry-run",
     ]
     assert stat.S_IMODE(jobs.stat().st_mode) == 0o700, "jobs run what lies there"
-    assert {path.name for path in Path("out").glob("[!.]*")} == {BENCHMARK}, "no cell is run here"
+    assert {path.name for path in Path("out").glob("[!.]*")} == {BENCHMARK}, "no run is run here"
 
 
-def test_cells_that_wait_for_a_search_are_an_array_that_waits(slurm: Path, write: Write) -> None:
+def test_runs_that_wait_for_a_search_are_an_array_that_waits(slurm: Path, write: Write) -> None:
     search = {"trials": 1, "seeds": "first", "parameters": {"model.l2": {"choices": [1.0]}}}
     ease = {"config": "popularity.yaml", "settings": {"model": "EASE"}, "search": search}
     write(seeds=[0, 1], systems={"EASE": ease, "Popularity": POPULARITY})
@@ -124,9 +124,7 @@ def test_jobs_read_nothing_that_others_may_write(slurm: Path, write: Write) -> N
     assert not [*jobs.iterdir()]
 
 
-def test_a_job_has_a_day_and_one_cell_has_one_job(
-    slurm: Path, write: Write, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_has_a_day_and_one_run_has_one_job(slurm: Path, write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     launch(*SLURM)
     assert "--time=1440" in flags()
     assert not [flag for flag in flags() if flag.startswith(("--array", "--cpus"))]
@@ -141,21 +139,21 @@ def test_python_in_safe_mode_stays_in_safe_mode(slurm: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("error", "message"), [("", None), ("ValueError: no", r"seed-0 failed: ValueError: no\. Its")])
-def test_a_job_whose_cell_fails_fails(
+def test_a_job_whose_run_fails_fails(
     place: Path, monkeypatch: pytest.MonkeyPatch, error: str, message: str | None
 ) -> None:
-    (cell,) = runs_of(read_benchmark(Path("bench.yaml")), Path("out"))
+    (run,) = runs_of(read_benchmark(Path("bench.yaml")), Path("out"))
     asked: list[object] = []
 
-    def run(*given: object) -> list[Outcome]:
+    def fake(*given: object) -> list[Outcome]:
         asked.extend((given[0], *given[1:3], given[4]))
-        return [Outcome(cell, 1.0, error)]
+        return [Outcome(run, 1.0, error)]
 
-    monkeypatch.setattr(cluster, "run_all", run)
+    monkeypatch.setattr(cluster, "run_all", fake)
     monkeypatch.setattr(cluster, "cores", lambda: 3)
     with pytest.raises(BenchmarkError, match=message) if message else nullcontext():
-        run_job(cell, True)
-    assert asked == [[cell], 1, 3, True], "on all cores of the job"
+        run_job(run, True)
+    assert asked == [[run], 1, 3, True], "on all cores of the job"
 
 
 SLURM = ["--cluster", "slurm"]
@@ -254,9 +252,9 @@ def test_a_dry_run_submits_nothing(
 
 
 def test_where_nothing_is_left_nothing_is_submitted(slurm: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (cell,) = runs_of(read_benchmark(Path("bench.yaml")), Path("out"))
-    cell.prepare_folder()
-    write_json(cell.folder / RUN_FILE, {"settings": cell.settings(), "seconds": 1.0})
+    (run,) = runs_of(read_benchmark(Path("bench.yaml")), Path("out"))
+    run.prepare_folder()
+    write_json(run.folder / RUN_FILE, {"settings": run.settings(), "seconds": 1.0})
     launch(*SLURM)
     assert "1 of 1 runs are finished: out" in capsys.readouterr().out
     assert not (slurm / "sbatch.txt").exists()
@@ -264,14 +262,14 @@ def test_where_nothing_is_left_nothing_is_submitted(slurm: Path, capsys: pytest.
 
 @pytest.mark.slow
 @pytest.mark.processes
-def test_the_array_that_is_submitted_runs_each_cell_once(slurm: Path, write: Write) -> None:
+def test_the_array_that_is_submitted_runs_each_run_once(slurm: Path, write: Write) -> None:
     (slurm / "running").touch()
     write(seeds=[0, 1], systems={"Popularity": POPULARITY, "Absent": ABSENT})
     launch(*SLURM, "--cluster-options", "timeout_min=5")
     logs = Path("out", JOBS)
     wait_until(lambda: len(list(logs.glob("*_result.pkl"))) == 3, "the jobs have not ended")
-    cells = runs_of(read_benchmark(Path("bench.yaml")), Path("out"))
-    finished = {cell.name for cell in cells if cell.finished() is not None}
+    runs = runs_of(read_benchmark(Path("bench.yaml")), Path("out"))
+    finished = {run.name for run in runs if run.finished() is not None}
     assert finished == {"music/popularity/seed-0", "music/popularity/seed-1"}
     results = sorted(pickle.loads(path.read_bytes())[0] for path in logs.glob("*_result.pkl"))
     assert results == ["error", "success", "success"]

@@ -257,7 +257,7 @@ def embedders(publisher: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def test_in_a_shipped_benchmark_all_sources_share_the_epsilon_of_a_user(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a cell of 15 sources would spend more than six times what its row is called."""
+    """Else a run of 15 sources would spend more than six times what its row is called."""
     monkeypatch.chdir(ROOT)
     benchmark = shipped(path)
     for row in benchmark.rows():
@@ -267,12 +267,12 @@ def test_in_a_shipped_benchmark_all_sources_share_the_epsilon_of_a_user(
             assert given.get("num_releases", 1) == len(sources), (row.task, row.name)
 
 
-def test_a_baseline_names_a_row_and_changes_no_cell(write: Write, made: Made, tmp_path: Path) -> None:
+def test_a_baseline_names_a_row_and_changes_no_run(write: Write, made: Made, tmp_path: Path) -> None:
     plain = made()
     name = next(plain.rows()).name
     named = made(baseline=name)
     assert (plain.baseline, named.baseline, named.plain()["baseline"]) == ("", name, name)
-    assert [cell.digest for cell in runs_of(named, tmp_path)] == [cell.digest for cell in runs_of(plain, tmp_path)]
+    assert [run.digest for run in runs_of(named, tmp_path)] == [run.digest for run in runs_of(plain, tmp_path)]
     with pytest.raises(BenchmarkError, match=r"baseline is 'Nobody'\. It must be one of the rows \['"):
         read_benchmark(write(baseline="Nobody"))
 
@@ -314,9 +314,9 @@ def test_a_series_that_compares_nothing_is_refused(write: Write, settings: dict[
         read_benchmark(write(**settings))
 
 
-def test_a_series_changes_no_cell(made: Made, tmp_path: Path) -> None:
+def test_a_series_changes_no_run(made: Made, tmp_path: Path) -> None:
     """What is finished stays finished when a series is declared."""
     declared = in_series("Popularity", {4: "few", 16: "many"})
     bare = in_series("", {}) | {"series": None}
-    digests = [{cell.name: cell.digest for cell in runs_of(made(**grid), tmp_path)} for grid in (declared, bare)]
+    digests = [{run.name: run.digest for run in runs_of(made(**grid), tmp_path)} for grid in (declared, bare)]
     assert digests[0] == digests[1]
