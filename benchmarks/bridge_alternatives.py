@@ -1,7 +1,7 @@
 """Compare alternatives to a bridge at one privacy budget, on Amazon Books <- Movies, cold start (docs/methods/bridge.md).
 
 ``python benchmarks/bridge_alternatives.py [SPLITS [DRAWS]]`` prints mean HR@10 among 1 + 99 over splits and draws of noise, with
-the gain and penalty that are best on validation. Releases protect one user of Movies at delta 1e-5, unless a row says otherwise.
+the best gain and penalty on validation. Releases protect one user of Movies at delta 1e-5, unless a row says otherwise.
 """
 
 import sys
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from datamodules import Amazon, Evaluation, Filters
-from datamodules.users import write_users
+from datamodules.public_lists import write_users
 from zoo.data.directions import directions_of
 from zoo.data.evaluation import HeldOutCases
 from zoo.data.ratings import index_of
@@ -35,42 +35,39 @@ PENALTIES = np.geomspace(1.0, 1000.0, 7)
 
 
 class Task(NamedTuple):
-    """One split, all users in both domains."""
+    """One split, with all users in both domains."""
 
-    train: csr_array  # the target's, (users, items)
-    source: csr_array  # the same users', (users, items of the source)
+    train: csr_array  # of the target, (users, items)
+    source: csr_array  # of the same users, (users, items of the source)
     validation: HeldOutCases
     test: HeldOutCases
 
 
-class Told(NamedTuple):
-    """Scores: a mean row, and what the gain times a user's place adds."""
+class Scores(NamedTuple):
+    """A mean row, plus the decoded user embedding times a gain."""
 
     mean: Floats
-    places: Floats  # (users, directions)
+    embeddings: Floats  # (users, directions)
     decoder: Floats  # (directions, items)
 
 
 class Released(NamedTuple):
-    """What the source has published, and what it is read with."""
+    """A release of the source, with the rows that it maps."""
 
     mean: Floats
     decoder: Floats
     rows: Floats  # of the users at the source, centred by the noisy counts, (users, kept items)
-    map: Floats  # (kept items, directions)
+    map: Floats  # mapping matrix, (kept items, directions)
     gram: Floats  # of those rows, (kept items, kept items)
-    noise_std: float  # of the map
+    noise_std: float  # of the mapping matrix
 
-    def told(self, map_: Floats) -> Told:
-        """Everybody placed by the map, or by what was made of it."""
-        return Told(self.mean, self.rows @ map_, self.decoder)
-
-
-Make = Callable[[Task, float, NoiseSource], Iterator[Told]]
+    def scores(self, matrix: Floats) -> Scores:
+        """Return the scores by a mapping matrix."""
+        return Scores(self.mean, self.rows @ matrix, self.decoder)
 
 
 def read(seed: int) -> Task:
-    """The task of configs/bridge/cold_start.yaml."""
+    """Return the task of configs/bridge/cold_start.yaml."""
     data = Amazon(
         name="amazon-books-movies-dense", target="books", sources=["movies"], users="common", filters=Filters(threshold=3),
         evaluation=Evaluation(split="cold_start"), seed=seed,
@@ -83,25 +80,23 @@ def read(seed: int) -> Task:
     return Task(data.train.matrix, csr_array(source.matrix[rows]), data.validation, data.test)
 
 
-def hit_rate(told: Told, cases: HeldOutCases, gain: float) -> float:
-    """HR@10; ties count half."""
+def hit_rate(by: Scores, cases: HeldOutCases, gain: float) -> float:
+    """Return HR@10; ties count half."""
     users, items = cases.users.numpy(), np.column_stack([cases.items.numpy(), cases.candidates.numpy()])
-    places = gain * told.places[users]
-    scores = told.mean[items] + np.einsum("ud,ucd->uc", places, told.decoder.T[items])
+    scores = by.mean[items] + np.einsum("ud,ucd->uc", gain * by.embeddings[users], by.decoder.T[items])
     scores[items < 0] = -np.inf
     better, same = (scores[:, 1:] > scores[:, :1]).sum(1), (scores[:, 1:] == scores[:, :1]).sum(1)
     return float((better + same / 2 < 10).mean())
 
 
-def tested(task: Task, found: Iterable[Told]) -> float:
-    """HR@10 on the test of what is best on validation, the first of those that are equally good."""
-    tried = product(found, GAINS)
-    told, gain = max(tried, key=lambda pair: hit_rate(pair[0], task.validation, pair[1]))
-    return hit_rate(told, task.test, gain)
+def test_hit_rate(task: Task, found: Iterable[Scores]) -> float:
+    """Return HR@10 on the test of the best scores and gain on validation; the first of equally good ones."""
+    best, gain = max(product(found, GAINS), key=lambda pair: hit_rate(pair[0], task.validation, pair[1]))
+    return hit_rate(best, task.test, gain)
 
 
-def places_of(task: Task, count: int, weight: float) -> tuple[Floats, Floats, Floats]:
-    """Mean, decoder and places in the target's directions, the j-th of which has the weight j ^ -weight in a place of length 1."""
+def user_embeddings(task: Task, count: int, weight: float) -> tuple[Floats, Floats, Floats]:
+    """Return mean, decoder and user embeddings of length 1 in the target's directions, with weight j ^ -weight of the j-th."""
     made = directions_of(task.train, count, 0.5)
     if not weight:
         return made.mean, made.decoder, made.projections
@@ -118,12 +113,12 @@ def released(
 ) -> Released:
     """Return a bridge with a Gram matrix of the source's unit rows (sensitivity 1).
 
-    ``of_gram`` is the Gram matrix's part of the squared mu; with 0 it is exact, and has no guarantee.
+    ``of_gram`` is the Gram matrix's share of the squared mu; with 0 it is exact, without guarantee.
     """
     mu = gauss_mu(epsilon, DELTA)
     plan = Bridge.calibrate(epsilon=epsilon, delta=DELTA, kept_items=400)
-    plan = replace(plan, **{name: getattr(plan, name) / np.sqrt(1 - of_gram) for name in ("noise_std", "counts_std")})
-    mean, decoder, projections = places_of(task, directions, weight)
+    plan = replace(plan, noise_multiplier=plan.noise_multiplier / np.sqrt(1 - of_gram))
+    mean, decoder, projections = user_embeddings(task, directions, weight)
     counts, items, rows = chosen_items(task.source, plan, noise)
     summed = np.asarray(rows.T @ projections) + plan.noise_std * noise.normal((len(items), directions))
     centre = np.maximum(counts[items], 0) / task.source.shape[0]
@@ -135,49 +130,50 @@ def released(
     return Released(mean, decoder, np.asarray(rows.todense()) - centre, summed, gram, plan.noise_std)
 
 
-def ridge(release: Released) -> Iterator[Told]:
-    """Ridge regression of places on rows by the Gram matrix, negative eigenvalues of which are 0, at each penalty."""
+def ridge(release: Released) -> Iterator[Scores]:
+    """Yield scores of a ridge regression of embeddings on rows, by the Gram matrix without negative eigenvalues, per penalty."""
     values, vectors = np.linalg.eigh(release.gram)
     for penalty in PENALTIES:
-        yield release.told((vectors * penalty / (np.maximum(values, 0.0) + penalty)) @ (vectors.T @ release.map))
+        yield release.scores((vectors * penalty / (np.maximum(values, 0.0) + penalty)) @ (vectors.T @ release.map))
 
 
-def plain(release: Released) -> Iterator[Told]:
-    """Yield the scores of the map as released."""
-    yield release.told(release.map)
+def plain(release: Released) -> Iterator[Scores]:
+    """Yield the scores by the released mapping matrix."""
+    yield release.scores(release.map)
 
 
-def by_signal(release: Released) -> Iterator[Told]:
-    """Yield scores with each direction weighed by its signal in the release."""
+def by_signal(release: Released) -> Iterator[Scores]:
+    """Yield scores with each direction weighted by its signal in the release."""
     power = (release.map**2).mean(axis=0)
-    yield release.told(release.map * np.maximum(1 - release.noise_std**2 / power, 0.0))
+    yield release.scores(release.map * np.maximum(1 - release.noise_std**2 / power, 0.0))
 
 
 def main() -> None:
-    """The table."""
+    """Print the table."""
     warnings.filterwarnings("ignore")
     splits, draws = (int(word) for word in (*sys.argv[1:], "5", "4")[:2])
     tasks = [read(seed) for seed in range(splits)]
 
-    def row(words: str, make: Make) -> None:
+    def row(words: str, reader: Callable[[Released], Iterator[Scores]], **settings: Any) -> None:  # noqa: ANN401
         found = []
         for epsilon in EPSILONS:
-            runs = product(tasks, range(draws))
-            found.append(np.mean([tested(task, make(task, epsilon, NoiseSource.of(draw))) for task, draw in runs]))
+            runs = (
+                (task, released(task, epsilon, NoiseSource.of(draw), **settings))
+                for task in tasks
+                for draw in range(draws)
+            )
+            found.append(np.mean([test_hit_rate(task, reader(release)) for task, release in runs]))
         print(f"| {words} | {' | '.join(f'{figure:.4f}'.lstrip('0') for figure in found)} |", flush=True)
 
-    def by(reader: Callable[[Released], Iterator[Told]], **settings: Any) -> Make:  # noqa: ANN401
-        return lambda *asked: reader(released(*asked, **settings))
-
-    row("as shipped, with the best gain", by(plain))
+    row("as shipped, with the best gain", plain)
     for share in (0.2, 0.4):
-        row(f"Ridge by a private Gram matrix, {share:g} of the squared mu", by(ridge, of_gram=share))
-    row("Ridge by the exact Gram matrix: no guarantee", by(ridge))
+        row(f"Ridge by a private Gram matrix, {share:g} of the squared mu", ridge, of_gram=share)
+    row("Ridge by the exact Gram matrix: no guarantee", ridge)
     for weight in (0.25, 0.5, 1.0):
-        row(f"leading directions weigh more in a place: j ^ -{weight:g}", by(plain, weight=weight))
+        row(f"more weight of leading directions: j ^ -{weight:g}", plain, weight=weight)
     for count in (12, 16):
-        row(f"{count} directions", by(plain, directions=count))
-        row(f"{count} directions, each by its signal in the release", by(by_signal, directions=count))
+        row(f"{count} directions", plain, directions=count)
+        row(f"{count} directions, each weighted by its signal", by_signal, directions=count)
 
 
 if __name__ == "__main__":

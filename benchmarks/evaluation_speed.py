@@ -1,8 +1,8 @@
-"""Measures evaluation: held-out items of generated users ranked by BPR, among candidates and among all items.
+"""Measure evaluation: held-out items of generated users ranked by BPR, among candidates and among all items.
 
-``python benchmarks/evaluation_speed.py USERS ITEMS [THREADS] [gpu]`` prints one line of JSON: wall-clock and CPU seconds of the
-test of every user among candidates and among all items, of the scores of all items alone, of reading the vectors alone, and peak
-memory after each kind; with ``gpu``, on the first CUDA device.
+``python benchmarks/evaluation_speed.py USERS ITEMS [THREADS] [gpu]`` prints one line of JSON: wall-clock and CPU time of the test
+of all users among candidates and among all items, of scoring all items alone, of reading the vectors alone, and peak memory after
+each; with ``gpu``, on the first CUDA device.
 """
 
 import sys
@@ -27,7 +27,7 @@ RATINGS_PER_USER, CANDIDATES = 20, 99
 
 
 class Generated(LightningDataModule):
-    """Users with random items, one of which each has held out."""
+    """Users with random items and one held-out item each."""
 
     signs, sampled_ranking, ks, ties, top_k, users = False, True, (5, 10), "expected", 10, "own"
     releases = links = release_paths = digests = {}  # noqa: RUF012
@@ -44,16 +44,16 @@ class Generated(LightningDataModule):
         self.sizes = {"num_users": num_users, "num_items": num_items, "sources": {}}
         positives = torch.from_numpy(generator.integers(0, num_items, num_users))
         others = torch.from_numpy(generator.integers(0, num_items, (num_users, CANDIDATES), dtype=np.int32))
-        rows = SparseRows.of(self.train)
+        rows = SparseRows.from_ratings(self.train)
         self.cases = HeldOutCases(torch.arange(num_users), positives, others, torch.ones(num_users), rows)
 
     def test_dataloader(self) -> EvaluationBatches[Any]:
-        """All cases, 512 at a time."""
+        """Return all cases, 512 at a time."""
         return EvaluationBatches(len(self.cases.users), 512, self.cases.batch, Share())
 
 
 def seconds(work: Callable[[Tensor], object], parts: Sequence[Tensor]) -> dict[str, float]:
-    """Return the seconds of work on parts one after another."""
+    """Return the seconds of sequential work on parts."""
     start = now()
     for part in parts:
         work(part)
@@ -61,7 +61,7 @@ def seconds(work: Callable[[Tensor], object], parts: Sequence[Tensor]) -> dict[s
 
 
 def main() -> None:
-    """Both kinds of ranking."""
+    """Measure both kinds of ranking."""
     warnings.filterwarnings("ignore")
     accelerator = "gpu" if sys.argv[-1] == "gpu" else "cpu"
     num_users, num_items, *threads = map(int, sys.argv[1 : len(sys.argv) - (accelerator == "gpu")])
@@ -74,7 +74,7 @@ def main() -> None:
         trainer.test(method, datamodule=data, verbose=False)
         found[kind] = since(start)
         found[f"{kind}, MiB"] = peak_memory()
-    if accelerator == "gpu":  # the trainer has taken it back
+    if accelerator == "gpu":  # the trainer has moved it back
         method.cuda()
     parts = torch.arange(num_users, device=method.device).split(512)
     candidates = data.cases.candidates.to(method.device)

@@ -1,8 +1,7 @@
 """Measure an epoch of FedGNN on each domain of Amazon, next to the time in FedGCDR's table 4.
 
-    ZOO_DATA=data python benchmarks/federated_epochs.py [THREADS]       # prints a row of a table for each domain
-
-The settings are those of the paper's appendix C.2 with two layers. The paper's files cannot be rebuilt (docs/data.md).
+``ZOO_DATA=data python benchmarks/federated_epochs.py [THREADS]`` prints a table row for each domain. Settings are those of the
+paper's appendix C.2 with two layers. The paper's files cannot be rebuilt (docs/data.md).
 """
 
 import sys
@@ -17,7 +16,7 @@ from zoo import FedGNN, Ratings
 from zoo.publishers.trained import SourceRatings
 
 CLIENTS, WIDTH = 256, 8
-#: Name of a domain here, and minutes and seconds of an epoch in the paper's table 4, where it has one of that name.
+#: Minutes and seconds of an epoch in the paper's table 4 by domain, if it has the domain.
 DOMAINS = {
     "clothing": "03:31", "books": "11:02", "cds": "04:02", "movies": "01:55", "home": "04:36", "electronics": "04:40",
     "sports": "03:41", "phones": "02:40", "toys": "01:10", "grocery": "00:50", "kindle": "02:06", "beauty": "", "games": "",
@@ -26,14 +25,14 @@ DOMAINS = {
 
 
 def seconds(ratings: Ratings, attention: Literal["paper", "gat"]) -> float:
-    """Of the clock for an epoch, the mean of some after the first."""
+    """Return wall-clock seconds of an epoch, the mean of some after the first."""
     method = FedGNN(num_factors=WIDTH, attention=attention)
     data = SourceRatings(ratings, batch_size=CLIENTS)
     return ratings.num_ratings / by_trainer(method, data, ratings.num_ratings, "cpu")["per_s"]
 
 
 def main() -> None:
-    """Every domain, both forms of attention."""
+    """Measure every domain with both forms of attention."""
     warnings.filterwarnings("ignore")
     torch.set_num_threads(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
     print("| domain | clients | items | interactions | rounds | `paper`, s | `gat`, s | table 4, mm:ss |")

@@ -1,4 +1,4 @@
-"""What the measurements share: generated ratings, seconds, peak memory, a process for each case, lines of JSON."""
+"""Helpers of the measurements: generated ratings, times, peak memory, one process per case, lines of JSON."""
 
 import json
 import multiprocessing
@@ -21,27 +21,27 @@ from scipy.sparse import csr_array
 from zoo import Ratings
 
 _PART = 2**15  # users drawn at a time
-_ROWS = 5_000_000  # rows of a file that are drawn and written at a time
+_ROWS = 5_000_000  # rows of a file written at a time
 
-#: Settings of a trainer that writes and shows nothing.
+#: Settings of a quiet trainer.
 SHOWN = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
 QUIET: dict[str, Any] = dict.fromkeys(SHOWN, False)
 
 
 def now() -> tuple[float, float]:
-    """CPU time and time of the clock in seconds, after a GPU has finished its work."""
+    """Return CPU time and wall-clock time in seconds, after a GPU has finished its work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.process_time(), time.perf_counter()
 
 
 def since(start: tuple[float, float], digits: int = 2) -> dict[str, float]:
-    """Seconds since `now` gave ``start``: ``cpu_s`` and ``s``."""
+    """Return seconds since the ``start`` from `now`: ``cpu_s`` and ``s``."""
     return {name: round(end - begin, digits) for name, begin, end in zip(("cpu_s", "s"), start, now(), strict=True)}
 
 
 def alone(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  whatever the function returns
-    """Call a function in a process of its own, so that its peak memory is its own."""
+    """Call a function in its own process, to measure its peak memory."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
 
@@ -52,14 +52,14 @@ def line(**facts: object) -> None:
 
 
 class Parts:
-    """Add up CPU seconds by part, or to `rest`; only parts in `whole` include the parts within them."""
+    """CPU time by part, or of the `rest`; only parts in `whole` include nested parts."""
 
     def __init__(self, rest: str, whole: Collection[str] = ()) -> None:
-        self.spent, self.whole = Counter[str](), whole
+        self.seconds, self.whole = Counter[str](), whole
         self._running, self._last = [rest], time.process_time()
 
     def watch(self, part: str, owner: Any, name: str) -> None:  # noqa: ANN401  a class or a module
-        """Count what a function takes to a part."""
+        """Add the time of a function to a part."""
         function = getattr(owner, name)
 
         @wraps(function)
@@ -75,9 +75,9 @@ class Parts:
         setattr(owner, name, watched)
 
     def turn(self) -> None:
-        """Count what has passed to the part that runs."""
+        """Add the time since the last call to the current part."""
         now = time.process_time()
-        self.spent[self._running[-1]] += now - self._last
+        self.seconds[self._running[-1]] += now - self._last
         self._last = now
 
 
@@ -85,7 +85,7 @@ Users = Callable[[np.random.Generator, int, int], npt.NDArray[np.int64]]
 
 
 def write_ratings(path: Path, count: int, num_items: int, users: Users, seed: int = 0) -> None:
-    """Write a CSV file of so many ratings, some items far more popular than others; ``users(generator, start, count)``."""
+    """Write a CSV file of ``count`` ratings with popular and rare items; ``users(generator, start, count)`` draws users."""
     generator = np.random.default_rng(seed)
     with path.open("wb") as file:
         for start in range(0, count, _ROWS):
@@ -98,7 +98,7 @@ def write_ratings(path: Path, count: int, num_items: int, users: Users, seed: in
 
 
 def generated(num_users: int, num_items: int, each: int) -> Ratings:
-    """Binary ratings with about `each` items a user, drawn uniformly (an item drawn twice counts once)."""
+    """Return binary ratings with about `each` uniform items per user (an item drawn twice counts once)."""
     rng = np.random.default_rng(0)
     columns, counts = [], []
     for start in range(0, num_users, _PART):
@@ -114,7 +114,7 @@ def generated(num_users: int, num_items: int, each: int) -> Ratings:
 
 
 def peak_memory() -> float:
-    """Most memory that the process has held since it began, or since `forget_peak`, in MiB; libraries included."""
+    """Return the peak memory of the process, since its start or `forget_peak`, in MiB; libraries included."""
     status = Path("/proc/self/status")
     if status.exists():
         lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
@@ -123,7 +123,7 @@ def peak_memory() -> float:
 
 
 def forget_peak() -> None:
-    """Count `peak_memory` from what is held now, where the system can."""
+    """Reset `peak_memory`, if the system supports it."""
     peak = Path("/proc/self/clear_refs")
     if peak.exists():
         peak.write_text("5")

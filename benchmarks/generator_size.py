@@ -1,9 +1,9 @@
-"""Training a generator and its recommender at Amazon's size: seconds of the processor and peak memory, one line of JSON.
+"""Measure the training of a generator and its recommender at Amazon's size: CPU time and peak memory, one line of JSON.
 
     ZOO_DATA=data python benchmarks/generator_size.py publish kitchen     # SPPG on one domain's rows, 300 private steps
     ZOO_DATA=data python benchmarks/generator_size.py fit kitchen         # PPGenCDR on a target, rows of a plain generator
 
-Needs the folder `amazon-food-kitchen` (see docs/data.md); each line is a process of its own.
+Needs the folder `amazon-food-kitchen` (docs/data.md).
 """
 
 import sys
@@ -28,24 +28,24 @@ def data(target: str, releases: dict[str, Path] | None = None) -> Amazon:
 
 
 def generator(mechanism: str) -> GeneratorPublisher:
-    """The publisher of configs/ppgencdr/kitchen.yaml."""
+    """Return the publisher of configs/ppgencdr/kitchen.yaml."""
     network = SPPG(mechanism=mechanism, epsilon=5.0, sample_size=512)  # type: ignore[arg-type]
     return GeneratorPublisher(network, [GANStabilizer()], progress=False)
 
 
 def publish(domain: str) -> dict[str, float | int]:
-    """A private training on one domain."""
+    """Measure a private training on one domain."""
     ratings = data(OTHER[domain]).source(domain)
     began = now()
     release = generator("private_d").publish(ratings, domain)
     spent, steps = since(began), release.record.compositions
-    epoch = -(-ratings.num_users // 512)  # steps in which every user is there once on average
+    epoch = -(-ratings.num_users // 512)  # steps with each user once on average
     sizes = {"users": ratings.num_users, "items": ratings.num_items, "ratings": ratings.num_ratings}
     return {**sizes, "steps": steps, **spent, "cpu_s_per_epoch": round(spent["cpu_s"] / steps * epoch, 2)}
 
 
 def fit(target: str) -> dict[str, float | int]:
-    """Some epochs of the recommender, validation included."""
+    """Measure some epochs of the recommender, validation included."""
     source = OTHER[target]
     with tempfile.TemporaryDirectory() as folder:
         path = generator("none").publish(data(target).source(source), source).save(Path(folder) / source)

@@ -1,7 +1,7 @@
 """Measure a target's start from a CSV file of generated ratings, and again from the cache.
 
-``python benchmarks/loading_speed.py RATINGS`` (such as 1e7, of a tenth as many users) prints one line of JSON for each start. The
-temporary folder takes 130 bytes for each rating.
+``python benchmarks/loading_speed.py RATINGS`` (such as 1e7, of a tenth as many users) prints one line of JSON per start. The
+temporary folder takes 130 bytes per rating.
 """
 
 import os
@@ -15,7 +15,7 @@ from datamodules import Evaluation, Files
 
 
 def load(folder: str) -> None:
-    """One start."""
+    """Measure one start."""
     began = now()
     data = Files("generated", "ratings", root=folder, evaluation=Evaluation(split="latest2"), seed=0)
     data.read_target()

@@ -1,10 +1,9 @@
-"""Measure a target's setup with the releases of 3, 7 and 15 sources; print one line of JSON a case, each in its own process.
+"""Measure a target's setup with the releases of 3, 7 and 15 sources; print one line of JSON per case, each in its own process.
 
-    ZOO_DATA=data python benchmarks/many_domains.py            # or EMCDR, or FedGCDR, alone
-
-Releases are random `embeddings` of width 16. `amazon-many` is Books with the sources of FedGCDR's sets (docs/data.md), whose users
-are mostly missing from a source. `generated` is the worst case: every user has ten ratings in all 16 domains. A line has the peak
-memory of `setup` and of the recommender's data, and for FedGCDR of a round of 1,024 clients and of all users' vectors.
+``ZOO_DATA=data python benchmarks/many_domains.py [EMCDR] [FedGCDR]``. Releases are random `embeddings` of width 16. `amazon-many`
+is Books with the sources of FedGCDR's sets (docs/data.md); most of its users are missing from a source. `generated` is the worst
+case: every user has ten ratings in all 16 domains. A line has the peak memory of `setup` and of the recommender's data, and for
+FedGCDR of a round of 1,024 clients and of all users' vectors.
 """
 
 import sys
@@ -28,7 +27,7 @@ from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.record.record import unprotected_record
 
 WIDTH, ITEMS, EACH, CLIENTS = 16, 20_000, 10, 1024
-#: Recommenders, and how many layers the vectors have that they read.
+#: Number of layers of a recommender's vectors.
 LAYERS = {"EMCDR": 1, "FedGCDR": 2}
 FOUR = ["clothing", "cds", "movies"]
 EIGHT = [*FOUR, "home", "electronics", "sports", "phones"]
@@ -39,7 +38,7 @@ SOURCES = [f"d{number}" for number in range(1, 16)]
 
 
 def data_of(case: str, folder: Path, **settings: Any) -> CrossDomainDataModule:  # noqa: ANN401
-    """The datamodule of a case, whose generated ratings lie in a folder."""
+    """Return the datamodule of a case; generated ratings are in the folder."""
     common: dict[str, Any] = {"evaluation": Evaluation("random2"), "missing_users": "zero", **settings}
     if case in AMAZON:
         return Amazon("books", AMAZON[case], "amazon-many", **common)
@@ -47,7 +46,7 @@ def data_of(case: str, folder: Path, **settings: Any) -> CrossDomainDataModule: 
 
 
 def prepare(case: str, folder: Path, layers: int) -> dict[str, int]:
-    """Write generated ratings and a release of every source; return the number of users of all domains together."""
+    """Write generated ratings and a release of every source; return the number of distinct users of all domains."""
     users: dict[str, npt.NDArray[np.str_]] = {}
     if case in GENERATED:
         ratings = generated(GENERATED[case], ITEMS, EACH)
@@ -69,17 +68,17 @@ def prepare(case: str, folder: Path, layers: int) -> dict[str, int]:
 
 
 def measure(case: str, folder: Path, recommender: str, facts: dict[str, int]) -> None:
-    """Setup of the target, then what a recommender keeps, and of FedGCDR what it takes to play a round and to score all users."""
+    """Measure the target's setup, the recommender's data, and for FedGCDR a round and the scores of all users."""
     model: Recommender = getattr(zoo, recommender)()
     data = data_of(case, folder, releases={name: folder / name for name in data_of(case, folder).sources})
     data.trainer = SimpleNamespace(lightning_module=model)  # type: ignore[assignment]
     forget_peak()
-    held, start = peak_memory(), now()
+    before, start = peak_memory(), now()
     data.setup("fit")
     seconds, peak = since(start)["s"], peak_memory()
     model._build_once(data.sizes)
     model.read_data(data)
-    kept = peak_memory()
+    built = peak_memory()
     if isinstance(model, FedGCDR):
         model.step(UserBatch(torch.arange(CLIENTS)))["loss"].backward()
         with torch.no_grad():
@@ -88,7 +87,7 @@ def measure(case: str, folder: Path, recommender: str, facts: dict[str, int]) ->
     facts |= {"users": data.train.num_users, "ratings": data.train.num_ratings}
     facts |= {"rows_released": sum(release.num_users for release in data.releases.values())}
     facts |= {"users_in_a_source": int(linked.any(0).sum()), "users_in_all_sources": int(linked.all(0).sum())}
-    memory = {"before_mib": round(held), "setup_peak_mib": round(peak), "with_recommender_peak_mib": round(kept)}
+    memory = {"before_mib": round(before), "setup_peak_mib": round(peak), "with_recommender_peak_mib": round(built)}
     line(case=case, recommender=recommender, **facts, setup_s=seconds, **memory)  # peak_mib: of a round and all scores
 
 

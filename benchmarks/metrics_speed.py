@@ -1,4 +1,4 @@
-"""Measures ranking metrics on 100,000 users x 100 candidates, one thread; prints one line of JSON."""
+"""Measure ranking metrics on 100,000 users x 100 candidates, one thread; print one line of JSON."""
 
 import torch
 from generated import line, now, since

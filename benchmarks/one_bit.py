@@ -1,7 +1,7 @@
 """Measure one-bit matrix completion under every perturbation, for docs/results/one_bit.md.
 
-python benchmarks/one_bit.py tune OUT       # settings that the paper does not give, on a part of the training ratings
-python benchmarks/one_bit.py measure OUT    # every cell that is in no OUT/results*.csv
+python benchmarks/one_bit.py tune OUT       # settings that the paper does not state, on a part of the training ratings
+python benchmarks/one_bit.py measure OUT    # all entries that are missing from OUT/results*.csv
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EPSILONS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
 FILMS_EPSILONS = (1, 2, 3, 4, 6, 8, 10)
 RATIOS = (0.2, 0.4, 0.6, 0.8)
 
-#: Rows of the figures: a perturbation, and whether it is the published form. GraP as published holds.
+#: Rows of the figures: a perturbation, and whether it is the published form. The guarantee of the published GraP is valid.
 MECHANISMS: dict[str, tuple[Callable[..., Perturbation], bool]] = {
     "InP": (InputPerturbation, False),
     "ObjP": (partial(ObjectivePerturbation, inexact=True), False),
@@ -50,7 +50,7 @@ MECHANISMS: dict[str, tuple[Callable[..., Perturbation], bool]] = {
     "GraP, published": (partial(GradientPerturbation, noise="laplace", step_size="spectral", dual=False), True),
     "OutP, published": (partial(OutputPerturbation, paper_faithful=True), True),
 }
-#: What `tune` tries beside tau, by mechanism.
+#: Settings that `tune` searches besides tau, by mechanism.
 STEPS = (1, 2, 5, 10)
 TRIED: dict[str, dict[str, tuple[Any, ...]]] = {
     "GraP, Gaussian": {"steps": STEPS},
@@ -66,13 +66,11 @@ RIDGES = (0.3, 1.0, 3.0, 10.0)
 TUNED_AT = 4.0
 FIELDS = ("data", "observed", "link", "mechanism", "published", "epsilon", "draw", "figure", "value", "guarantee")
 FIELDS += ("seconds",)
-
-
 KEYS = ("data", "observed", "link", "mechanism", "epsilon", "draw")
 
 
 class Task(NamedTuple):
-    """A problem and how well it is solved: `figure` of a completed matrix."""
+    """A problem, and the metric of a completed matrix."""
 
     observations: Observations
     figure: str
@@ -80,7 +78,7 @@ class Task(NamedTuple):
 
 
 def task_of(data: CrossDomainDataModule, validation: bool = False) -> Task:
-    """The training signs of a datamodule, and the figure on its test; or both on a part of the training signs."""
+    """Return a task with the test of a datamodule, or with a tenth of the training signs for validation."""
     data.read_target()
     train = data.train
     shape, cells = (train.num_users, train.num_items), train.pair_keys
@@ -92,15 +90,15 @@ def task_of(data: CrossDomainDataModule, validation: bool = False) -> Task:
     test_cells = (data.test.users * train.num_items + data.test.items).numpy()
     test_signs = data.test.ratings.numpy()
     if validation:
-        held = np.random.default_rng(0).random(len(cells)) < 0.1
-        test_cells, test_signs, cells, signs = cells[held], signs[held], cells[~held], signs[~held]
+        part = np.random.default_rng(0).random(len(cells)) < 0.1
+        test_cells, test_signs, cells, signs = cells[part], signs[part], cells[~part], signs[~part]
     seen = Observations(shape, cells, signs)
     return Task(seen, "sign_accuracy", lambda x: float((x.ravel()[test_cells] * test_signs > 0).mean()))
 
 
 @lru_cache(maxsize=2)
 def task(name: str, draw: int, link: str, observed: float, validation: bool = False) -> Task:
-    """A task by its name."""
+    """Return a task by its name."""
     if name == "synthetic":
         return task_of(LowRank(observed=observed, link=link, data_seed=draw, seed=draw))  # type: ignore[arg-type]
     if name == "rc":
@@ -110,21 +108,21 @@ def task(name: str, draw: int, link: str, observed: float, validation: bool = Fa
 
 
 def problem(seen: Observations, link: str, tau: float, alpha: float = 1.0, bounded: bool = False) -> Problem:
-    """A problem with the paper's constraint; entries are not held to alpha unless a perturbation needs it."""
+    """Return a problem with the paper's constraint; entries are bounded by alpha only if a perturbation needs it."""
     return Problem(seen, LINKS[link], NuclearBall(tau), alpha, bounded)
 
 
 def bounded(name: str, mechanism: str, link: str) -> bool:
-    """Return whether entries are held to alpha, as OutP with probit needs, and as its published form assumes."""
+    """Return whether entries are bounded by alpha, as OutP with probit needs, and as its published form assumes."""
     return (mechanism, link) == ("OutP", "probit") or (mechanism, name) == ("OutP, published", "rc")
 
 
-def completed(perturbation: Perturbation, given: Problem) -> Floats:
-    """The completed matrix."""
+def completed(perturbation: Perturbation, posed: Problem) -> Floats:
+    """Return the completed matrix."""
     noise = NoiseSource.os()
-    perturbation.check(given.terms)
-    solver = perturbation.solver(given, perturbation.draw(given, noise), noise)
-    return perturbation.finish(run(solver, 500), given, noise)
+    perturbation.check(posed.terms)
+    solver = perturbation.solver(posed, perturbation.draw(posed, noise), noise)
+    return perturbation.finish(run(solver, 500), posed, noise)
 
 
 def bias_matrix(observations: Observations, link: Link, ridge: float = 1.0) -> Floats:
@@ -134,7 +132,7 @@ def bias_matrix(observations: Observations, link: Link, ridge: float = 1.0) -> F
     likelihood = Likelihood.of(observations, link)
 
     def value(biases: Floats) -> tuple[float, Floats]:
-        """Return the objective and its gradient at the biases of rows, of columns, and m."""
+        # The biases are those of rows, of columns, and m.
         entries, own = np.asarray(biases[-1] + biases[users] + biases[rows + items]), biases[:-1]
         slopes = likelihood.gradient(entries)
         sums = np.bincount(users, slopes, rows), np.bincount(items, slopes, columns), [slopes.sum()]
@@ -148,12 +146,12 @@ def bias_matrix(observations: Observations, link: Link, ridge: float = 1.0) -> F
 
 
 def allowed(mechanism: str, link: str) -> bool:
-    """Whether a row exists: Gaussian noise on the objective is for the logistic link."""
+    """Return whether a row exists: Gaussian noise on the objective needs the logistic link."""
     return not (mechanism == "ObjP, Gaussian" and link == "probit")
 
 
 def tune(out: Path) -> None:
-    """Write OUT/trials.csv: tau and what else is not in the paper, by sign accuracy on a tenth of the training signs."""
+    """Write OUT/trials.csv: tau and other settings by sign accuracy on a tenth of the training signs."""
     trials: list[dict[str, Any]] = []
     for name, link in itertools.product(RADII, LINKS):
         seen = task(name, 0, link, 0.0, True)
@@ -177,7 +175,7 @@ def tune(out: Path) -> None:
 
 
 def trial(name: str, link: str, mechanism: str, setting: Setting, score: float) -> Setting:
-    """A row of the trials; also printed."""
+    """Print and return a row of the trials."""
     words = " ".join(f"{key}={value}" for key, value in setting.items())
     row = {"data": name, "link": link, "mechanism": mechanism, "setting": words, "sign_accuracy": round(score, 4)}
     print(row, flush=True)
@@ -185,7 +183,7 @@ def trial(name: str, link: str, mechanism: str, setting: Setting, score: float) 
 
 
 def best(trials: list[Setting], name: str, link: str, mechanism: str) -> Setting:
-    """The setting with the highest sign accuracy; the paper's own tau on synthetic data."""
+    """Return the setting with the highest sign accuracy; on synthetic data the paper's tau."""
     if mechanism == "OutP, published":
         mechanism = "Clear"
     if name == "synthetic":
@@ -197,8 +195,8 @@ def best(trials: list[Setting], name: str, link: str, mechanism: str) -> Setting
     return {key: float(value) for key, value in (part.split("=") for part in text.split())}
 
 
-def cells() -> Iterator[tuple[str, float, str, tuple[int, ...], int]]:
-    """Data, observation ratio, link, epsilons and draw of everything that the figures show."""
+def entries() -> Iterator[tuple[str, float, str, tuple[int, ...], int]]:
+    """Yield data, observation ratio, link, epsilons and draw of all entries of the figures."""
     for draw in range(40):
         for link in LINKS:
             yield "synthetic", 0.15, link, EPSILONS, draw
@@ -211,23 +209,23 @@ def cells() -> Iterator[tuple[str, float, str, tuple[int, ...], int]]:
 
 
 def measure(out: Path) -> None:
-    """Append what is missing to OUT/results.csv."""
+    """Append missing entries to OUT/results.csv."""
     trials, target = pl.read_csv(out / "trials.csv", infer_schema=False).to_dicts(), out / "results.csv"
     finished = [pl.read_csv(path, infer_schema=False) for path in out.glob("results*.csv")]
     done = {row for table in finished for row in table.select(KEYS).iter_rows()}
-    for place in cells():
-        for row in cell(*place, trials, done):
+    for entry in entries():
+        for row in measured(*entry, trials, done):
             new = not target.exists()
             with target.open("ab") as file:
                 pl.DataFrame([row]).write_csv(file, include_header=new)
 
 
-def cell(
+def measured(
     name: str, observed: float, link: str, epsilons: tuple[int, ...], draw: int, trials: list[Setting], done: set[Any]
 ) -> Iterator[Setting]:
-    """Rows of one draw of data: controls, and every mechanism at every epsilon."""
-    given = task(name, draw, link, observed)
-    seen, figure, score = given
+    """Yield rows of one draw of data: baselines, and every mechanism at every epsilon."""
+    own = task(name, draw, link, observed)
+    seen, figure, score = own
 
     def row(mechanism: str, published: bool, epsilon: float, value: float, guarantee: str, took: float) -> Setting:
         facts = (name, observed, link, mechanism, published, epsilon, draw, figure)
@@ -237,7 +235,7 @@ def cell(
         return (name, str(observed), link, mechanism, str(float(epsilon)), str(draw)) not in done
 
     if missing("Clear", 0.0) and not (name == "ml-100k" and draw):  # the same data in every draw
-        yield from controls(name, given, link, trials, row)
+        yield from baselines(name, own, link, trials, row)
     for mechanism, (make, published) in MECHANISMS.items():
         wanted = [epsilon for epsilon in epsilons if missing(mechanism, epsilon)]
         if not wanted or not allowed(mechanism, link):
@@ -259,11 +257,9 @@ def cell(
             yield row(mechanism, published, float(epsilon), score(matrix), guarantee, seconds)
 
 
-def controls(
-    name: str, given: Task, link: str, trials: list[Setting], row: Callable[..., Setting]
-) -> Iterator[Setting]:
-    """Yield rows without noise: Clear, the truth's rank or biases alone, and constants."""
-    seen, _, score = given
+def baselines(name: str, own: Task, link: str, trials: list[Setting], row: Callable[..., Setting]) -> Iterator[Setting]:
+    """Yield rows without noise: Clear, the true rank or biases alone, and constants."""
+    seen, _, score = own
     start = time.perf_counter()
     matrix = completed(Clear(), problem(seen, link, best(trials, name, link, "Clear")["tau"]))
     yield row("Clear", False, 0.0, score(matrix), "none", time.perf_counter() - start)

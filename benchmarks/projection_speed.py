@@ -1,4 +1,4 @@
-"""Measure a projection onto the nuclear-norm ball, and a Clear fit of MovieLens 100K, against all singular values."""
+"""Measure a projection onto the nuclear-norm ball, and a Clear fit of MovieLens 100K, with some and with all singular values."""
 
 import statistics
 
@@ -18,7 +18,7 @@ TAU, REPEATS = 1000.0, 7
 
 
 def measure(what: str, truncated: bool) -> None:
-    """One line of JSON."""
+    """Print one line of JSON."""
     data = MovieLens100K(filters=Filters(threshold=3.5, signs=True), evaluation=Evaluation(split="given"), seed=0)
     data.read_target()
     train = data.train
@@ -30,7 +30,7 @@ def measure(what: str, truncated: bool) -> None:
     if what == "projection":
         solver.step()
         moved = 3 * solver.point
-        moved.ravel()[seen.cells] += seen.signs  # what a next step projects: of low rank but for the observed cells
+        moved.ravel()[seen.cells] += seen.signs  # as in the next step: low rank plus the observed entries
         for _ in range(REPEATS):
             start = now()
             ball(moved)

@@ -1,8 +1,8 @@
-"""Measure publishing as data grow, and next to the paper's decomposition; print one line of JSON a process.
+"""Measure publishing as data grow, and compared with the paper's decomposition; print one line of JSON per process.
 
-A line has wall-clock seconds (`publish_s` without saving), and CPU seconds of the noise, of M and the product with it, and of the
-rest: bounding, rounding, writing, hashing. Cost is linear in ratings plus users x n' (and M in items), so the last two figures,
-per unit, stay constant as data grow. The decomposition and its counterpart run on one processor.
+A line has wall-clock time (`publish_s` without saving), and CPU time of the noise, of M and its product, and of the rest:
+bounding, rounding, writing, hashing. Cost is linear in ratings plus users x n' (and M in items), so the last two values, per unit,
+stay constant as data grow. The decomposition and its counterpart run on one core.
 """
 
 import os
@@ -43,14 +43,14 @@ CASES: dict[str, tuple[int, int, int, Publisher]] = {
 
 
 def measure(name: str) -> dict[str, Any]:
-    """One release, published, saved and read again."""
+    """Publish, save and read one release."""
     num_users, num_items, each, publisher = CASES[name]
     ratings = generated(num_users, num_items, each)
     compared = name.removesuffix(DECOMPOSED) + DECOMPOSED in CASES
-    if compared and hasattr(os, "sched_setaffinity"):  # both on one processor
+    if compared and hasattr(os, "sched_setaffinity"):  # both on one core
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     forget_peak()
-    held, parts, start = peak_memory(), Parts("rest"), now()
+    before, parts, start = peak_memory(), Parts("rest"), now()
     for part, kind, function in WATCHED:
         parts.watch(part, kind, function)
     with tempfile.TemporaryDirectory() as folder:
@@ -66,20 +66,22 @@ def measure(name: str) -> dict[str, Any]:
         Release.load(path)
         load_seconds = since(start)["s"]
     size = num_users * WIDTH
+    sizes = {"users": num_users, "items": num_items, "ratings": ratings.num_ratings}
     facts = {
-        "case": name,
-        "publisher": type(publisher).__name__,
-        **{"users": num_users, "items": num_items, "ratings": ratings.num_ratings},
-        **{"files": files, "publish_s": published},
-        **spent,
-        **{f"{part}_cpu_s": round(seconds, 2) for part, seconds in parts.spent.items()},
-        "published_peak_mib": round(peak),
-        "above_data_mib": round(peak - held),
-        "load_s": load_seconds,
-        "noise_ns_per_number": round(1e9 * parts.spent["noise"] / size, 1),
-        "projection_ns_per_rating": round(1e9 * parts.spent["projection"] / ratings.num_ratings, 1),
+        **{
+            "case": name,
+            "publisher": type(publisher).__name__,
+            **sizes,
+            "files": files,
+            "publish_s": published,
+            **spent,
+        },
+        **{f"{part}_cpu_s": round(seconds, 2) for part, seconds in parts.seconds.items()},
+        **{"published_peak_mib": round(peak), "above_data_mib": round(peak - before), "load_s": load_seconds},
+        "noise_ns_per_number": round(1e9 * parts.seconds["noise"] / size, 1),
+        "projection_ns_per_rating": round(1e9 * parts.seconds["projection"] / ratings.num_ratings, 1),
     }
-    line(**facts)  # peak_mib is that of reading it again
+    line(**facts)  # peak_mib is that of reading
     return facts
 
 
@@ -88,6 +90,5 @@ if __name__ == "__main__":
     for name in CASES:
         if slow := lines.get(name + DECOMPOSED):
             kinds = ("cpu_s", "published_peak_mib", "above_data_mib")
-            print(
-                {"case": name, "decomposed / this": {kind: round(slow[kind] / lines[name][kind], 1) for kind in kinds}}
-            )
+            ratios = {kind: round(slow[kind] / lines[name][kind], 1) for kind in kinds}
+            print({"case": name, "decomposed / this": ratios})

@@ -1,14 +1,14 @@
-"""Measure one experiment as its data grow tenfold, and tenfold again, by the commands that a user gives.
+"""Measure the commands of one experiment as its data grow tenfold, twice.
 
-    python benchmarks/scaling.py RESULTS.jsonl            # 2e5, 2e6 and 2e7: every step that the file does not have yet
-    python benchmarks/scaling.py RESULTS.jsonl 1e8        # one size, by the ratings of its target; 1e8 is loaded alone
+    python benchmarks/scaling.py RESULTS.jsonl            # 2e5, 2e6 and 2e7: all steps that are missing from the file
+    python benchmarks/scaling.py RESULTS.jsonl 1e8        # one size, by the ratings of its target; 1e8 is only loaded
 
-Every user has 20 generated ratings in each domain; there are a tenth as many items as users, some far more popular. Each step is
-a process; its line of JSON has wall-clock seconds, CPU seconds, and peak memory.
+Every user has 20 generated ratings in each domain. There are a tenth as many items as users, some far more popular. Each step is a
+process; its line of JSON has wall-clock time, CPU time and peak memory.
 
-`load` fills the cache that later steps use. `fit` trains one epoch, validates and tests among 99 candidates. LightGCN has batches
-of a million pairs, because it propagates its graph for each. PriCDR's loss is over every item, so it trains for a few batches.
-`predict` ranks all items for every user.
+`load` fills the cache for later steps. `fit` trains one epoch, validates and tests among 99 candidates. LightGCN has batches of a
+million pairs, since it propagates its graph for each. PriCDR's loss is over all items, so it trains for a few batches. `predict`
+ranks all items for every user.
 """
 
 import json
@@ -28,7 +28,7 @@ EACH, BATCHES = 20, 20
 EVALUATION: dict[str, Any] = {"split": "latest2", "full_ranking": False}
 #: Users, by the ratings of the target.
 SIZES = {"2e5": 10_000, "2e6": 100_000, "2e7": 1_000_000, "1e8": 5_000_000}
-#: Those that are measured where none is named.
+#: Default sizes.
 USUAL = ("2e5", "2e6", "2e7")
 PUBLISHERS = {
     "FlippedRows, keep .25": {"class_path": "FlippedRows", "init_args": {"epsilon": 8.0, "keep": 0.25}},
@@ -44,7 +44,7 @@ FITS = {
 
 
 def prepare(folder: Path, users: int) -> None:
-    """Both domains, and an experiment for each publisher."""
+    """Write both domains, and an experiment for each publisher."""
     for seed, domain in enumerate(("target", "source")):
         own = lambda _, start, rows: np.arange(start, start + rows) // EACH  # noqa: E731
         write_ratings(folder / f"{domain}.csv", users * EACH, users // 10, own, seed)
@@ -61,18 +61,18 @@ def prepare(folder: Path, users: int) -> None:
 
 
 def steps(folder: Path) -> dict[str, list[str]]:
-    """What is measured, in order, and the command of each, given in the folder."""
+    """Return the command of each step, in order; its working directory is the folder."""
     zoo = [sys.executable, "-m", "zoo"]
-    made = {"load": [sys.executable, str(Path(__file__).resolve()), "load", str(folder)]}
+    commands = {"load": [sys.executable, str(Path(__file__).resolve()), "load", str(folder)]}
     for name, publisher in PUBLISHERS.items():
         short = _short(publisher)
-        made[f"publish {name}"] = [*zoo, "publish", f"--config={short}.yaml", f"--out=releases/{short}"]
+        commands[f"publish {name}"] = [*zoo, "publish", f"--config={short}.yaml", f"--out=releases/{short}"]
     for name, options in FITS.items():
-        made[f"fit {name}"] = [*zoo, "fit", "--config=jlt.yaml", "--publisher=null", *options]
+        commands[f"fit {name}"] = [*zoo, "fit", "--config=jlt.yaml", "--publisher=null", *options]
     run = folder / "runs" / "BPR" / "version_0"
     best = run / "checkpoints" / "best.ckpt"
-    made["predict BPR"] = [*zoo, "predict", f"--config={run / 'config.yaml'}", f"--ckpt_path={best}"]
-    return made
+    commands["predict BPR"] = [*zoo, "predict", f"--config={run / 'config.yaml'}", f"--ckpt_path={best}"]
+    return commands
 
 
 def _short(publisher: dict[str, Any]) -> str:
@@ -80,14 +80,14 @@ def _short(publisher: dict[str, Any]) -> str:
 
 
 def measured(command: list[str], folder: Path) -> dict[str, float]:
-    """Seconds, processors' seconds and the most memory of a command, which must succeed."""
+    """Return wall-clock time, CPU time and peak memory of a command, which must succeed."""
     began = time.perf_counter()
     log, environment = folder / "log.txt", os.environ | {"ZOO_CACHE": str(folder)}
-    with log.open("w") as said:
-        process = subprocess.Popen(command, cwd=folder, stdout=said, stderr=subprocess.STDOUT, env=environment)
+    with log.open("w") as output:
+        process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT, env=environment)
         _, status, usage = os.wait4(process.pid, 0)
     if status:
-        raise RuntimeError(f"{command} ended with {status}:\n{log.read_text()[-2000:]}")
+        raise RuntimeError(f"{command} failed with {status}:\n{log.read_text()[-2000:]}")
     cpu = round(usage.ru_utime + usage.ru_stime, 1)
     return {"s": round(time.perf_counter() - began, 1), "cpu_s": cpu, "GiB": round(usage.ru_maxrss / 2**20, 2)}
 
@@ -100,16 +100,16 @@ def load(folder: Path) -> None:
 
 
 def main() -> None:
-    """Measure what is missing."""
+    """Measure missing steps."""
     if sys.argv[1] == "load":
         load(Path(sys.argv[2]))
         return
     results = Path(sys.argv[1])
-    kept = [json.loads(line) for line in results.read_text().splitlines()] if results.is_file() else []
-    done = {(line["ratings"], line["step"]) for line in kept}
+    earlier = [json.loads(line) for line in results.read_text().splitlines()] if results.is_file() else []
+    done = {(line["ratings"], line["step"]) for line in earlier}
     for ratings in sys.argv[2:] or USUAL:
-        with tempfile.TemporaryDirectory() as place:
-            folder = Path(place)
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
             prepare(folder, SIZES[ratings])
             for step, command in steps(folder).items():
                 if ratings == "1e8" and step != "load":

@@ -1,11 +1,11 @@
-"""Where the processor's time of a shipped config's training goes, part by part: one line of JSON.
+"""Measure CPU time of a shipped config's training by part: one line of JSON.
 
     ZOO_DATA=data python benchmarks/training_parts.py sppg/douban          # a source's generator, all its private steps
-    ZOO_DATA=data python benchmarks/training_parts.py ppgencdr/douban 8    # a target on such a generator's rows, so many epochs
-    ZOO_DATA=data python benchmarks/training_parts.py one_bit_mc/ml_100k   # a whole fit; every config of the folder
+    ZOO_DATA=data python benchmarks/training_parts.py ppgencdr/douban 8    # a target on such a generator's rows, 8 epochs
+    ZOO_DATA=data python benchmarks/training_parts.py one_bit_mc/ml_100k   # a whole fit; any config of the folder
 
-One thread, the config's own sizes and callbacks, and seeded noise. A part excludes the parts within it. For networks, milliseconds
-are those of a step after the first epoch; for one-bit matrix completion, of the fit from the first draw of noise to the matrix.
+One thread, the config's own sizes and callbacks, seeded noise. A part excludes nested parts. For networks, milliseconds are per
+step after the first epoch; for one-bit matrix completion, of the fit from the first draw of noise to the matrix.
 """
 
 import logging
@@ -46,7 +46,7 @@ from zoo.privacy.training import clipped_sum, private_gradient
 from zoo.privacy.training.critic_steps import CriticSteps
 
 RMSPROP = import_module("torch.optim.rmsprop")
-#: By part, its functions: where each is looked up, and its name there.
+#: Functions by part: owner and name.
 Functions = dict[str, list[tuple[Any, str]]]
 NETWORKS: Functions = {"rows": [(SparseRows, "bags")], "logging": [(LightningModule, "log")]}
 SOLVERS = (solvers.SpectralProjectedGradient, solvers.FixedSteps, solvers.MultiStart)
@@ -83,46 +83,46 @@ PARTS: dict[str, Functions] = {
         "projection: all singular values": [(scipy.linalg, "svd")],
         "objective": [(Likelihood, "value")],
         "gradient": [(Likelihood, "gradient")],
-        "noise": [(gradient_perturbation.NoisyGradients, "_noisy")],  # and what a perturbation itself draws, see `main`
+        "noise": [(gradient_perturbation.NoisyGradients, "_noisy")],  # and draws of the perturbation, see `main`
         "solver": [(kind, "step") for kind in SOLVERS],
     },
 }
-WHOLE = ("checks", "validation")  # with all that is within
+WHOLE = ("checks", "validation")  # with nested parts
 PRODUCTS = 100  # of one size, for the median
 
 
 class Stopwatch(Parts, Callback):
-    """CPU seconds by part, from the start of an epoch of the training to its end."""
+    """CPU time by part, from the start of an epoch to the end of the training."""
 
     def __init__(self, first_epoch: int) -> None:
         super().__init__("trainer and rest", WHOLE)
         self.first_epoch, self.steps = first_epoch, 0
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Leave out the epochs before."""
+        """Discard earlier epochs."""
         if trainer.current_epoch == self.first_epoch > 0:
             self._begin()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Leave out what comes before."""
+        """Discard the setup."""
         self._begin()
 
     def _begin(self) -> None:
         self.turn()
-        self.spent.clear()
+        self.seconds.clear()
         self.steps = 0
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:  # noqa: ANN401
-        """Count the steps."""
+        """Count steps."""
         self.steps += 1
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Count what is left."""
+        """Add the rest."""
         self.turn()
 
 
 def made(base: type, settings: Any) -> Any:  # noqa: ANN401  as a config's
-    """What a part of a config names."""
+    """Return the object that a part of a config describes."""
     parser = ArgumentParser()
     if base is Callback:
         parser.add_argument("--it", type=list[Callback])
@@ -132,17 +132,17 @@ def made(base: type, settings: Any) -> Any:  # noqa: ANN401  as a config's
 
 
 def seeded(model: dict[str, Any]) -> dict[str, Any]:
-    """A model's settings, with noise from a seed where it has noise of its own."""
-    given = model.setdefault("init_args", {})
+    """Return a model's settings, with seeded noise."""
+    arguments = model.setdefault("init_args", {})
     if model["class_path"] == "SPPG":
-        given["noise_seed"] = 0
-    if "perturbation" in given:
-        given["perturbation"]["init_args"]["noise_seed"] = 0
+        arguments["noise_seed"] = 0
+    if "perturbation" in arguments:
+        arguments["perturbation"]["init_args"]["noise_seed"] = 0
     return model
 
 
 def products(method: Recommender) -> dict[str, float]:
-    """Matrix products of a step, by their operations and by what one of them, of a batch with all items, takes alone."""
+    """Return operations of a step's matrix products, and their time at the rate of one product of a batch with all items."""
     batch: Any = next(iter(method.trainer.train_dataloader))  # type: ignore[arg-type]
     with FlopCounterMode(display=False) as counter:
         outputs = method.step(batch)
@@ -159,7 +159,7 @@ def products(method: Recommender) -> dict[str, float]:
 
 
 def main() -> None:
-    """One config."""
+    """Measure one config."""
     warnings.filterwarnings("ignore")
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     torch.set_num_threads(1)
@@ -192,9 +192,9 @@ def main() -> None:
         Trainer(**trainer).fit(method, datamodule=data)
         found = products(method) if method.automatic_optimization and not single else None
     per = 1 if single else watch.steps
-    spent = {part: round(1e3 * seconds / per, 2) for part, seconds in watch.spent.most_common()}
-    total = round(1e3 * sum(watch.spent.values()) / per, 2)
-    line(config=name, steps=watch.steps, processor_ms=total, of_which=spent, matrix_products=found)
+    parts = {part: round(1e3 * seconds / per, 2) for part, seconds in watch.seconds.most_common()}
+    total = round(1e3 * sum(watch.seconds.values()) / per, 2)
+    line(config=name, steps=watch.steps, cpu_ms=total, of_which=parts, matrix_products=found)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Measure training on MovieLens 100K: epochs of batches alone, of a bare loop, and of the trainer.
 
 ``python benchmarks/training_speed.py METHOD BATCH_SIZE [THREADS] [gpu] [KEY=VALUE ...]`` prints one line of JSON. Rates are
-observed pairs per CPU second and wall-clock second after the first epoch; with ``gpu``, on the first CUDA device.
+observed pairs per second of CPU and wall-clock time, after the first epoch; with ``gpu``, on the first CUDA device.
 """
 
 import json
@@ -28,7 +28,7 @@ EPOCHS = 8
 
 
 def ratings() -> Ratings:
-    """All of MovieLens 100K as implicit feedback."""
+    """Return all of MovieLens 100K as implicit feedback."""
     table = pl.read_csv(Path(os.environ["ZOO_DATA"]) / "ml-100k" / "ratings.csv.gz")
     users, user = np.unique(table["user_id"].cast(pl.String).to_numpy().astype(np.str_), return_inverse=True)
     items, item = np.unique(table["item_id"].cast(pl.String).to_numpy().astype(np.str_), return_inverse=True)
@@ -36,7 +36,7 @@ def ratings() -> Ratings:
 
 
 def rates(pairs: int, epoch: Callable[[], object]) -> dict[str, int]:
-    """Pairs per second of processor and clock, over some epochs after the first."""
+    """Return pairs per second of CPU and wall-clock time, over some epochs after the first."""
     epoch()
     started = now()
     for _ in range(EPOCHS):
@@ -46,7 +46,7 @@ def rates(pairs: int, epoch: Callable[[], object]) -> dict[str, int]:
 
 
 def profile(batches: Any, parts: dict[str, Callable[[Any], Any]]) -> dict[str, int]:  # noqa: ANN401
-    """Microseconds of the clock that each part of a step takes; each is given what the one before has made, the first a batch."""
+    """Return microseconds of each part of a step; a part takes the result of the one before, the first a batch."""
     spent, steps = dict.fromkeys(["batches", *parts], 0.0), 0
     for epoch in range(EPOCHS + 1):
         last = now()[1]
@@ -60,7 +60,7 @@ def profile(batches: Any, parts: dict[str, Callable[[Any], Any]]) -> dict[str, i
 
 
 def by_trainer(method: Any, data: SourceRatings, pairs: int, accelerator: str) -> dict[str, int]:  # noqa: ANN401  any recommender
-    """The same of the trainer's epochs, from the end of the first to the end of the last."""
+    """Return the same for the trainer's epochs, from the end of the first to the end of the last."""
     ends: list[tuple[float, float]] = []
     method.on_train_epoch_start = lambda: ends.append(now())
     quiet = {**QUIET, "limit_val_batches": 0, "num_sanity_val_steps": 0}
@@ -70,7 +70,7 @@ def by_trainer(method: Any, data: SourceRatings, pairs: int, accelerator: str) -
 
 
 def main() -> None:
-    """One method."""
+    """Measure one method."""
     warnings.filterwarnings("ignore")
     name, batch_size, *rest = sys.argv[1:]
     threads = int(rest.pop(0)) if rest and rest[0].isdecimal() else 1
@@ -79,7 +79,7 @@ def main() -> None:
     settings = {key: json.loads(value) for key, value in (word.split("=", 1) for word in rest)}
     made, data = getattr(zoo, name)(**settings), ratings()
     trainer = by_trainer(made, SourceRatings(data, batch_size=int(batch_size)), data.num_ratings, accelerator)
-    if accelerator == "gpu":  # the trainer has taken it back
+    if accelerator == "gpu":  # the trainer has moved it back
         made.cuda()
     batches = training_batches(data, made, int(batch_size), 0, lambda: 0, device=made.device)
     optimiser = made.configure_optimizers()

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,28 +11,26 @@ import polars as pl
 from pytorch_lightning import LightningDataModule
 from torch import Tensor
 
+from datamodules.alignment import MissingReleaseError, aligned_rows, check_sources, link_users
+from datamodules.cache import PreparedTarget, cache_key_settings, load_or_prepare, progress_reporter, report_large_files
 from datamodules.candidates import candidates
+from datamodules.data_quality import negative_ratings, users_not_listed, warn_once
 from datamodules.filters import binarise, common_users, filter_counts
-from datamodules.links import MissingReleaseError, check_sources, link_users, rows_of
-from datamodules.prepared import Prepared, decisive, prepared, tell_what_is_read, teller
 from datamodules.protocol import Evaluation, Filters
-from datamodules.remarks import on_list, on_negative, warn_once
-from datamodules.splits import PAIR, Split, earlier, hold_out
-from datamodules.tables import with_categories
-from datamodules.users import (
+from datamodules.public_lists import (
     COMMON,
     OWN,
     agreed_users,
-    check_columns,
-    check_users,
-    column_ids,
-    in_columns,
-    is_worked_out,
+    apply_catalogue,
+    catalogue_ids,
+    check_lists,
+    is_derived_list,
     list_steps,
-    read_catalogue,
 )
+from datamodules.splits import PAIR, Split, before_held_out, hold_out
+from datamodules.tables import with_categories
 from zoo.data.batch_types import Batch, PredictBatch, RankingBatch
-from zoo.data.evaluation import EvaluationBatches, HeldOutCases, entries
+from zoo.data.evaluation import EvaluationBatches, HeldOutCases, Made, entries
 from zoo.data.ratings import Ratings, Step
 from zoo.data.training_batches import Batches, Share, share_of, training_batches
 from zoo.release.denoiser import Denoiser
@@ -43,37 +41,51 @@ from zoo.runtime.run_folder import CapturesInit, class_path
 
 
 class CrossDomainDataModule(CapturesInit, LightningDataModule):
-    """One target domain, its protocol, and the releases of its sources.
+    """One target domain, its evaluation protocol, and the releases of its sources.
 
-    Both parties build it: it stores its arguments and opens nothing. ``setup`` reads the target and the releases; a source it reads
-    only where a release is a map, which scores each person with the own row, and the source lies here. :meth:`source` reads one
-    source domain and is for the party that owns it.
+    Both parties construct it; the constructor opens no file. ``setup`` reads the target and the releases. It reads a source only
+    if the release is a mapping matrix, which needs each user's own row, and only if the source is available locally.
+    :meth:`source` reads one source domain, for the party that owns it.
 
     Args:
         target: Domain to recommend in.
         sources: Domains to learn from, one release each.
-        users: `own` (who passes this domain's filters, or everybody whom the data set defines), `common` (who passes every
-            domain's; research only, needs all domains at hand), or a CSV file with a column user_id that the parties agreed on
-            beforehand. The list is public. Sources are cut to it; a target that has sources keeps all its users. Rows are people,
-            to be found by their ids: there is no number of them in its place.
-        missing_users: `error`, or `zero`: target users without a row in a release are left out of what reads it; null: `zero` where
-            a list was agreed on, else `error`.
-        catalogues: By domain: a CSV file with a column item_id, the items that the domain may have, rated or not. The list
-            is public; ratings of other items are left out. For a source, where there is no such list, a whole number: a public
-            number of columns that its items are hashed to (`datamodules.users`).
-        filters: Who and what counts.
-        evaluation: What is held out and how it is ranked.
+        users: `own` (the users who pass this domain's filters, or all that the data set defines), `common` (those who pass every
+            domain's filters; for research, needs all domains locally), or a CSV file with a column user_id that the parties
+            agreed on beforehand. The list is public. Sources are limited to it; a target with sources keeps all its users.
+        missing_users: `error`, or `zero`: target users without a row in a release are left out of what reads it. Default: `zero`
+            with an agreed list, else `error`.
+        catalogues: By domain: a CSV file with a column item_id, the items that the domain may have, rated or not. The list is
+            public; ratings of other items are dropped. For a source also a number: a public number of columns that its items
+            are hashed to (`datamodules.public_lists`).
+        filters: Which users, items and ratings count.
+        evaluation: Held-out items and their ranking.
         batch_size: Examples in a training batch of one process.
         evaluation_batch_size: Users in an evaluation batch.
         top_k: Items per user that `predict` writes.
-        seed: Of splits, candidates and batches; null: that of the run (`seed_everything`).
+        seed: Seed of splits, candidates and batches; null: that of the run (`seed_everything`).
         releases: Folder of each source's release.
-        trusted: Public keys (a PEM file, or a folder of them), one of which must have signed each release; null: any release is
-            read.
-        denoiser: Takes the known noise off rows before anything reads them, at no cost of privacy; null: rows stay as released.
+        trusted: Public keys (a PEM file or a folder of them); each release must be signed by one. Null: any release is read.
+        denoiser: Removes the known noise from rows before a method reads them, at no privacy cost; null: rows stay as released.
+
+    Examples:
+        >>> import polars as pl
+        >>> from datamodules import CrossDomainDataModule, Evaluation
+        >>> class Shop(CrossDomainDataModule):
+        ...     def read(self, domain):
+        ...         rows = [(user, item) for user in "abc" for item in "wxyz"]
+        ...         return pl.DataFrame(rows, schema=["user_id", "item_id"], orient="row").with_columns(
+        ...             rating=pl.lit(1.0), timestamp=pl.lit(None, pl.Int64)
+        ...         )
+        >>> data = Shop("books", sources=["films"], evaluation=Evaluation("latest2"))
+        >>> data.read_target()
+        >>> data.train.num_users, data.train.num_ratings, len(data.test.users)
+        (3, 6, 3)
+        >>> data.source("films").num_ratings  # what a publisher protects
+        12
     """
 
-    # There after `setup`.
+    # Set by `setup`.
     train: Ratings
     validation: HeldOutCases
     test: HeldOutCases
@@ -97,51 +109,50 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
     ) -> None:
         super().__init__()
         check_sources(target, sources)
-        check_users(users)
         if min(sizes := (batch_size, evaluation_batch_size, top_k)) < 1:
-            raise ValueError(f"Batch sizes and top_k must be at least 1; got {', '.join(map(str, sizes))}.")
+            raise ValueError(f"Batch sizes and top_k are {', '.join(map(str, sizes))}. They must be at least 1.")
         self.target, self.sources, self.users, self.missing_users = target, tuple(sources), users, missing_users
         self.catalogues = {n: c if isinstance(c, int) else Path(c) for n, c in (catalogues or {}).items()}
         self.filters, self.evaluation = filters, evaluation
-        # What a recommender reads of them.
+        # Read by recommenders.
         self.ks, self.ties, self.signs = tuple(evaluation.ks), evaluation.ties, filters.signs
         self.full_ranking, self.sampled_ranking = evaluation.full_ranking, evaluation.num_candidates > 0
         self.batch_size, self.evaluation_batch_size, self.top_k = batch_size, evaluation_batch_size, top_k
         self.seed, self.trusted, self.denoiser = seed, trusted, denoiser
-        self.users_worked_out = False  # whether the list of users comes from private ratings, in this very process
+        self.users_from_ratings = False  # whether this process derived the list of users from private ratings
         self.release_paths: dict[str, Path] = {name: Path(path) for name, path in (releases or {}).items()}
-        # By source, after `setup`.
+        # By source, set by `setup`.
         self.releases: dict[str, Release] = {}
-        self.own_rows: dict[str, Ratings] = {}  # by source of a map: its rows, where they lie here
+        self.own_rows: dict[str, Ratings] = {}  # rows of a source that releases a mapping matrix, if available locally
         self._release_digests: dict[str, str] = {}
         self.links: dict[str, Tensor] = {}  # row of each target user in the release, (num_users,), -1 for none
-        self.summary: dict[str, Any] = {}  # plain numbers for people
-        if unknown := sorted(self.release_paths.keys() - set(self.sources)):
-            raise ValueError(f"releases names {unknown}, which are no sources; the sources are {list(self.sources)}.")
-        if unknown := sorted(self.catalogues.keys() - set(self._domains)):
-            raise ValueError(f"catalogues names {unknown}, which are no domains of this experiment: {self._domains}.")
-        check_columns(self.catalogues, target, evaluation)
+        self.summary: dict[str, Any] = {}  # counts for people
+        allowed = {"releases": list(self.sources), "catalogues": self._domains}
+        for name, found in (("releases", {*self.release_paths}), ("catalogues", {*self.catalogues})):
+            if unknown := sorted(found - {*allowed[name]}):
+                raise ValueError(f"{name} has {unknown}. It may have {allowed[name]}.")
+        check_lists(users, self.catalogues, target, evaluation)
 
-    # What a data set says.
+    # For data sets to override.
 
     @abstractmethod
     def read(self, domain: str) -> pl.DataFrame:
-        """All interactions of one domain: user_id, item_id, rating, timestamp."""
+        """Return all interactions of one domain: user_id, item_id, rating, timestamp."""
 
     def read_held_out(self, domain: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
-        """Validation and test rows that ship with a domain, or None."""
+        """Return validation (maybe None) and test rows that ship with a domain, or None."""
         return None
 
     def read_negatives(self, domain: str) -> pl.DataFrame | None:
-        """Candidate lists that ship with a domain, or None."""
+        """Return candidate lists that ship with a domain, or None."""
         return None
 
     def files(self, domain: str) -> list[Path] | None:
-        """The files that a domain may be read from, there or not; None where none is, or nobody knows."""
+        """Return the files that a domain may be read from, existing or not; None if there are none or they are unknown."""
         return None
 
     def public_ids(self, domain: str) -> tuple[pl.Series, pl.Series] | None:
-        """Ids of a domain's users and items where the data set itself defines them, rated or not; None: those that occur."""
+        """Return ids of users and items if the data set itself defines them, rated or not; None: those in the ratings."""
         return None
 
     # Domains.
@@ -156,108 +167,91 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         return int(os.environ.get("PL_GLOBAL_SEED", 0)) if self.seed is None else self.seed
 
     def source(self, name: str) -> Ratings:
-        """Read the ratings of a source domain as its publisher takes them.
+        """Return the ratings of a source domain for its publisher.
 
         Items are held out of it only by ``hold_out_of_sources`` and ``earlier_sources`` of the protocol. A domain whose users
-        and items are on lists may be without a rating: an error would reveal the last one.
+        and items are listed may have no rating: an error would reveal the last one.
 
         Raises:
-            FileNotFoundError: This party does not have the domain.
+            FileNotFoundError: If the domain is not available locally.
         """
         if name not in self.sources:
-            raise ValueError(f"{name!r} is no source of this experiment; the sources are {list(self.sources)}.")
-        tell_what_is_read(self.files(name))
-        listed = None if self.users_worked_out else agreed_users(self.users)
+            raise ValueError(f"{name!r} is no source of this experiment. The sources are {list(self.sources)}.")
+        report_large_files(self.files(name))
+        listed = None if self.users_from_ratings else agreed_users(self.users)
         shipped = self.public_ids(name) is not None
         on_lists = (shipped or self.users not in (OWN, COMMON)) and (shipped or name in self.catalogues)
         table, evaluation = self._filtered(name, may_be_empty=on_lists), self.evaluation
         held_out = evaluation.hold_out_of_sources and evaluation.split != "cold_start"
         if evaluation.split == "given" and self.shipped_rows(name) is None:
-            held_out = False  # it ships no such rows
+            held_out = False  # it ships no held-out rows
         part = self._split(name, table).train if held_out else table
         if evaluation.earlier_sources:
-            part = earlier(part, self._held_out_of_target(), name)
+            part = before_held_out(part, self._held_out_of_target(), name)
         return self._matrix(name, part, table, self.steps(name), listed)
 
     def _held_out_of_target(self) -> Split:
         try:
             return self._split(self.target, self._filtered(self.target))
         except FileNotFoundError as error:
-            raise FileNotFoundError(
-                f"evaluation.earlier_sources is true, which takes all domains at one place: {error}"
-            ) from error
+            raise FileNotFoundError(f"evaluation.earlier_sources needs all domains locally: {error}") from error
 
     def steps(self, name: str) -> tuple[Step, ...]:
-        """What is done to a domain's ratings before they are published or learned from; from settings alone."""
+        """Return the steps of preprocessing before a domain is published or learned from; they depend on settings alone."""
         last = self.evaluation.step if name == self.target else self.evaluation.source_step
-        lists = list_steps(
-            self.users if self.is_cut(name) else OWN,
-            worked_out=self._worked_out,
-            catalogue=self.catalogues.get(name),
-            shipped=self.public_ids(name) is not None,
-        )
-        return (*self._read_elsewhere, *self.filters.steps, *lists, last)
+        users, shipped = self.users if self.limited_to_list(name) else OWN, self.public_ids(name) is not None
+        lists = list_steps(users, derived=self._derived_users, catalogue=self.catalogues.get(name), shipped=shipped)
+        return (*self._read_by_plugin, *self.filters.steps, *lists, last)
 
     @property
-    def _read_elsewhere(self) -> tuple[Step, ...]:
-        """The step of a class that is not ours: what it leaves out, and what its lists come of, is unknown."""
+    def _read_by_plugin(self) -> tuple[Step, ...]:
+        """The step of a class of another package, whose filters and lists are unknown."""
         if (module := type(self).__module__).startswith("datamodules."):
             return ()
         path = f"{module}.{type(self).__qualname__}"
         return (Step(f"read by {path}", f"read_by:{path}", "values"),)
 
     def common_users(self) -> list[str]:
-        """Users who pass the threshold and the minimum count of every domain; needs all domains at hand."""
+        """Return the users who pass the threshold and the minimum count of every domain; needs all domains locally."""
         try:
             tables = {name: self._binarised(name) for name in self._domains}
         except FileNotFoundError as error:
-            raise FileNotFoundError(
-                f"users is 'common', which takes all domains at one place: {error} Pass an agreed list: --data.users FILE."
-            ) from error
+            message = f"users 'common' needs all domains locally: {error} Or pass an agreed list: --data.users FILE."
+            raise FileNotFoundError(message) from error
         return common_users(tables, self.filters.min_user_ratings)
 
     def _binarised(self, name: str, *, may_be_empty: bool = False) -> pl.DataFrame:
         table = with_categories(self.read(name))
         for part in self.shipped_rows(name) or ():
-            if part is not None:  # a file may or may not repeat its held-out rows; they count in the filters either way
+            if part is not None:  # filters count held-out rows, whether or not the domain's file repeats them
                 table = pl.concat([table, part.join(table, on=PAIR, how="anti")])
-        if (remark := on_negative(table, name, self.filters)) is not None:
+        if (remark := negative_ratings(table, name, self.filters)) is not None:
             warn_once(remark)
         return binarise(table, self.filters.threshold, self.filters.signs, may_be_empty=may_be_empty)
 
     @property
-    def _worked_out(self) -> bool:
-        """Whether the list of users comes of ratings, in this process or an earlier one."""
-        return self.users_worked_out or is_worked_out(self.users)
+    def _derived_users(self) -> bool:
+        """Whether the list of users is derived from ratings, in this process or an earlier one."""
+        return self.users_from_ratings or is_derived_list(self.users)
 
-    def is_cut(self, name: str) -> bool:
-        """Whether a domain is cut to the list of users, if there is one: an agreed one is of who is linked."""
-        return name != self.target or not self.sources or self.users in (OWN, COMMON) or self._worked_out
+    def limited_to_list(self, name: str) -> bool:
+        """Return whether a domain is limited to the list of users, if there is one; an agreed list does not limit the target."""
+        return name != self.target or not self.sources or self.users in (OWN, COMMON) or self._derived_users
 
     @property
     def _missing_is_error(self) -> bool:
-        default = "error" if self.is_cut(self.target) else "zero"
+        default = "error" if self.limited_to_list(self.target) else "zero"
         return (self.missing_users or default) == "error"
 
     def _filtered(self, name: str, *, may_be_empty: bool = False) -> pl.DataFrame:
         filters = self.filters
-        whole, items = self._binarised(name, may_be_empty=may_be_empty), self.catalogues.get(name)
-        if isinstance(items, int):
-            whole = in_columns(whole, items)
-        elif items is not None:
-            whole = whole.filter(pl.col("item_id").is_in(read_catalogue(items)))
+        whole = apply_catalogue(self._binarised(name, may_be_empty=may_be_empty), self.catalogues.get(name))
         least = filters.min_user_ratings, filters.min_item_ratings
-        listed = agreed_users(self.users) if self.is_cut(name) else None
+        listed = agreed_users(self.users) if self.limited_to_list(name) else None
         return filter_counts(whole, *least, listed, filters.iterated, may_be_empty=may_be_empty)
 
-    def _catalogue(self, name: str) -> list[str] | None:
-        given = self.catalogues.get(name)
-        if given is None:
-            return None
-        return column_ids(given) if isinstance(given, int) else read_catalogue(given)
-
     def shipped_rows(self, name: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
-        """Validation, if any, and test rows that ship with a domain, where the split holds these out; None otherwise."""
+        """Return validation (maybe None) and test rows that ship with a domain, if the split is `given`; else None."""
         shipped = self.read_held_out(name) if self.evaluation.split == "given" else None
         if shipped is None:
             return None
@@ -272,68 +266,62 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         name: str,
         part: pl.DataFrame,
         whole: pl.DataFrame,
-        applied: Sequence[Step],
-        users: Sequence[str] | None = None,
+        applied: tuple[Step, ...],
+        users: list[str] | None = None,
     ) -> Ratings:
-        """The ratings of ``part`` over the users (those of ``whole`` unless listed) and items of a domain."""
+        """Return the ratings of ``part`` over the users (those of ``whole`` unless listed) and items of a domain."""
         own_users, own_items = self.public_ids(name) or (whole[column].unique().sort() for column in PAIR)
-        items = self._catalogue(name)
-        return Ratings.from_table(
-            part, own_users if users is None else users, own_items if items is None else items, tuple(applied)
-        )
+        listed = self.catalogues.get(name)
+        items = own_items if listed is None else catalogue_ids(listed)
+        return Ratings.from_table(part, own_users if users is None else users, items, applied)
 
     # The target.
 
     def setup(self, stage: str) -> None:
-        """Read the target, hold out, draw candidates, read the releases that the method at hand wants."""
+        """Read the target and, if the method uses releases, the releases."""
         self.read_target()
-        reads: frozenset[str] = getattr(
-            getattr(self.trainer, "lightning_module", None), "accepted_releases", frozenset()
-        )
-        if reads and not self.releases:
+        method = getattr(self.trainer, "lightning_module", None)
+        if getattr(method, "accepted_releases", ()) and not self.releases:
             self.read_releases()
 
     def read_target(self) -> None:
-        """Read the target, hold out and draw candidates, once; the first part of `setup`.
+        """Read the target, split it and draw candidates, once; the first part of `setup`.
 
         Raises:
-            FileNotFoundError: This party does not have the target.
+            FileNotFoundError: If the target is not available locally.
         """
         if self.summary:
             return
         applied = self.steps(self.target)
-        word = self.users in (OWN, COMMON)
-        kind = class_path(type(self))
-        settings = decisive(vars(self), kind, self.users if word else "a list", self.split_seed)
-        made = prepared(self._files(), settings, applied, lambda: self._prepare(applied))
+        users = self.users if self.users in (OWN, COMMON) else "a list"
+        settings = cache_key_settings(vars(self), class_path(type(self)), users, self.split_seed)
+        made = load_or_prepare(self._files(), settings, applied, lambda: self._prepare(applied))
         self.train, self.validation, self.test = made
         self.summary = made.summary(self.target, self.evaluation, self.signs, self.split_seed)
-        if not self.is_cut(self.target):
-            self.summary["remarks"] += on_list(self.train, agreed_users(self.users) or ())
+        if not self.limited_to_list(self.target):
+            self.summary["remarks"] += users_not_listed(self.train, agreed_users(self.users) or ())
 
-    def _prepare(self, applied: tuple[Step, ...]) -> Prepared:
+    def _prepare(self, applied: tuple[Step, ...]) -> PreparedTarget:
         table = self._filtered(self.target)
-        say = teller(table.height)
+        say = progress_reporter(table.height)
         say(f"Holding out of {table.height:,} ratings ({self.evaluation.split}).")
         name, parts = self.evaluation.split, self._split(self.target, table)
         train = self._matrix(self.target, parts.train, table, applied)
         height = table.height
-        del table  # of many ratings the table takes more room than all that is made of it
+        del table  # a large table takes more memory than all results
         parts = parts._replace(train=parts.train.clear())
         negatives = self.read_negatives(self.target) if name == "given" else None
         say(f"Drawing the negatives of {parts.test.height:,} test and {parts.validation.height:,} validation cases.")
-        made = Prepared(train, *candidates(train, parts, self.evaluation, self.split_seed, negatives))
+        made = PreparedTarget(train, *candidates(train, parts, self.evaluation, self.split_seed, negatives))
         if not (len(made.test.users) or name == "none") or not train.num_ratings:
-            raise ValueError(
-                f"The split {name!r} leaves {train.num_ratings} ratings to train on and {len(made.test.users)} test cases, of "
-                f"{height} ratings of {train.num_users} users. Choose another split, or loosen the filters."
-            )
+            left = f"{train.num_ratings} training ratings and {len(made.test.users)} test cases of {height} ratings"
+            raise ValueError(f"split {name!r} leaves {left} ({train.num_users} users). Change split or filters.")
         return made
 
     def _files(self) -> list[Path] | None:
-        """All that is read to prepare the target; None where somebody else's class may read what nobody here knows."""
+        """Return all files that the target depends on; None if a class of another package may read unknown ones."""
         found = [self.files(domain) for domain in (self._domains if self.users == COMMON else [self.target])]
-        if self._read_elsewhere or None in found:
+        if self._read_by_plugin or None in found:
             return None
         lists = [Path(self.users), *(path for path in self.catalogues.values() if isinstance(path, Path))]
         return [path for paths in found for path in paths or ()] + lists
@@ -341,66 +329,56 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
     # Releases.
 
     def read_releases(self) -> None:
-        """Read the releases and link their users to the target's; what `setup` does for a method that learns from them."""
+        """Read the releases and align their users with the target's; the second part of `setup`."""
         if missing := [name for name in self.sources if name not in self.release_paths]:
-            raise MissingReleaseError(
-                f"No release of {missing}. Pass what the source party published: --data.releases.{missing[0]} PATH (in Python "
-                f"releases={{{missing[0]!r}: PATH}}). Or publish here: set `publisher` and use `fit`."
-            )
+            option = f"--data.releases.{missing[0]} PATH (in Python releases={{{missing[0]!r}: PATH}})"
+            raise MissingReleaseError(f"No release of {missing}. Set {option}, or set `publisher` and use `fit`.")
         trusted = None if self.trusted is None else TrustedKeys.read(self.trusted)
         for name in self.sources:
             release = Release.load(self.release_paths[name], trusted)
             if release.layout.before_training:
-                raise ReleaseError(
-                    f"{self.release_paths[name]} is a release of kind {release.kind!r}. {release.layout.before_training}"
-                )
+                path, why = self.release_paths[name], release.layout.before_training
+                raise ReleaseError(f"{path} is a release of kind {release.kind!r}. {why}")
             self.links[name] = links = self.link_users(name, release, str(self.release_paths[name]))
             self.releases[name] = release if self.denoiser is None else self.denoiser(release)
             self._release_digests[name] = release.digest
             if release.layout.reads_own_rows:
                 self._read_own_rows(name)
-            self.summary["releases"][name] = {
-                "kind": release.kind,
-                "users": release.num_users,
-                "width": release.width,
-                "overlap": int((links >= 0).sum()),
-                "denoised": self.denoiser is not None,
-            }
+            sizes = {"users": release.num_users, "width": release.width, "overlap": int((links >= 0).sum())}
+            self.summary["releases"][name] = {"kind": release.kind, **sizes, "denoised": self.denoiser is not None}
 
     def _read_own_rows(self, name: str) -> None:
-        """Read a source whose release is a map, to score each person with the own row; nothing where it does not lie here."""
+        """Read a source whose release is a mapping matrix, if it is available locally: each user's own row is mapped."""
         try:
             self.own_rows[name] = self.source(name)
         except FileNotFoundError:
-            self.summary["remarks"] += [
-                f"the rows of {name!r} do not lie here, so nobody is scored by them: people are where their rows lie"
-            ]
+            remark = f"The ratings of {name!r} are not available here, so its users cannot be scored."
+            self.summary["remarks"].append(remark)
 
     def link_users(self, name: str, release: Release, path: str) -> Tensor:
-        """Row of each target user in a release, shape ``(num_users,)``, -1 for none; see `datamodules.links`."""
+        """Return the row of each target user in a release, shape ``(num_users,)``, -1 for none; see `datamodules.alignment`."""
         return link_users(self.train.user_ids, name, release, path, missing_is_error=self._missing_is_error)
 
     def check_source_users(self, name: str, source: Ratings) -> None:
-        """Refuse a source whose release could not be linked, before it is published; for a party that has all domains."""
-        rows_of(self.train.user_ids, source.user_ids, f"The source {name!r}", missing_is_error=self._missing_is_error)
+        """Refuse a source whose users do not match, before it is published; needs all domains locally."""
+        aligned_rows(
+            self.train.user_ids, source.user_ids, f"The source {name!r}", missing_is_error=self._missing_is_error
+        )
 
-    # What the recommender reads.
+    # For recommenders.
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """Plain numbers that networks are built from."""
-        return {
-            "num_users": self.train.num_users,
-            "num_items": self.train.num_items,
-            "sources": {name: release.sizes for name, release in self.releases.items()},
-        }
+        """Sizes that networks are built from."""
+        sources = {name: release.sizes for name, release in self.releases.items()}
+        return {"num_users": self.train.num_users, "num_items": self.train.num_items, "sources": sources}
 
     @property
     def digests(self) -> dict[str, str]:
         """SHA-256 of the target's training ratings and held-out pairs, and of each release and its denoiser.
 
-        They identify the data of a checkpoint. Of signs only the pairs count: a checkpoint holds digests, and the signs may be
-        secret. Candidate lists do not count: a checkpoint may be ranked among others.
+        They identify the data of a checkpoint. Signs do not count, since they may be secret; their pairs do. Candidate lists do
+        not count: a checkpoint may be tested with others.
         """
         own = hashlib.sha256(self.train.digest(values=not self.signs).encode())
         for tensor in (self.test.users, self.test.items, self.validation.users, self.validation.items):
@@ -414,7 +392,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         return share_of(self.trainer) if self.trainer else Share()
 
     def train_dataloader(self) -> Batches[Batch]:
-        """Batches of the form that the method at hand wants."""
+        """Return training batches in the form that the method uses."""
         trainer: Any = self.trainer
         return training_batches(
             self.train,
@@ -428,23 +406,17 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         )
 
     def val_dataloader(self) -> EvaluationBatches[RankingBatch] | list[Any]:
-        """Validation cases; none where the protocol has none."""
-        return self._evaluation_batches(self.validation)
+        """Return batches of validation cases; an empty list if the protocol has none."""
+        return self._in_batches(len(self.validation.users), self.validation.batch) if len(self.validation.users) else []
 
     def test_dataloader(self) -> EvaluationBatches[RankingBatch] | list[Any]:
-        """Test cases."""
-        return self._evaluation_batches(self.test)
-
-    def _evaluation_batches(self, cases: HeldOutCases) -> EvaluationBatches[RankingBatch] | list[Any]:
-        if not len(cases.users):
-            return []
-        return EvaluationBatches(len(cases.users), self.evaluation_batch_size, cases.batch, self._share())
+        """Return batches of test cases."""
+        return self._in_batches(len(self.test.users), self.test.batch) if len(self.test.users) else []
 
     def predict_dataloader(self) -> EvaluationBatches[PredictBatch]:
-        """All users, with every item they are known to have."""
-        return EvaluationBatches(
-            self.train.num_users,
-            self.evaluation_batch_size,
-            lambda users: PredictBatch(users, *entries(self.test.seen, users)),
-            self._share(),
-        )
+        """Return batches of all users, with every item they have."""
+        make = lambda users: PredictBatch(users, *entries(self.test.seen, users))  # noqa: E731
+        return self._in_batches(self.train.num_users, make)
+
+    def _in_batches(self, size: int, make: Callable[[Tensor], Made]) -> EvaluationBatches[Made]:
+        return EvaluationBatches(size, self.evaluation_batch_size, make, self._share())

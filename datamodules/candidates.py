@@ -1,4 +1,4 @@
-"""What a held-out item is ranked against: candidate lists, in index space."""
+"""Candidate lists that held-out items are ranked with, in index space."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -9,8 +9,8 @@ import numpy.typing as npt
 import polars as pl
 import torch
 
+from datamodules.data_quality import warn_once
 from datamodules.protocol import Evaluation
-from datamodules.remarks import warn_once
 from datamodules.splits import Split
 from zoo.data.evaluation import HeldOutCases
 from zoo.data.pairs import Integers, contains
@@ -19,8 +19,8 @@ from zoo.data.rows import SparseRows
 from zoo.data.sampling import distinct_items, hash_ids
 
 Lists: TypeAlias = npt.NDArray[np.int32]
-"""Lists of negatives, (cases, count): the largest array of all, hence of small numbers."""
-_USERS_AT_ONCE = 1 << 15  # whose lists are drawn together: what they may not get stays near the cache
+"""Lists of negatives, (cases, count), as int32: this is the largest array."""
+_USERS_AT_ONCE = 1 << 15  # per draw: their excluded items fit the processor's cache
 
 
 class Cases(NamedTuple):
@@ -35,17 +35,21 @@ def candidates(
 ) -> Cases:
     """Return the held-out cases of a split, each with its list of negatives. The ids of `train` cover all parts of the split.
 
-    A user's negatives are drawn without replacement from the items in train, outside all the user's own items (hidden ones
+    A user's negatives are drawn without replacement from the items in train, without any of the user's own items (hidden ones
     included), uniformly or in proportion to their counts in train. They depend on the seed, the user's id and the phase, so
-    cases of one user share a list. Where fewer are available, all are used. Where no list is ranked, one negative is drawn all
-    the same.
+    cases of one user share a list. If fewer are available, all are used. With full ranking only, one negative is drawn anyway.
 
-    `negatives`, user_id and item_id of lists that ship with the data, replace both phases' draws. They are refused if they are
-    repeated, the user's own items, or missing for a user with a held-out item.
+    Args:
+        train: Training ratings.
+        split: Parts of the table.
+        evaluation: Number and weights of the candidates.
+        seed: Seed of the draws.
+        negatives: Lists that ship with the data (user_id, item_id), for both phases instead of draws. Repeated ones, the user's
+            own items, and missing lists are refused.
     """
     held = {name: _index(train, getattr(split, name), name) for name in ("validation", "test", "hidden")}
     keys = {name: users * train.num_items + items for name, (users, items) in held.items()}
-    # Other held-out items of the same user and phase are left out of full ranking too: they are no negatives.
+    # Full ranking leaves out other held-out items of the same user and phase: they are no negatives.
     earlier = _rising(train.pair_keys, keys["hidden"], keys["validation"])
     own = _rising(earlier, keys["test"])
     seen = {"validation": _rows(train, earlier), "test": _rows(train, own)}
@@ -53,9 +57,9 @@ def candidates(
     if negatives is None:
         lists = {phase: _drawn(train, users[phase], seen["test"], evaluation, seed, phase) for phase in seen}
     elif evaluation.weighted_candidates:
-        raise ValueError("Given negatives are used as they are: leave weighted=False, or give no negatives.")
+        raise ValueError("weighted_candidates is true, and the data ships its own negatives. Set it to false.")
     else:
-        lists = _given(train, negatives, own, users)
+        lists = _shipped(train, negatives, own, users)
     cases = {}
     for phase, rows in seen.items():
         of, items = map(torch.tensor, held[phase])
@@ -67,23 +71,21 @@ def candidates(
 def _index(train: Ratings, part: pl.DataFrame, name: str) -> tuple[Integers, Integers]:
     users, items = index_of(train.user_ids, part["user_id"]), index_of(train.item_ids, part["item_id"])
     if strange := int(((users < 0) | (items < 0)).sum()):
-        raise ValueError(
-            f"{strange} of {part.height} {name} rows have a user or item that the training ratings do not know: make them "
-            "with the ids of the whole table (Ratings.from_table(train, user_ids, item_ids))."
-        )
+        unknown = f"{strange} of {part.height} {name} rows have unknown users or items"
+        raise ValueError(f"{unknown}. Pass all ids to Ratings.from_table(train, user_ids, item_ids).")
     return users, items
 
 
 def _rising(keys: Integers, *others: Integers) -> Integers:
     """Merge rising keys with others in any order into one rising array, each key once."""
-    # The stable sort finds the two runs and merges them, which takes linear time.
+    # The stable sort merges two runs in linear time.
     merged = np.sort(np.concatenate([keys, np.sort(np.concatenate(others))]), kind="stable")
     rising: Integers = merged[np.append(True, np.diff(merged) > 0)] if len(merged) else merged
     return rising
 
 
 def _rows(train: Ratings, keys: Integers) -> SparseRows:
-    """Return pairs, user * num_items + item, rising, as rows of ones."""
+    """Return rising pairs, user * num_items + item, as rows of ones."""
     num_items = max(train.num_items, 1)
     starts = np.searchsorted(keys, np.arange(train.num_users + 1) * num_items)
     items, ones = torch.from_numpy(keys % num_items), torch.ones(len(keys))
@@ -96,7 +98,7 @@ def _drawn(train: Ratings, users: Integers, own: SparseRows, evaluation: Evaluat
     popularity = np.bincount(train.matrix.indices, minlength=train.num_items)
     pool = np.flatnonzero(popularity)
     weights = popularity[pool].astype(np.float64) if evaluation.weighted_candidates else None
-    # A list is drawn once for each user (distinct users, count) and copied to the user's cases, where they are several.
+    # Lists are drawn per user (distinct users, count) and copied to the user's cases.
     distinct, which = np.unique(users, return_inverse=True)
     one_each = len(distinct) == len(users)
     distinct = users if one_each else distinct
@@ -105,33 +107,30 @@ def _drawn(train: Ratings, users: Integers, own: SparseRows, evaluation: Evaluat
     def draw(start: int) -> None:
         part = distinct[start : start + _USERS_AT_ONCE]
         bags = own.bags(torch.from_numpy(part))
+        excluded = np.append(bags.offsets.numpy(), len(bags.items)), bags.items.numpy()
+        name = "candidates" if evaluation.shared_candidates else f"{phase} candidates"
+        keys = hash_ids(train.user_ids[part])
         drawn[start : start + len(part)] = distinct_items(
-            hash_ids(train.user_ids[part]),
-            count,
-            pool,
-            (np.append(bags.offsets.numpy(), len(bags.items)), bags.items.numpy()),
-            seed=seed,
-            phase="candidates" if evaluation.shared_candidates else f"{phase} candidates",
-            weights=weights,
+            keys, count, pool, excluded, seed=seed, phase=name, weights=weights
         )
 
-    with ThreadPoolExecutor(torch.get_num_threads()) as threads:  # numpy lets others run while it draws
+    with ThreadPoolExecutor(torch.get_num_threads()) as threads:  # numpy releases the lock while it draws
         list(threads.map(draw, range(0, len(distinct), _USERS_AT_ONCE)))
     if short := int((drawn[:, -1] < 0).sum()):
-        warn_once(f"{phase}: {short} of {len(distinct)} users have fewer than {count} negatives; all are used")
+        warn_once(f"{phase}: {short} of {len(distinct)} users have fewer than {count} negatives. All are used.")
     return drawn if one_each else drawn[which]
 
 
-def _given(train: Ratings, negatives: pl.DataFrame, own: Integers, users: Mapping[str, Integers]) -> dict[str, Lists]:
+def _shipped(train: Ratings, negatives: pl.DataFrame, own: Integers, users: Mapping[str, Integers]) -> dict[str, Lists]:
     """Return the lists that ship with the data for the users of each phase's cases (cases, longest), -1 after the last."""
     evaluated = np.unique(np.concatenate([*users.values()]))
     rows, items = index_of(train.user_ids, negatives["user_id"]), index_of(train.item_ids, negatives["item_id"])
-    # A list of users may have cut the data: lists of people who are not evaluated do no harm.
+    # Lists of users who are not evaluated are ignored.
     wanted = np.isin(rows, evaluated)
     rows, items = rows[wanted], items[wanted]
     if gone := int((items < 0).sum()):
-        # Filters or a list of users have left nobody who has the item.
-        warn_once(f"{gone} of {len(items)} given negatives are items that are filtered out; they are left out")
+        # Filters or a list of users have removed every rating of the item.
+        warn_once(f"{gone} of {len(items)} shipped negatives are items that filters removed. They are ignored.")
         rows, items = rows[items >= 0], items[items >= 0]
     keys = rows * train.num_items + items
     problems = {
@@ -142,16 +141,14 @@ def _given(train: Ratings, negatives: pl.DataFrame, own: Integers, users: Mappin
     if lacking := len(np.setdiff1d(evaluated, rows)):
         found.append(f"{lacking} of {len(evaluated)} users with a held-out item have none")
     if found:
-        raise ValueError(
-            f"The given negatives do not fit: of {len(rows)} rows {'; '.join(found)}. Use the filters they were made with."
-        )
+        raise ValueError(f"Of {len(rows)} shipped negatives {'; '.join(found)}. Use the filters they were made with.")
     order = np.argsort(rows, kind="stable")
     return {phase: _padded(rows[order], items[order], cases) for phase, cases in users.items()}
 
 
 def _padded(rows: Integers, items: Integers, wanted: Integers) -> Lists:
-    """Return the items of some rows, which rise, side by side (wanted, longest), -1 after the last."""
+    """Return the items of some rows, which rise, as an array (wanted, longest), -1 after the last."""
     starts, ends = np.searchsorted(rows, wanted), np.searchsorted(rows, wanted, side="right")
-    places = starts[:, None] + np.arange(int((ends - starts).max(initial=0)))
-    lists = np.append(items, -1)[np.where(places < ends[:, None], places, len(items))]
+    positions = starts[:, None] + np.arange(int((ends - starts).max(initial=0)))
+    lists = np.append(items, -1)[np.where(positions < ends[:, None], positions, len(items))]
     return lists.astype(np.int32)

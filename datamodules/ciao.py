@@ -3,27 +3,33 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from datamodules.files import DESCRIBED, Described, Domain
+from datamodules.files import KNOWN_FILES, Domain, KnownFiles
 from datamodules.protocol import Evaluation
 
 RANDOM2 = Evaluation(split="random2")
 
 
-class Ciao(Described):
+class Ciao(KnownFiles):
     """Ciao: 28 categories of one review site, 7,375 users, most of them in several; ratings from 0 to 5, without times.
 
-    The folder `ciao` holds a file for each category, `cat01` to `cat28`, as the source numbers them. Users rate little in each
-    category, so filter lightly. Ratings are explicit: `filters: {threshold: 3}` drops low ones; without it every rating counts
-    as 1. `latest1`, `latest2` and `temporal` are refused. `docs/data.md` has the card: counts, caveats, terms.
+    The folder `ciao` has a file for each category, `cat01` to `cat28`, numbered as in the source. Users have few ratings in each
+    category, so use weak filters. Ratings are explicit: `filters: {threshold: 3}` drops low ones; without it every rating counts
+    as 1. `latest1`, `latest2` and `temporal` are refused. `docs/data.md` has the data card: counts, caveats, terms.
 
     Args:
         target: Domain to recommend in; by default the largest.
         sources: Domains to learn from; by default the second largest, which shares 2,757 users with it.
-        evaluation: What is held out and how it is ranked; by default two random items of each user are held out.
-        **settings: As :class:`Files` takes them.
+        evaluation: Held-out items and their ranking; by default two random items of each user.
+        **settings: Arguments of :class:`Files`.
+
+    Examples:
+        >>> from datamodules import Ciao, Filters
+        >>> data = Ciao("cat01", sources=["cat10"], filters=Filters(threshold=3))
+        >>> len(data.folders["ciao"]), data.evaluation.split
+        (28, 'random2')
     """
 
-    folders: ClassVar[Mapping[str, Mapping[str, Domain]]] = {"ciao": DESCRIBED["ciao"]}
+    folders: ClassVar[Mapping[str, Mapping[str, Domain]]] = {"ciao": KNOWN_FILES["ciao"]}
 
     def __init__(
         self,

@@ -12,17 +12,23 @@ OFFICIAL = Evaluation(split="given", shared_candidates=True)
 class Douban(Files):
     """Douban Book and Music, 924 users, with the split and the candidate lists that PriCDR's authors published.
 
-    The folder `douban-book-music` holds `book.csv.gz` (3,916 items, 50,429 ratings) and `music.csv.gz` (4,228 items, 50,157
-    ratings), and for each `_valid`, `_test` and `_negatives`. Its users are in both domains, so `own` does, and all its ratings
-    are at least 3. With `name: douban` (the raw ratings) the filters 3 / 6 / 6 and `users: common` or a list rebuild the task;
-    the paper says that fewer than 5 are dropped, but the published sample has these numbers.
+    The folder `douban-book-music` has `book.csv.gz` (3,916 items, 50,429 ratings) and `music.csv.gz` (4,228 items, 50,157
+    ratings), and for each `_valid`, `_test` and `_negatives`. All users are in both domains, so `users: own` suffices, and all
+    ratings are at least 3. With `name: douban` (the raw ratings) the filters 3 / 6 / 6 and `users: common` or a list rebuild the
+    task. The paper states a minimum of 5, but the published sample has these numbers.
 
     Args:
         target: `music` or `book`.
-        sources: The other one.
+        sources: The other domain.
         name: `douban-book-music`, or `douban` for the raw ratings.
-        evaluation: What is held out and how it is ranked; by default as published.
-        **settings: As :class:`Files` takes them.
+        evaluation: Held-out items and their ranking; by default as published.
+        **settings: Arguments of :class:`Files`.
+
+    Examples:
+        >>> from datamodules import Douban
+        >>> data = Douban("music", sources=["book"])
+        >>> data.folder.name, data.evaluation.split
+        ('douban-book-music', 'given')
     """
 
     where_to_get_it = (

@@ -1,4 +1,4 @@
-"""Files: your own data, one file per domain; and files whose content is known beforehand."""
+"""Files: your own data, one file per domain; and published files whose content is known."""
 
 import csv
 import os
@@ -11,32 +11,46 @@ import polars as pl
 from datamodules.base import CrossDomainDataModule
 from datamodules.tables import ENDINGS, find_table, read_negatives, read_table
 
-#: What a column may hold, by its word in `columns`.
+#: Keys of `columns`.
 MEANINGS = ("user", "item", "rating", "timestamp")
 
 
 class Files(CrossDomainDataModule):
     """Ratings in files: `<domain>.csv`, `.tsv`, `.inter` (RecBole), each plain or `.gz`, or `.parquet`.
 
-    All files of a data set lie in one folder: `root`, else `$ZOO_DATA/<name>`, else `data/<name>`. Beside a domain's
-    file may lie `<domain>_test` and `<domain>_valid` (held-out rows, for the split `given`) and `<domain>_negatives`
-    (candidate lists). Without times, rows of a user run from oldest to newest.
+    All files of a data set are in one folder: `root`, else `$ZOO_DATA/<name>`, else `data/<name>`. A domain may have further
+    files: `<domain>_test` and `<domain>_valid` (held-out rows, for the split `given`) and `<domain>_negatives` (candidate lists).
+    Without times, rows of a user run from oldest to newest.
 
     Args:
-        name: Name of the data set, which is its folder's.
+        name: Name of the data set and of its folder.
         target: Domain to recommend in.
         sources: Domains to learn from, one release each.
-        root: The folder itself, wherever it lies.
+        root: The folder itself.
         user_column: Column of the user's id.
         item_column: Column of the item's id.
         rating_column: Column of the rating; null: every row counts as 1.
         timestamp_column: Column of the time, a number or an ISO 8601 date; null: no times.
-        columns: By domain, where its columns are called otherwise: `{books: {user: reader, item: isbn, timestamp: null}}`, of the
-            words user, item, rating and timestamp. What is left out is called as above.
-        **settings: As :class:`CrossDomainDataModule` takes them.
+        columns: Other names of columns, by domain: `{books: {user: reader, item: isbn, timestamp: null}}`. Keys are user, item,
+            rating and timestamp; the defaults are the arguments above.
+        **settings: Arguments of :class:`CrossDomainDataModule`.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> import polars as pl
+        >>> from datamodules import Evaluation, Files
+        >>> rows = {"reader": ["ann"] * 3 + ["bob"] * 3, "title": ["emma", "dune", "solaris"] * 2}
+        >>> pl.DataFrame(rows).write_csv("books.csv")
+        >>> columns = {"books": {"user": "reader", "item": "title", "rating": None, "timestamp": None}}
+        >>> data = Files("shop", "books", root=Path("."), columns=columns, evaluation=Evaluation("latest1"))
+        >>> data.read_target()
+        >>> data.train.matrix.toarray().tolist()  # the last row of each user is the test
+        [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]
+        >>> data.train.item_ids.tolist()
+        ['dune', 'emma', 'solaris']
     """
 
-    #: Said when a file is missing, behind where it was looked for.
+    #: Appended to the message about a missing file.
     where_to_get_it = ""
 
     def __init__(
@@ -61,44 +75,43 @@ class Files(CrossDomainDataModule):
         self._check_names()
 
     def _check_names(self) -> None:
-        """Refuse columns of a domain that is none, or of something that no column means."""
-        domains = (self.target, *self.sources)
-        if unknown := sorted(self.columns.keys() - set(domains)):
-            raise ValueError(f"columns names {unknown}, which are no domains of this experiment: {list(domains)}.")
+        if unknown := sorted(self.columns.keys() - set(self._domains)):
+            raise ValueError(f"columns has {unknown}. It may have the domains {self._domains}.")
         for domain, named in self.columns.items():
             if unknown := sorted(named.keys() - set(MEANINGS)):
-                raise ValueError(f"columns.{domain} has {unknown}; what a column may mean is {', '.join(MEANINGS)}.")
+                raise ValueError(f"columns.{domain} has {unknown}. It may have {', '.join(MEANINGS)}.")
             if nameless := [word for word in ("user", "item") if word in named and named[word] is None]:
-                raise ValueError(
-                    f"columns.{domain}.{nameless[0]} is null, and every row needs its {nameless[0]}. Name it."
-                )
+                raise ValueError(f"columns.{domain}.{nameless[0]} is null. Every row needs its {nameless[0]}. Name it.")
 
     def columns_of(self, domain: str) -> tuple[str, str, str | None, str | None]:
-        """What the columns of a domain's files are called: user, item, rating and time, the last two None where there are none."""
+        """Return the names of a domain's columns: user, item, rating and time; the last two may be None."""
         named = self.columns.get(domain, {})
         user, item = named.get("user") or self.user_column, named.get("item") or self.item_column
         return user, item, named.get("rating", self.rating_column), named.get("timestamp", self.timestamp_column)
 
     @property
     def folder(self) -> Path:
-        """Where the files lie."""
+        """Folder of the files."""
         return Path(self.root or Path(os.environ.get("ZOO_DATA", "data")) / self.name)
 
     def read(self, domain: str) -> pl.DataFrame:
-        """All interactions of one domain; without a file of it, the error says where it was looked for and where to get it."""
+        """Return all interactions of one domain.
+
+        Raises:
+            FileNotFoundError: If it has no file; the message says where to get it.
+        """
         try:
-            # Nobody may have rated in it yet; what cannot do with that says so.
-            return self._read(domain, may_be_empty=True)
+            return self._read(domain, may_be_empty=True)  # callers that need ratings check for them
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{error} {self.where_to_get_it}".rstrip()) from error
 
     def read_held_out(self, domain: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
-        """Rows of `<domain>_valid` and `<domain>_test`, where there are such files."""
+        """Return the rows of `<domain>_valid` and `<domain>_test`, if these files exist."""
         test = self._optional(domain, f"{domain}_test")
         return None if test is None else (self._optional(domain, f"{domain}_valid"), test)
 
     def read_negatives(self, domain: str) -> pl.DataFrame | None:
-        """Rows of `<domain>_negatives`, where there is such a file."""
+        """Return the rows of `<domain>_negatives`, if this file exists."""
         user, item, *_ = self.columns_of(domain)
         try:
             return read_negatives(find_table(self.folder, f"{domain}_negatives"), user, item)
@@ -106,7 +119,7 @@ class Files(CrossDomainDataModule):
             return None
 
     def files(self, domain: str) -> list[Path]:
-        """The files of a domain under all endings."""
+        """Return the paths of a domain's files under all endings."""
         stems = (domain, *(f"{domain}_{part}" for part in ("valid", "test", "negatives")))
         return [self.folder / f"{stem}{ending}" for stem in stems for ending in ENDINGS]
 
@@ -125,14 +138,14 @@ Order = Literal["times", "rows", "none"]
 
 
 class Domain(NamedTuple):
-    """What is known of one file of ratings."""
+    """Facts about one published file of ratings."""
 
     users: int
     items: int
     ratings: int
     source: str  # where it is published
-    what: str  # which part of what is published
-    explicit: bool = False  # whether ratings differ; else a row says that there was one, and is 1
+    what: str  # which part of the publication
+    explicit: bool = False  # whether ratings differ; otherwise each is 1
     order: Order = "none"  # `times`; `rows`: without times, a user's rows from oldest to newest; `none`: in no order
 
 
@@ -145,74 +158,64 @@ def _described() -> dict[str, dict[str, Domain]]:
     return found
 
 
-#: What is known of every file, by folder and domain.
-DESCRIBED = _described()
+#: Facts about every file, by folder and domain.
+KNOWN_FILES = _described()
 
 
-class Described(Files):
-    """Files whose content is known; what they cannot bear is refused before one is opened.
+class KnownFiles(Files):
+    """Published files whose content is known. Impossible settings are refused before a file is opened.
 
-    Refused are a folder and a domain that are not described, a threshold where ratings are implicit, and a split by time where
-    rows have no order.
+    These are: unknown folders and domains, a threshold for implicit ratings, and a split by time for rows without order.
 
     Args:
-        name: Name of the data set, which is its folder's.
+        name: Name of the data set and of its folder.
         target: Domain to recommend in.
         sources: Domains to learn from, one release each.
-        **settings: As :class:`Files` takes them.
+        **settings: Arguments of :class:`Files`.
     """
 
-    #: Folders that are described, and the domains of each.
+    #: Known folders, and the domains of each.
     folders: ClassVar[Mapping[str, Mapping[str, Domain]]] = {}
 
     def __init__(self, name: str, target: str, sources: Sequence[str] = (), **settings: Any) -> None:  # noqa: ANN401
         super().__init__(name, target, sources, **settings)
         kind = type(self).__name__
         if name not in self.folders:
-            raise ValueError(
-                f"{kind} describes no data set {name!r}; it describes {', '.join(self.folders)}. `Files` reads any other."
-            )
+            raise ValueError(f"{kind} has no data set {name!r}. It has {', '.join(self.folders)}. Or use Files.")
         domains = self.folders[name]
         if unknown := [domain for domain in (target, *sources) if domain not in domains]:
-            raise ValueError(
-                f"{name!r} has no domain {_listed(unknown)}; it has {', '.join(sorted(domains))}. `Files` reads any other."
-            )
+            raise ValueError(f"{name!r} has no domain {_listed(unknown)}. It has {', '.join(sorted(domains))}.")
         self._refuse_threshold(domains)
         self._refuse_order(domains)
-        whence = "; ".join(f"{domain} comes from {domains[domain].source}" for domain in (target, *sources))
+        published = "; ".join(f"{domain} is published at {domains[domain].source}" for domain in (target, *sources))
         self.where_to_get_it = (
-            f"In {name!r}, {whence}. Write each as <domain>.csv.gz with the header user_id,item_id,rating,timestamp; docs/data.md "
-            "says what is in it, and its terms."
+            f"In {name!r}, {published}. Write each as <domain>.csv.gz with the header user_id,item_id,rating,timestamp. See "
+            "docs/data.md for content and terms."
         )
 
     def _refuse_threshold(self, domains: Mapping[str, Domain]) -> None:
-        """Refuse a threshold where every rating is 1: it would keep all of them or none."""
         threshold = self.filters.threshold
         implicit = [domain for domain in (self.target, *self.sources) if not domains[domain].explicit]
         if threshold is None or not implicit:
             return
         explicit = [domain for domain, known in domains.items() if known.explicit]
-        other = f" It may have a value where all domains are among {', '.join(explicit)}." if explicit else ""
-        raise ValueError(
-            f"filters.threshold is {threshold!r}, and ratings of {_listed(implicit)} in {self.name!r} are implicit: each is 1, and "
-            f"a threshold would keep all or none. Set filters.threshold to null: every row counts.{other}"
-        )
+        other = f" Explicit domains are {', '.join(explicit)}." if explicit else ""
+        equal = f"all ratings of {_listed(implicit)} in {self.name!r} are 1"
+        raise ValueError(f"filters.threshold is {threshold!r}, and {equal}. Set it to null.{other}")
 
     def _refuse_order(self, domains: Mapping[str, Domain]) -> None:
-        """Refuse to hold out the latest items of a domain of which nobody knows which those are."""
         evaluation = self.evaluation
         if not evaluation.by_time:
             return
         held_out = (self.target, *(self.sources if evaluation.hold_out_of_sources else ()))
-        across = evaluation.split == "global_time"  # the order of a user's rows is none of everybody's
+        across = evaluation.split == "global_time"  # order within a user's rows does not order all rows
         orders = ("none", "rows") if across else ("none",)
         if unordered := [domain for domain in held_out if domains[domain].order in orders]:
             what = "ratio with evaluation.temporal" if evaluation.split == "ratio" else evaluation.split
             other = "evaluation.temporal to false" if evaluation.split == "ratio" else "evaluation.split to random2"
-            raise ValueError(
-                f"evaluation.split is {what}, and rows of {_listed(unordered)} in {self.name!r} have no times"
-                f"{'' if across else ' and no order'}: which is the latest is not known. Set {other}."
-            )
+            missing = "no times" if across else "no times and no order"
+            rows = f"rows of {_listed(unordered)} in {self.name!r}"
+            raise ValueError(f"evaluation.split is {what}, and {rows} have {missing}. Set {other}.")
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""LowRank: signs of a low-rank matrix that is known, to measure how well it is recovered."""
+"""LowRank: signs of a known low-rank matrix, to measure its recovery."""
 
 from functools import cached_property
 from typing import Any, Literal
@@ -18,28 +18,35 @@ GIVEN = Evaluation(split="given", num_candidates=50)
 
 
 class LowRank(CrossDomainDataModule):
-    """Signs of some entries of ``M = U V'``, whose rank is known: +1 with probability ``h(M_ij)``, else -1.
+    """Signs of some entries of ``M = U V'`` of known rank: +1 with probability ``h(M_ij)``, else -1. No file is read.
 
-    U and V have uniform entries in [-1/2, 1/2], and M is scaled so that its largest entry is `max_entry` in absolute value.
-    Entries are observed at random without replacement, a share `observed` of them. As many others as a fifth of those (at
-    most what is left) have signs too and are the test. Nothing is read from a file.
+    U and V have uniform entries in [-1/2, 1/2], and M is scaled so that its largest entry is `max_entry` in absolute value. A share
+    `observed` of the entries is drawn without replacement for training. The test has a fifth as many other entries (at most all
+    others).
 
-    Reference: *One-Bit Matrix Completion with Differential Privacy*, section 5.1. Departure: there M is divided by its
-    largest entry, not by the largest in absolute value, and then exceeds the bound that the method relies on.
+    Reference: *One-Bit Matrix Completion with Differential Privacy*, section 5.1. Departure: there M is divided by its largest
+    entry, not by the largest in absolute value, and then exceeds the bound that the method relies on.
 
     Args:
         num_users: Rows of M.
         num_items: Columns of M.
-        rank: Of M.
+        rank: Rank of M.
         max_entry: The largest entry in absolute value (the paper's alpha).
-        observed: Share of the entries whose sign is learned from.
+        observed: Share of the entries for training.
         link: `logistic`, or `probit` with standard deviation `scale`.
         scale: Standard deviation of the noise behind a probit sign.
-        data_seed: Of M, of what is observed and of the signs; null: that of the run.
+        data_seed: Seed of M, of the observed entries and of the signs; null: that of the run.
         target: Name of the only domain.
-        filters: Who and what counts; ratings are signs.
-        evaluation: How the test is ranked; what is held out is given.
-        **settings: As :class:`CrossDomainDataModule` takes them; there is no source.
+        filters: Filters; ratings are signs.
+        evaluation: Ranking of the test; the split is `given`.
+        **settings: Arguments of :class:`CrossDomainDataModule`; there is no source.
+
+    Examples:
+        >>> from datamodules import LowRank
+        >>> data = LowRank(num_users=20, num_items=30, observed=0.25, data_seed=0)
+        >>> data.read_target()
+        >>> data.train.num_ratings, len(data.test.users), float(data.truth.abs().max())
+        (150, 30, 1.0)
     """
 
     def __init__(
@@ -59,21 +66,17 @@ class LowRank(CrossDomainDataModule):
     ) -> None:
         super().__init__(target, (), filters=filters, evaluation=evaluation, **settings)
         if not 1 <= rank <= min(num_users, num_items):
-            raise ValueError(
-                f"rank must lie between 1 and the smaller side of the matrix; got rank {rank} of {num_users} x {num_items}."
-            )
+            raise ValueError(f"rank is {rank}. It must be from 1 to the smaller side of {num_users} x {num_items}.")
         if not (max_entry > 0 and scale > 0 and 0 < observed < 1):
-            raise ValueError(
-                "max_entry and scale must be positive and observed a share between 0 and 1; got "
-                f"{max_entry}, {scale} and {observed}."
-            )
+            found = f"max_entry is {max_entry}, scale {scale}, observed {observed}"
+            raise ValueError(f"{found}. They must be above 0, and observed below 1.")
         if link not in ("logistic", "probit"):
-            raise ValueError(f"link must be 'logistic' or 'probit'; got {link!r}.")
+            raise ValueError(f"link is {link!r}. It must be 'logistic' or 'probit'.")
         self.num_users, self.num_items, self.rank, self.max_entry = num_users, num_items, rank, max_entry
         self.observed, self.link, self.scale, self.data_seed = observed, link, scale, data_seed
 
     def public_ids(self, domain: str) -> tuple[pl.Series, pl.Series]:
-        """All rows and columns, those without an observed entry too."""
+        """Return all rows and columns, with and without observed entries."""
         users, items = (
             pl.Series([f"{prefix}{number:0{len(str(size - 1))}d}" for number in range(size)])
             for prefix, size in (("u", self.num_users), ("i", self.num_items))
@@ -86,17 +89,17 @@ class LowRank(CrossDomainDataModule):
         return torch.from_numpy(self._drawn[0])
 
     def read(self, domain: str) -> pl.DataFrame:
-        """All entries with a sign, those of the test too."""
+        """Return all entries with a sign, those of the test included."""
         return pl.concat(self._drawn[1:])
 
     def read_held_out(self, domain: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
-        """The test entries; there is no validation."""
+        """Return the test entries; there is no validation."""
         test = self._drawn[2]
         return test.clear(), test
 
     @cached_property
     def _drawn(self) -> tuple[Floats, pl.DataFrame, pl.DataFrame]:
-        """M, the observed entries and those of the test."""
+        """Return M, the observed entries and those of the test."""
         seed = self.split_seed if self.data_seed is None else self.data_seed
         rng = np.random.default_rng([seed & 0xFFFFFFFF, 0x10B17])
         truth = low_rank_matrix(self.num_users, self.num_items, self.rank, self.max_entry, rng)
@@ -117,7 +120,7 @@ class LowRank(CrossDomainDataModule):
 
 
 def low_rank_matrix(num_users: int, num_items: int, rank: int, max_entry: float, rng: np.random.Generator) -> Floats:
-    """``U V'`` with uniform entries in [-1/2, 1/2], scaled to a largest absolute entry: ``(num_users, num_items)``, float64."""
+    """Return ``U V'`` (num_users, num_items), float64, of uniform entries in [-1/2, 1/2], scaled to a largest absolute entry."""
     users, items = (rng.random((size, rank)) - 0.5 for size in (num_users, num_items))
     product: Floats = users @ items.T
     product *= max_entry / np.abs(product).max()

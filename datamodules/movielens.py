@@ -11,17 +11,23 @@ from datamodules.files import Files
 class MovieLens100K(Files):
     """MovieLens 100K: 943 users, 1,682 films, 100,000 ratings from 1 to 5 with times.
 
-    The folder `ml-100k` holds `ratings.csv.gz` with all of them and `u1_test.csv.gz`, the 20,000 that the data's own first
-    split tests on. The split `given` is that one; it has no validation rows, so all 80,000 others are learned from.
+    The folder `ml-100k` has `ratings.csv.gz` with all ratings and `u1_test.csv.gz` with the 20,000 test ratings of the data's own
+    first split. The split `given` uses it; it has no validation rows, so all other 80,000 ratings are for training.
 
-    One-bit matrix completion takes `filters: {threshold: 3.5, signs: true}`. The mean of all ratings is 3.52986 and ratings
-    are whole numbers, so `threshold: mean` gives the same signs; 3.5 is no statistic of anybody's ratings.
+    For one-bit matrix completion use `filters: {threshold: 3.5, signs: true}`. The mean of all ratings is 3.52986 and ratings are
+    whole numbers, so `threshold: mean` gives the same signs; but 3.5 does not depend on private ratings.
 
     Args:
         target: `ratings`, the only domain.
         sources: None.
-        name: Name of the data set, which is its folder's.
-        **settings: As :class:`Files` takes them.
+        name: Name of the data set and of its folder.
+        **settings: Arguments of :class:`Files`.
+
+    Examples:
+        >>> from datamodules import Filters, MovieLens100K
+        >>> data = MovieLens100K(filters=Filters(threshold=3.5, signs=True))
+        >>> data.folder.name, data.signs
+        ('ml-100k', True)
     """
 
     where_to_get_it = (
@@ -40,6 +46,6 @@ class MovieLens100K(Files):
         super().__init__(name, target, sources, **settings)
 
     def read_held_out(self, domain: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
-        """The test rows of the data's own first split, and no validation rows."""
+        """Return the test rows of the data's own first split, and no validation rows."""
         test = self._optional(domain, "u1_test")
         return None if test is None else (test.clear(), test)

@@ -1,4 +1,4 @@
-"""Settings of the protocol: who counts, what is held out, how it is ranked."""
+"""Settings of the evaluation protocol: filters, held-out items and their ranking."""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -12,15 +12,20 @@ SplitName = Literal["random1", "random2", "latest1", "latest2", "ratio", "global
 
 @dataclass(frozen=True)
 class Filters:
-    """Who and what counts, applied in this order; chosen on private data unless fixed in advance, and recorded.
+    """Filters of ratings, users and items, applied in this order. They are recorded, since they may reveal private data.
 
     Args:
-        threshold: Ratings of at least this are positive, the others are dropped; null: every row is positive; `mean`: the
-            mean of all ratings of the domain, held-out ones included, worked out from them.
-        signs: Ratings below the threshold are kept, as -1 (one-bit matrix completion), instead of dropped.
-        min_user_ratings: Fewest positive ratings of a user.
-        min_item_ratings: Fewest positive ratings of an item, among the users that are left.
+        threshold: Ratings of at least this are positive, the others are dropped. Null: every row is positive. `mean`: the mean of
+            all ratings of the domain, held-out ones included.
+        signs: Ratings below the threshold become -1 (one-bit matrix completion) instead of being dropped.
+        min_user_ratings: Minimum number of positive ratings of a user.
+        min_item_ratings: Minimum number of positive ratings of an item, among the remaining users.
         iterated: Repeat both minimums until nothing changes, instead of one pass.
+
+    Examples:
+        >>> from datamodules import Filters
+        >>> print(*Filters(threshold=3, min_user_ratings=5).steps, sep="; ")
+        ratings >= 3 count as 1; users with at least 5 and items with at least 1 of them (one pass)
     """
 
     threshold: float | Literal["mean"] | None = None
@@ -30,13 +35,14 @@ class Filters:
     signs: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse signs without a threshold."""
         if self.signs and self.threshold is None:
-            raise ValueError("signs is true and threshold null: say from which rating on a sign is +1, or `mean`.")
+            raise ValueError(
+                "signs is true and threshold is null. Set threshold to the lowest rating of +1, or to mean."
+            )
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """What the filters do, as a release's record says it, and what a guarantee rests on through them."""
+        """Steps of preprocessing for a release's record, with what a guarantee assumes about them."""
         least_user, least_item = self.min_user_ratings, self.min_item_ratings
         passes = "iterated" if self.iterated else "one pass"
         counted = f"users with at least {least_user} and items with at least {least_item} of them ({passes})"
@@ -47,47 +53,53 @@ class Filters:
 
     @property
     def _counted(self) -> Step:
-        """Which ratings count, and as what."""
         if self.threshold is None:
             return Step("every rating counts as 1")
         what = "+1, the others as -1" if self.signs else "1"
         if self.threshold == "mean":
-            words = f"ratings >= the mean of all ratings, worked out from them and taken as public, count as {what}"
+            words = f"ratings >= the mean of all ratings (derived from them, assumed public) count as {what}"
             return Step(words, "threshold_from_ratings", "values")
         return Step(f"ratings >= {self.threshold:g} count as {what}")
 
 
-NOTHING_HELD_OUT = Step("nothing of this domain is held out")
-EARLIER = "ratings from the time of a user's held-out items of the target on are left out, each by its own time"
-#: Cells that one rating may move where a source holds items out: one that is held out brings another one back.
+NOTHING_HELD_OUT = Step("no items of this domain are held out")
+EARLIER = "ratings from the time of a user's held-out items of the target on are dropped, each by its own time"
+#: Entries that one rating may change if a source holds items out: one that is held out brings another one back.
 MOVED = {"random1": 2, "random2": 2, "latest1": 2, "latest2": 2, "ratio": 3}
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is held out and how it is ranked.
+    """Settings of held-out items and of their ranking.
 
     Args:
-        split: `random1` (one random item per user is the test, no validation), `random2` (two random items), `latest1`
-            (latest item is the test, no validation), `latest2` (latest two), `ratio` (shares of each user's items), `global_time`
-            (what everybody did from two moments on), `given` (files that ship with the data), `cold_start` (the whole target
-            history of some users), `none` (nothing: all is learned from, and nothing is measured).
+        split: `random1` (one random item per user for the test, no validation), `random2` (two random items), `latest1` (the
+            latest item for the test, no validation), `latest2` (the latest two), `ratio` (shares of each user's items),
+            `global_time` (all rows from two moments on), `given` (files that ship with the data), `cold_start` (the whole target
+            history of some users), `none` (no test: all rows are trained on).
         cold_share: For `cold_start`: share of the users, half for validation, half for the test.
         shares: For `ratio`: shares of train, validation and test; for `global_time` without `moments` those of all rows by time.
-        moments: For `global_time`: when validation begins and when the test does, as dates of ISO 8601 or in the unit of the times;
-            the same twice: no validation. They are public.
+        moments: For `global_time`: start of validation and start of the test, as ISO 8601 dates or in the unit of the times. Equal
+            values: no validation. They are public.
         temporal: For `ratio`: hold out the latest items instead of random ones.
-        num_candidates: Sampled negatives per user; 0: full ranking only. Lists that ship with the data (`given`) take their
-            place, for validation and test alike.
+        num_candidates: Sampled negatives per user; 0: full ranking only. Lists that ship with the data (`given`) replace them,
+            for validation and test.
         shared_candidates: One list of negatives for validation and test, as in PriCDR, instead of one each.
         weighted_candidates: Draw negatives by popularity instead of uniformly.
-        full_ranking: Rank among all items as well; `test`: at the test alone, where a method is slow to score all.
-        ks: Cut-offs of the metrics; 10 is always among them, as it chooses the checkpoint.
+        full_ranking: Rank among all items as well; `test`: only in the test, for methods that score all items slowly.
+        ks: Cut-offs of the metrics; 10 must be among them, since it selects the checkpoint.
         ties: `expected` (mean over random tie-breaking) or `pessimistic`.
-        hold_out_of_sources: Whether a source takes the items that the split holds out of it out of its release too; for studies
-            of both directions. One of its ratings may then move several cells, and the record says so.
-        earlier_sources: Whether a source leaves out what a user rated there at the time of the earliest item held out of the
-            target, or later: what nobody could have known when recommending it. For splits by time, with all domains at one place.
+        hold_out_of_sources: Whether a source removes its held-out items from its release too, to evaluate both directions. One
+            of its ratings may then change several entries, which the record states.
+        earlier_sources: Whether a source drops what a user rated there at the time of the earliest item held out of the target, or
+            later: it would not be known at recommendation time. For splits by time, with all domains available locally.
+
+    Examples:
+        >>> from datamodules import Evaluation, Synthetic
+        >>> data = Synthetic(num_users=30, num_items=40, evaluation=Evaluation("ratio", num_candidates=20))
+        >>> data.read_target()
+        >>> data.test.candidates.shape, data.train.num_ratings
+        (torch.Size([30, 20]), 390)
     """
 
     split: SplitName = "latest2"
@@ -106,7 +118,7 @@ class Evaluation:
 
     @property
     def has_validation(self) -> bool:
-        """Whether the split holds out anything to choose a checkpoint by."""
+        """Whether the split has a validation set."""
         if self.split == "global_time" and self.begins is not None:
             return self.begins[0] < self.begins[1]
         return self.split not in ("random1", "latest1", "none") and (
@@ -123,24 +135,22 @@ class Evaluation:
         """`moments` in the unit of the times; dates are seconds since 1970."""
         if self.moments is None:
             return None
-        first, second = (_moment(given) for given in self.moments)
+        first, second = map(_moment, self.moments)
         if first > second:
-            raise ValueError(
-                f"moments are when validation begins and then the test; got {list(self.moments)}, turned round."
-            )
+            raise ValueError(f"moments are {list(self.moments)}. Validation must begin before the test.")
         return first, second
 
     @property
     def step(self) -> Step:
-        """What is held out of a domain that is evaluated, and what a guarantee rests on through it."""
+        """Step of holding out of an evaluated domain, with what a guarantee assumes about it."""
         if self.split == "none":
             return NOTHING_HELD_OUT
         words = f"held-out items of this domain removed (split {self.split})"
         if self.split == "global_time":
-            if self.moments is not None:  # a row is held out by its own time alone
+            if self.moments is not None:  # only its own time decides whether a row is held out
                 return Step(f"{words}, from {self.moments[0]} on")
             return Step(words, "times_from_rows", "all")
-        if self.split == "given":  # a list beside the ratings, which none of them moves, or half of one
+        if self.split == "given":  # a separate list, which no rating changes, or half of one
             return Step(words, "validation_given", "row")
         if self.split == "cold_start":
             return Step(words, "cold_start_drawn", "all")
@@ -148,7 +158,7 @@ class Evaluation:
 
     @property
     def source_step(self) -> Step:
-        """The same for a domain that is a source, of which a cold start hides nobody."""
+        """The same for a source, of which a cold start hides no user."""
         held_out = self.hold_out_of_sources and self.split != "cold_start"
         step = self.step if held_out else NOTHING_HELD_OUT
         if not self.earlier_sources:
@@ -156,40 +166,31 @@ class Evaluation:
         return replace(step, words=f"{step.words}; {EARLIER}")
 
     def __post_init__(self) -> None:
-        """Check what would otherwise fail after the data are read."""
         if self.split not in get_args(SplitName):
-            raise ValueError(f"split must be one of {', '.join(get_args(SplitName))}; got {self.split!r}.")
+            raise ValueError(f"split is {self.split!r}. It must be one of {', '.join(get_args(SplitName))}.")
         if self.moments is not None and self.split != "global_time":
-            raise ValueError(f"moments are of the split global_time, and split is {self.split!r}. Leave them out.")
+            raise ValueError(f"moments are set, and split is {self.split!r}. They are for 'global_time'. Remove them.")
         _ = self.begins
         if self.earlier_sources and not self.by_time:
-            raise ValueError(
-                f"earlier_sources takes a split by time (latest1, latest2, global_time, or ratio with temporal: true), and split "
-                f"is {self.split!r}. Leave it out, or hold out the latest items."
-            )
+            needed = "latest1, latest2, global_time, or ratio with temporal true"
+            raise ValueError(f"earlier_sources is true, and split is {self.split!r}. It needs {needed}.")
         if 10 not in self.ks or min(self.ks) < 1:
-            raise ValueError(
-                f"ks must be cut-offs of at least 1 with 10 among them (it chooses the checkpoint); got {self.ks}."
-            )
+            raise ValueError(f"ks is {self.ks}. Cut-offs are at least 1, and 10 must be among them.")
         if self.num_candidates < 0 or not (self.num_candidates or self.full_ranking is True):
-            raise ValueError(
-                f"num_candidates must be at least 1, or 0 with full_ranking true; got {self.num_candidates} with full_ranking "
-                f"{self.full_ranking}, which leaves nothing to rank, or nothing on validation."
-            )
+            found = f"num_candidates is {self.num_candidates} with full_ranking {self.full_ranking}"
+            raise ValueError(f"{found}. It must be at least 1, or 0 with full_ranking true.")
 
 
-def _moment(given: int | str) -> int:
-    if isinstance(given, int) or (given.lstrip("-").isdigit() and len(given) != len("20140701")):
-        return int(given)
-    if (seconds := seconds_of(given)) is None:
-        raise ValueError(
-            f"moments holds {given!r}; a moment is a date such as 2014-07-01, or a number in the unit of the times."
-        )
+def _moment(moment: int | str) -> int:
+    if isinstance(moment, int) or (moment.lstrip("-").isdigit() and len(moment) != len("20140701")):
+        return int(moment)
+    if (seconds := seconds_of(moment)) is None:
+        raise ValueError(f"moments has {moment!r}. Use a date such as 2014-07-01, or a number in the times' unit.")
     return seconds
 
 
 def seconds_of(text: str) -> int | None:
-    """Return seconds since 1970 of an ISO 8601 date or time, of UTC unless it names a zone; None for any other text."""
+    """Return seconds since 1970 of an ISO 8601 date or time, in UTC unless it names a zone; None for any other text."""
     try:
         when = datetime.fromisoformat(text)
     except ValueError:

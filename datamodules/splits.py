@@ -1,6 +1,6 @@
 """Splits: pure, seeded functions from a table of interactions (`datamodules.tables`) to train and held-out rows.
 
-Whatever is random about a row is a hash of (seed, user, item), so a user's split depends on no other user.
+Random choices are hashes of (seed, user, item), so a user's split depends on no other user.
 """
 
 from typing import NamedTuple
@@ -10,24 +10,24 @@ import polars as pl
 
 from datamodules.protocol import Evaluation
 from datamodules.tables import pair_keys
-from zoo.data.ratings import as_ids, of_each
+from zoo.data.ratings import as_ids, map_ids
 from zoo.data.sampling import hash_ids, mix, uniform_reals
 
 PAIR = ["user_id", "item_id"]
-#: A row's place among its user's rows, from 0, and how many rows the user has, where they have been added.
-PLACE, SIZE = pl.col("place"), pl.col("size")
-#: The first row in place of a user who has another one for train.
-FIRST = (PLACE == 0) & (SIZE > 1)
+#: A row's position among its user's rows, from 0, and the user's number of rows, in tables that have these columns.
+POSITION, SIZE = pl.col("position"), pl.col("size")
+#: The first row of a user who has another one for train.
+FIRST = (POSITION == 0) & (SIZE > 1)
 _OF_USER = pl.len().over("user_id").cast(pl.Int64)
 
 
 class Split(NamedTuple):
-    """What is learned from, what is held out, and what nobody may see; no pair is in two of them."""
+    """Disjoint parts of a table."""
 
-    train: pl.DataFrame  # to learn from
-    validation: pl.DataFrame  # to choose by; each row is one evaluation case
-    test: pl.DataFrame  # to report; each row is one evaluation case
-    hidden: pl.DataFrame  # neither learned from nor evaluated, but never to be taken for negatives (`cold_start`)
+    train: pl.DataFrame
+    validation: pl.DataFrame  # each row is one evaluation case
+    test: pl.DataFrame  # each row is one evaluation case
+    hidden: pl.DataFrame  # neither trained on nor evaluated, and never drawn as negatives (`cold_start`)
 
 
 def hold_out(
@@ -37,7 +37,17 @@ def hold_out(
     domain: str,
     shipped: tuple[pl.DataFrame | None, pl.DataFrame] | None = None,
 ) -> Split:
-    """Hold out what the settings say of a domain's interactions; `given` needs the ``shipped`` rows, maybe without validation."""
+    """Split a domain's interactions as the settings say; `given` needs the ``shipped`` rows, validation may be None.
+
+    Examples:
+        >>> import polars as pl
+        >>> from datamodules import Evaluation
+        >>> from datamodules.tables import with_categories
+        >>> rows = {"user_id": ["ann"] * 3, "item_id": ["a", "b", "c"], "rating": 1.0, "timestamp": [10, 30, 20]}
+        >>> parts = hold_out(with_categories(pl.DataFrame(rows)), Evaluation("latest2"), seed=0, domain="books")
+        >>> [part["item_id"].to_list() for part in parts]  # train, validation, test, hidden
+        [['a'], ['c'], ['b'], []]
+    """
     match evaluation.split:
         case "random1" | "random2":
             return leave_out_random(table, int(evaluation.split[-1]), seed)
@@ -54,25 +64,22 @@ def hold_out(
             return cold_start(table, evaluation.cold_share, seed)
         case "given":
             if shipped is None:
-                raise ValueError(
-                    f"split is 'given', and {domain!r} ships no held-out rows (files {domain}_test and, if any, "
-                    f"{domain}_valid). Choose another split."
-                )
+                raise ValueError(f"split is 'given', and {domain!r} has no file {domain}_test. Choose another split.")
             return given(table, *shipped, seed)
 
 
 def leave_out_random(table: pl.DataFrame, number: int, seed: int) -> Split:
     """Hold out one random item of each user for the test and, of two, another for validation; train keeps at least one."""
-    return _leave_out(_place_by_key(_distinct(table), seed, f"random{number}"), number)
+    return _leave_out(_ordered_by_key(_distinct(table), seed, f"random{number}"), number)
 
 
 def leave_out_latest(table: pl.DataFrame, number: int) -> Split:
     """Hold out the latest item of each user for the test and, of two, the one before it for validation.
 
-    Ties in time go by row order, as does everything where no row has a time; times on some rows only are refused. A repeated
-    pair counts once, at its latest row. Users with one or two items are as in `leave_out_random`.
+    Row order breaks ties in time, and decides alone if no row has a time. Times on some rows only are refused. A repeated pair
+    counts once, at its latest row. Users with one or two items are as in `leave_out_random`.
     """
-    return _leave_out(_place_by_time(table), number)
+    return _leave_out(_ordered_by_time(table), number)
 
 
 def ratio(
@@ -80,12 +87,12 @@ def ratio(
 ) -> Split:
     """Hold out a share of each user's items: random ones or, with `temporal`, the latest for the test, then validation.
 
-    Shares are of train, validation and test. A held-out part gets its share rounded down, but at least one item; train keeps at
-    least one, and the test is served before validation. Each held-out item is a case of its own. Repeated pairs and times as in
+    Shares are of train, validation and test. A held-out part gets its share rounded down, but at least one item. Train keeps at
+    least one, and the test has priority over validation. Each held-out item is one case. Repeated pairs and times are as in
     `leave_out_random` or, with `temporal`, `leave_out_latest`.
     """
     _check_shares(shares)
-    rows = _place_by_time(table) if temporal else _place_by_key(_distinct(table), seed, "ratio")
+    rows = _ordered_by_time(table) if temporal else _ordered_by_key(_distinct(table), seed, "ratio")
     for_validation, for_test = (
         # 100 * 0.29 is just below 29
         (SIZE * share + 1e-9).floor().cast(pl.Int64).clip(lower_bound=1 if share > 0 else 0)
@@ -93,23 +100,20 @@ def ratio(
     )
     test = pl.min_horizontal(for_test, SIZE - 1)
     held = pl.min_horizontal(test + for_validation, SIZE - 1)
-    in_validation = PLACE.is_between(test, held, closed="left")
-    return _split(rows, in_validation, test=PLACE.is_between(0, test, closed="left"))
+    in_validation = POSITION.is_between(test, held, closed="left")
+    return _split(rows, in_validation, test=POSITION.is_between(0, test, closed="left"))
 
 
 def global_time(
     table: pl.DataFrame, shares: tuple[float, float, float] = (0.8, 0.1, 0.1), begins: tuple[int, int] | None = None
 ) -> Split:
-    """Hold out what everybody did from two moments on: validation from the first of `begins`, the test from the second.
+    """Hold out all rows from two moments on: validation from the first of `begins`, the test from the second.
 
-    Without `begins` they follow from the shares of all rows; rows of one time stay together. Each held-out row is a case of its
-    own, also of a user or item that train does not know. A repeated pair counts once, at its latest row. Every row needs a
-    time.
+    Without `begins` the moments follow from the shares of all rows; rows of one time stay together. Each held-out row is one
+    case, also of a user or item that train does not have. A repeated pair counts once, at its latest row. Every row needs a time.
     """
     if missing := table["timestamp"].null_count():
-        raise ValueError(
-            f"split is 'global_time', and {missing} of {table.height} rows have no timestamp: fill them in."
-        )
+        raise ValueError(f"split is 'global_time', and {missing} of {table.height} rows have no timestamp. Add them.")
     rows = _distinct(table.with_row_index("at").sort("timestamp", "at")).sort("at").drop("at")
     time = pl.col("timestamp")
     if begins is None:
@@ -123,24 +127,22 @@ def global_time(
 
 def _check_shares(shares: tuple[float, float, float]) -> None:
     if len(shares) != 3 or not all(0 <= share <= 1 for share in shares) or abs(sum(shares) - 1) > 1e-6 or not shares[0]:
-        raise ValueError(
-            f"Shares of train, validation and test are three numbers from 0 to 1 with sum 1, got {shares}."
-        )
+        raise ValueError(f"shares are {shares}. They must be three numbers from 0 to 1 with sum 1, the first above 0.")
 
 
 def given(table: pl.DataFrame, validation: pl.DataFrame | None, test: pl.DataFrame, seed: int) -> Split:
-    """Hold out rows that ship with the data; those that a filter has dropped from the table do not count.
+    """Hold out rows that ship with the data, except those that a filter has dropped from the table.
 
-    The table has all rows, the held-out ones too; a repeated pair counts once. No row may be in both held-out parts. Validation
+    The table has all rows, held-out ones included. A repeated pair counts once. No row may be in both held-out parts. Validation
     None: one random item, by the seed, of each user who has two left.
     """
     rows = _distinct(table)
-    left, tested = _apart(rows, test)
+    left, tested = _partition(rows, test)
     if validation is None:
-        validation = _place_by_key(left, seed, "given").filter(FIRST)
-    elif both := _apart(tested, validation)[1].height:
-        raise ValueError(f"{both} rows are in both the validation and the test table: take them out of one.")
-    train, chosen = _apart(left, validation)
+        validation = _ordered_by_key(left, seed, "given").filter(FIRST)
+    elif both := _partition(tested, validation)[1].height:
+        raise ValueError(f"{both} rows are in both the validation and the test table. Remove them from one.")
+    train, chosen = _partition(left, validation)
     return Split(train, chosen, tested, hidden=rows.clear())
 
 
@@ -148,34 +150,33 @@ def cold_start(table: pl.DataFrame, share: float, seed: int) -> Split:
     """Hide the whole history of a share of the users: half of them are for validation, half for the test.
 
     One random item of each hidden user is the held-out row; the others are in `hidden`. The number of users is the share
-    rounded to the nearest, so who is drawn depends on the set of users. A repeated pair counts once.
+    rounded to the nearest, so the draw depends on the set of users. A repeated pair counts once.
     """
     if not 0 < share < 1:
-        raise ValueError(f"The share of cold users lies above 0 and below 1, got {share}.")
-    rows = _place_by_key(_distinct(table), seed, "cold item")
+        raise ValueError(f"cold_share is {share}. It must be above 0 and below 1.")
+    rows = _ordered_by_key(_distinct(table), seed, "cold item")
     users = np.sort(as_ids(rows["user_id"].unique()))
     order = users[np.argsort(mix(seed, "cold user", hash_ids(users)), kind="stable")].tolist()
     cold = int(len(order) * share + 0.5)
     half = cold // 2
     if half < 1 or cold >= len(order):
         raise ValueError(
-            f"A share of {share} of {len(order)} users is {cold}, which does not leave one for each of train, validation and test."
+            f"cold_share {share} of {len(order)} users is {cold}. Train, validation and test need one each."
         )
     in_validation, in_test = (pl.col("user_id").is_in(part) for part in (order[:half], order[half:cold]))
-    first = PLACE == 0
+    first = POSITION == 0
     return _split(rows, in_validation & first, in_test & first, hidden=(in_validation | in_test) & ~first)
 
 
-def earlier(table: pl.DataFrame, target: Split, domain: str) -> pl.DataFrame:
-    """Return the rows of a source, named in errors, before the same user's earliest held-out row of the target, if there is one."""
+def before_held_out(table: pl.DataFrame, target: Split, domain: str) -> pl.DataFrame:
+    """Return the rows of a source before the same user's earliest held-out row of the target; all rows of other users."""
     if missing := table["timestamp"].null_count():
-        raise ValueError(
-            f"earlier_sources is true, and {missing} of {table.height} rows of {domain!r} have no timestamp. Leave it out."
-        )
+        rows = f"{missing} of {table.height} rows of {domain!r}"
+        raise ValueError(f"earlier_sources is true, and {rows} have no timestamp. Set it to false.")
     held_out = pl.concat([target.validation, target.test])
     if not held_out.height or held_out["timestamp"].null_count():
         raise ValueError(
-            "earlier_sources is true, and the target's held-out items have no timestamps, or there are none."
+            "earlier_sources is true, and the target has no held-out items with timestamps. Set it to false."
         )
     limits = held_out.group_by("user_id").agg(limit=pl.col("timestamp").min())
     limited = table.join(limits, on="user_id", how="left", maintain_order="left")
@@ -184,43 +185,41 @@ def earlier(table: pl.DataFrame, target: Split, domain: str) -> pl.DataFrame:
 
 def _distinct(table: pl.DataFrame) -> pl.DataFrame:
     if pair_keys(table).n_unique() == table.height:
-        return table  # as it is of a file that was read
+        return table  # as for every file that was read
     return table.unique(PAIR, keep="last", maintain_order=True)
 
 
-def _apart(rows: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the rows whose pair is not among the given ones, and those whose pair is."""
+def _partition(rows: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the rows whose pair is not in the second table, and those whose pair is."""
     left = rows.join(pairs, on=PAIR, how="anti", maintain_order="left")
     return left, rows.join(pairs, on=PAIR, how="semi", maintain_order="left")
 
 
-def _place_by_key(rows: pl.DataFrame, seed: int, phase: str) -> pl.DataFrame:
-    """Add `place`, a random order from 0 within each user, and `size`, the user's number of rows."""
-    users, items = (of_each(rows[name], hash_ids) for name in PAIR)
-    keyed = rows.with_columns(place=pl.Series(uniform_reals(mix(seed, phase, users, items)), dtype=pl.Float64))
-    return keyed.with_columns(place=PLACE.rank("ordinal").over("user_id").cast(pl.Int64) - 1, size=_OF_USER)
+def _ordered_by_key(rows: pl.DataFrame, seed: int, phase: str) -> pl.DataFrame:
+    """Add `position`, a random order from 0 within each user, and `size`, the user's number of rows."""
+    users, items = (map_ids(rows[name], hash_ids) for name in PAIR)
+    keyed = rows.with_columns(position=pl.Series(uniform_reals(mix(seed, phase, users, items)), dtype=pl.Float64))
+    return keyed.with_columns(position=POSITION.rank("ordinal").over("user_id").cast(pl.Int64) - 1, size=_OF_USER)
 
 
-def _place_by_time(table: pl.DataFrame) -> pl.DataFrame:
-    """Add `place`, 0 for each user's latest item and rising backwards, and `size`; a repeated pair counts at its latest."""
+def _ordered_by_time(table: pl.DataFrame) -> pl.DataFrame:
+    """Add `position`, 0 for each user's latest item and rising backwards, and `size`; a repeated pair counts at its latest."""
     missing = table["timestamp"].null_count()
     if 0 < missing < table.height:
-        raise ValueError(
-            f"{missing} of {table.height} rows have no timestamp, so what is latest is not known: fill them in, or read the "
-            "file with timestamp_column=None if its rows run from oldest to newest."
-        )
+        untimed = f"{missing} of {table.height} rows have no timestamp"
+        raise ValueError(f"{untimed}. Add them, or sort rows by time and set timestamp_column to null.")
     rows = _distinct(table.with_row_index("at").sort("timestamp", "at"))
-    place = _OF_USER - 1 - pl.int_range(pl.len(), dtype=pl.Int64).over("user_id")
-    return rows.with_columns(place=place, size=_OF_USER).sort("at").drop("at")
+    position = _OF_USER - 1 - pl.int_range(pl.len(), dtype=pl.Int64).over("user_id")
+    return rows.with_columns(position=position, size=_OF_USER).sort("at").drop("at")
 
 
 def _leave_out(rows: pl.DataFrame, number: int) -> Split:
-    """Return each user's first row in place for the test and, of two, the second for validation, as long as one is left."""
-    return _split(rows, validation=(PLACE == 1) & (SIZE > 2) & (number == 2), test=FIRST)
+    """Hold out each user's first row for the test and, of two, the second for validation, as long as one is left."""
+    return _split(rows, validation=(POSITION == 1) & (SIZE > 2) & (number == 2), test=FIRST)
 
 
 def _split(rows: pl.DataFrame, validation: pl.Expr, test: pl.Expr, hidden: pl.Expr | None = None) -> Split:
-    """Return the four parts, without the columns `place` and `size`; what is held out nowhere is train."""
+    """Return the four parts, without the columns `position` and `size`; all other rows are train."""
     hidden = pl.lit(False) if hidden is None else hidden
     parts = (~(validation | test | hidden), validation, test, hidden)
-    return Split(*(rows.filter(part).drop("place", "size", strict=False) for part in parts))
+    return Split(*(rows.filter(part).drop("position", "size", strict=False) for part in parts))

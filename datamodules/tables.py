@@ -1,6 +1,6 @@
 """Interaction tables from files: user_id and item_id (categories), rating (Float64), timestamp (Int64, null when unknown).
 
-The order of rows breaks ties in time; where there are no times it is the order.
+The order of rows breaks ties in time. Where there are no times, rows run from oldest to newest.
 """
 
 import logging
@@ -9,17 +9,19 @@ from pathlib import Path
 
 import polars as pl
 
-from datamodules.opening import opened
+from datamodules.data_quality import warn_once
+from datamodules.open_table import line_numbers, open_table
 from datamodules.protocol import seconds_of
-from datamodules.remarks import warn_once
 
 logger = logging.getLogger(__name__)
 
 _IDS: pl.DataType = pl.Categorical()
 SCHEMA = pl.Schema({"user_id": _IDS, "item_id": _IDS, "rating": pl.Float64(), "timestamp": pl.Int64()})
-_NO_RATINGS = "Name another column, or give rating_column null if every row counts as 1."
-_NO_TIMES = "Name another column, or give timestamp_column null if times do not matter."
+_NO_RATINGS = "If every row counts as 1, set rating_column to null."
+_NO_TIMES = "If times do not matter, set timestamp_column to null."
 ENDINGS = (".csv.gz", ".csv", ".tsv", ".tsv.gz", ".inter", ".inter.gz", ".parquet")
+#: Lines that a message names for each kind of fault.
+_LINES_SHOWN = 5
 
 
 def with_categories(table: pl.DataFrame) -> pl.DataFrame:
@@ -38,25 +40,52 @@ def pair_keys(table: pl.DataFrame) -> pl.Series:
 
 
 def find_table(folder: str | Path, domain: str) -> Path:
-    """Return the file of a domain: `<domain>` with the first of the known endings that is there."""
+    """Return the file of a domain: `<domain>` with the first of the known endings that exists."""
     for ending in ENDINGS:
         path = Path(folder) / f"{domain}{ending}"
         if path.is_file():
             return path
-    raise FileNotFoundError(
-        f"No ratings of {domain!r} in {Path(folder).resolve()}{_meant(Path(folder).resolve(), domain)} Looked for "
-        f"{', '.join(domain + ending for ending in ENDINGS)}: put one there or point ZOO_DATA or data.root elsewhere."
-    )
+    absolute = Path(folder).resolve()
+    missing = f"No ratings of {domain!r} in {absolute}{_suggestion(absolute, domain)}"
+    names = ", ".join(domain + ending for ending in ENDINGS)
+    raise FileNotFoundError(f"{missing} Looked for {names}. Add the file, or set ZOO_DATA or data.root.")
 
 
-def _meant(folder: Path, domain: str) -> str:
-    """The end of a sentence about a folder or domain that is not there, with similar names that are."""
-    there, ends, word = folder, ".", domain
+def _suggestion(folder: Path, domain: str) -> str:
+    """Return the end of a sentence about a missing folder or domain, with similar names that exist."""
+    existing, end, word = folder, ".", domain
     if not folder.is_dir():
-        there, ends, word = folder.parent, " (the folder itself does not exist).", folder.name
-    known = {path.name.split(".")[0] if path.is_file() else path.name for path in there.glob("*")}
+        existing, end, word = folder.parent, " (the folder itself does not exist).", folder.name
+    known = {path.name.split(".")[0] if path.is_file() else path.name for path in existing.glob("*")}
     near = get_close_matches(word, sorted(known), n=3)
-    return f"{ends} Did you mean {' or '.join(near)}?" if near else ends
+    return f"{end} Did you mean {' or '.join(near)}?" if near else end
+
+
+class _Faults:
+    """Faults of a file, by kind: one message reports them all."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.texts, self.hints = path, list[str](), dict[str, None]()
+
+    def add_column(self, column: pl.Series, allowed: str, hint: str = "") -> None:
+        self.texts.append(f"column {column.name!r} is {column.dtype}, and {allowed}")
+        self.hints[hint] = None
+
+    def add_rows(self, column: pl.Series, broken: pl.Series, what: str, hint: str = "") -> None:
+        if not (count := int(broken.sum())):
+            return
+        word, numbers = line_numbers(self.path, broken.arg_true().head(_LINES_SHOWN).to_list())
+        lines = f"{word}{'s' * (count > 1)} {', '.join(map(str, numbers.values()))}{', ...' * (count > len(numbers))}"
+        value = "" if (first := column.filter(broken)[0]) is None else f", first value {first!r}"
+        rows = f"{count:,} rows have" if count > 1 else "1 row has"
+        self.texts.append(f"{rows} {what} ({lines}, column {column.name!r}{value})")
+        if 2 * count >= len(broken):  # probably another column is meant
+            self.hints[hint] = None
+
+    def refuse(self) -> None:
+        if self.texts:
+            hints = " ".join(filter(None, self.hints))
+            raise ValueError(f"{self.path}: {'; '.join(self.texts)}. Correct or drop these. {hints}".rstrip())
 
 
 def read_table(
@@ -68,33 +97,48 @@ def read_table(
     *,
     may_be_empty: bool = False,
 ) -> pl.DataFrame:
-    """Read the interactions of one file, checked: the columns of `SCHEMA`, rows in the file's order.
+    """Read the interactions of one domain from a file with a header line; columns are found by name.
 
-    Files are .csv, .tsv, RecBole's .inter (tabs; a header such as `user_id:token`, read without its types), each plain or .gz,
-    and .parquet. A repeated (user, item) counts once, with the rating and time of its last row, at the place of its first; a
-    warning says how many disagree. `rating_column` None: every row is a rating of 1; `timestamp_column` None: no times. Times
-    are numbers, or ISO 8601 dates (`whole_times`). A file without a row is refused unless it `may_be_empty`.
+    Endings are .csv, .tsv and .inter (RecBole: tab-separated, its columns named without their types), each plain or .gz,
+    and .parquet. A repeated (user, item) counts once, at the position of its first row, with rating and time of its last row. A
+    warning has the number of pairs whose ratings disagree.
+
+    Args:
+        path: The file.
+        user_column: Column of user ids, strings or integers.
+        item_column: Column of item ids.
+        rating_column: Column of finite numbers; None: every row is a rating of 1.
+        timestamp_column: Column of numbers or ISO 8601 dates (see `whole_times`); None: no times.
+        may_be_empty: Whether a file without rows is accepted.
+
+    Returns:
+        Table with the columns of `SCHEMA`.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If a column is missing, or rows cannot be read: with the lines of each kind of fault.
     """
-    path = Path(path)
+    path, faults = Path(path), _Faults(Path(path))
     needed = [name for name in (user_column, item_column, rating_column, timestamp_column) if name is not None]
     raw = _read(path, needed, may_be_empty=may_be_empty)
     table = raw.select(
-        user_id=_ids(raw[user_column], path),
-        item_id=_ids(raw[item_column], path),
-        rating=pl.lit(1.0) if rating_column is None else _ratings(raw[rating_column], path),
-        timestamp=pl.lit(None, pl.Int64) if timestamp_column is None else _times(raw[timestamp_column], path),
+        user_id=_ids(raw[user_column], "user", faults),
+        item_id=_ids(raw[item_column], "item", faults),
+        rating=pl.lit(1.0) if rating_column is None else _ratings(raw[rating_column], faults),
+        timestamp=pl.lit(None, pl.Int64) if timestamp_column is None else _times(raw[timestamp_column], faults),
     )
+    faults.refuse()
     return _merged(table, path)
 
 
 def _merged(table: pl.DataFrame, path: Path) -> pl.DataFrame:
-    """Keep each (user, item) once; say how many rows that removes, and how many disagree."""
+    """Keep each (user, item) once; report removed rows and ratings that disagree."""
     keys = pair_keys(table)
     if keys.n_unique() == len(keys):
         return table
     repeated = keys.is_duplicated()
-    several = table.with_row_index("at").filter(repeated).group_by("user_id", "item_id")  # few, of most files
-    merged = several.agg(
+    pairs = table.with_row_index("at").filter(repeated).group_by("user_id", "item_id")  # few, in most files
+    merged = pairs.agg(
         pl.col("at").first(),
         pl.col("rating", "timestamp").last(),
         different=pl.col("rating").min() < pl.col("rating").max(),
@@ -105,91 +149,78 @@ def _merged(table: pl.DataFrame, path: Path) -> pl.DataFrame:
     logger.info("%s: %d repeated (user, item) rows merged", path, table.height - once.height)
     if number := int(merged["different"].sum()):
         warn_once(
-            f"{path}: {number} of {once.height} (user, item) have rows with different ratings; the last row of each counts."
+            f"{path}: {number} of {once.height} (user, item) pairs have different ratings. The last row of each counts."
         )
     return once
 
 
 def read_negatives(path: str | Path, user_column: str = "user_id", item_column: str = "item_id") -> pl.DataFrame:
     """Read the negatives that ship with a data set: user_id and item_id, one row per negative, in the file's order."""
-    raw = _read(Path(path), [user_column, item_column])
-    return raw.select(user_id=_ids(raw[user_column], Path(path)), item_id=_ids(raw[item_column], Path(path)))
+    path, faults = Path(path), _Faults(Path(path))
+    raw = _read(path, [user_column, item_column])
+    found = raw.select(user_id=_ids(raw[user_column], "user", faults), item_id=_ids(raw[item_column], "item", faults))
+    faults.refuse()
+    return found
 
 
 def _read(path: Path, needed: list[str], *, may_be_empty: bool = False) -> pl.DataFrame:
-    """Read columns of a file, of which the first two are ids; strings are stripped, and null where nothing is left."""
+    """Read columns of a file, of which the first two are ids; strings are stripped, and null if empty."""
     if not path.is_file():
-        raise FileNotFoundError(
-            f"No file {path} (looked for {path.resolve()}): check the path, or ZOO_DATA and data.root."
-        )
+        raise FileNotFoundError(f"No file {path} (absolute: {path.resolve()}). Check the path, ZOO_DATA and data.root.")
     endings = [ending for ending in path.suffixes if ending != ".gz"]
     ending, packed = (endings or [""])[-1], path.suffix == ".gz"
     if ending not in {".csv", ".tsv", ".inter", ".parquet"} or (packed and ending == ".parquet"):
-        raise ValueError(f"{path.name} has an ending that is not read; known are {', '.join(ENDINGS)}.")
-    raw = opened(path, ending, packed, needed, needed[:2])
+        raise ValueError(f"{path.name} has an unknown ending. Use one of {', '.join(ENDINGS)}.")
+    raw = open_table(path, ending, packed, needed, needed[:2])
     if raw.is_empty() and not may_be_empty:
-        raise ValueError(f"{path} holds no rows: it needs a header line and at least one row.")
+        raise ValueError(f"{path} has no rows. It needs a header line and at least one row.")
     if missing := [name for name in needed if name not in raw.columns]:
-        raise ValueError(
-            f"{path} has no column {', '.join(map(repr, missing))}; its columns are {raw.columns}. Name the right ones (columns: "
-            "{DOMAIN: {user: ..., item: ..., rating: ..., timestamp: ...}}), or say that there are none (rating_column null: every "
-            "row counts as 1; timestamp_column null: no times, a user's rows run from oldest to newest)."
-        )
+        lacks = f"{path} has no column {', '.join(map(repr, missing))}; its columns are {raw.columns}"
+        raise ValueError(f"{lacks}. Set columns: {{DOMAIN: {{user: ..., rating: ...}}}}. {_NO_RATINGS} {_NO_TIMES}")
     return raw
 
 
-def _ids(column: pl.Series, path: Path) -> pl.Series:
+def _ids(column: pl.Series, what: str, faults: _Faults) -> pl.Series:
     if not (column.dtype in (pl.String, pl.Categorical, pl.Null) or column.dtype.is_integer()):
-        raise ValueError(f"Ids in {path}, column {column.name!r}, are {column.dtype}; ids are strings or integers.")
-    if empty := column.null_count():
-        raise ValueError(f"{empty} of {len(column)} rows of {path} have no {column.name!r}: drop these rows.")
+        faults.add_column(column, "ids are strings or integers")
+        return pl.repeat(None, len(column), dtype=pl.Categorical(), eager=True)
+    faults.add_rows(column, column.is_null(), f"no {what}")
     return column if column.dtype == pl.Categorical else column.cast(pl.String).cast(pl.Categorical())
 
 
-def _numbers(column: pl.Series, path: Path, what: str) -> pl.Series:
-    """Return a column as Float64, null where it was null; other values that are no finite number are refused."""
-    numbers = column.cast(pl.Float64, strict=False)
-    broken = (numbers.is_null() & column.is_not_null()) | ~numbers.is_finite().fill_null(True)
-    if broken.any():
-        raise ValueError(
-            f"{int(broken.sum())} of {len(column)} {what}s of {path}, column {column.name!r}, are no finite numbers, "
-            f"the first is {column.filter(broken)[0]!r}: drop or mend these rows."
-        )
-    return numbers
-
-
-def _ratings(column: pl.Series, path: Path) -> pl.Series:
+def _ratings(column: pl.Series, faults: _Faults) -> pl.Series:
     if column.dtype.is_temporal():
-        raise ValueError(
-            f"Ratings in {path}, column {column.name!r}, are {column.dtype}; ratings are numbers. {_NO_RATINGS}"
-        )
-    numbers = _numbers(column, path, "rating")
-    if missing := numbers.null_count():
-        raise ValueError(
-            f"{missing} of {len(numbers)} rows of {path} have no {column.name!r}: drop these rows. {_NO_RATINGS}"
-        )
+        faults.add_column(column, "ratings are numbers", _NO_RATINGS)
+        return pl.repeat(None, len(column), dtype=pl.Float64, eager=True)
+    numbers, broken = _finite(column)
+    faults.add_rows(column, column.is_null(), "no rating", _NO_RATINGS)
+    faults.add_rows(column, broken, "a rating that is not a finite number")
     return numbers
 
 
-def _times(column: pl.Series, path: Path) -> pl.Series:
+def _times(column: pl.Series, faults: _Faults) -> pl.Series:
     if column.dtype in (pl.Boolean, pl.Duration, pl.Time):
-        raise ValueError(
-            f"Timestamps in {path}, column {column.name!r}, are {column.dtype}; they are numbers or dates. {_NO_TIMES}"
-        )
+        faults.add_column(column, "times are numbers or dates", _NO_TIMES)
+        return pl.repeat(None, len(column), dtype=pl.Int64, eager=True)
     times, broken = whole_times(column)
-    if broken.any():
-        raise ValueError(
-            f"{int(broken.sum())} of {len(column)} timestamps of {path}, column {column.name!r}, are no finite numbers and no "
-            f"dates such as 2014-07-01 (all of one kind), the first is {column.filter(broken)[0]!r}. {_NO_TIMES}"
-        )
+    what = "a time that is neither a number nor a date such as 2014-07-01"
+    if broken.any() and column.dtype == pl.String and (_finite(column)[1] & ~broken).any():
+        what = "a time that is no date such as 2014-07-01, unlike the others"
+    faults.add_rows(column, broken, what, _NO_TIMES)
     return times
+
+
+def _finite(column: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Return a column as Float64, and a mask of its values that are no finite numbers; null stays null."""
+    numbers = column.cast(pl.Float64, strict=False)
+    return numbers, (numbers.is_null() & column.is_not_null()) | ~numbers.is_finite().fill_null(True)
 
 
 def whole_times(column: pl.Series) -> tuple[pl.Series, pl.Series]:
     """Return a column of numbers, or of ISO 8601 dates, as Int64, and a mask of its values that are neither.
 
-    Numbers keep their unit, and whole ones every digit; dates become seconds. In a column of dates a number counts as broken,
-    unless it is a date without hyphens (`20140701`). So does a number beyond 64 bits.
+    Numbers keep their unit, and whole ones every digit. Dates become seconds since 1970. In a column of dates a number is
+    invalid, unless it is a date without hyphens (`20140701`). A number beyond 64 bits is invalid.
     """
     if column.dtype in (pl.Date, pl.Datetime):
         return column.dt.epoch("s").cast(pl.Int64), pl.repeat(False, len(column), eager=True)
@@ -198,15 +229,14 @@ def whole_times(column: pl.Series) -> tuple[pl.Series, pl.Series]:
         return whole, whole.is_null() & column.is_not_null()
     if column.dtype == pl.String and whole.null_count() == column.null_count():
         return whole, pl.repeat(False, len(column), eager=True)
-    numbers = column.cast(pl.Float64, strict=False)
-    broken = (numbers.is_null() & column.is_not_null()) | ~numbers.is_finite().fill_null(True)
+    numbers, broken = _finite(column)
     if column.dtype == pl.String and broken.any() and (dated := _dated(column)) is not None:
         numbers, broken = dated, dated.is_null() & column.is_not_null()
     return numbers.cast(pl.Int64, strict=False), broken
 
 
 def _dated(column: pl.Series) -> pl.Series | None:
-    """Return a column of text in seconds, null where it is no date; None where nothing is one."""
+    """Return a column of text in seconds, null where a value is no date; None if no value is a date."""
     distinct = column.drop_nulls().unique()
     seconds = pl.Series([seconds_of(text) for text in distinct.to_list()], dtype=pl.Int64)
     if seconds.null_count() == len(seconds):

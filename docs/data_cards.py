@@ -5,7 +5,7 @@ from __future__ import annotations
 from tables import table
 
 from datamodules.amazon import AMAZON
-from datamodules.files import DESCRIBED, Domain
+from datamodules.files import KNOWN_FILES, Domain
 from zoo.commands.data.by_hand import BY_HAND
 
 COUNTS = ("users", "items", "rows")
@@ -30,7 +30,7 @@ def amazon() -> str:
 
 def ciao() -> str:
     """Return every category, the largest first, two in a line."""
-    ranked = sorted(DESCRIBED["ciao"].items(), key=lambda item: -item[1].ratings)
+    ranked = sorted(KNOWN_FILES["ciao"].items(), key=lambda item: -item[1].ratings)
     half = len(ranked) // 2
     cells = [(f"`{domain}`", *counts(known)) for domain, known in ranked]
     lines = [left + right for left, right in zip(cells[:half], cells[half:], strict=True)]

@@ -21,10 +21,10 @@ from tests.zoo.benchmark.report.fabricate import BARE, SMALL, fabricate
 from zoo import Release
 from zoo.benchmark import command as benchmark
 from zoo.benchmark import runner
-from zoo.benchmark.cell import BENCHMARK, CELL, cells_of
 from zoo.benchmark.grid_file import read_benchmark
 from zoo.benchmark.report import command as report
 from zoo.benchmark.report.results import read_results
+from zoo.benchmark.runs import BENCHMARK, RUN_FILE, runs_of
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.spending.budget import Budget, Cap
 from zoo.runs.cli import import_names
@@ -161,7 +161,7 @@ def furnished(place: Path) -> Path:
 
 def figures_of(place: Path) -> dict[str, object]:
     """Of every finished cell."""
-    found = {str(path.parent): path.parent / METRICS for path in sorted((place / "out").rglob(CELL))}
+    found = {str(path.parent): path.parent / METRICS for path in sorted((place / "out").rglob(RUN_FILE))}
     return {str(Path(name).relative_to(place)): json.loads(path.read_text())["metrics"] for name, path in found.items()}
 
 
@@ -177,12 +177,12 @@ def test_a_benchmark_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest
     for moment in chosen:
         place = furnished(tmp_path / str(moment))
         assert killed_at(place / "out", moment, partial(commanded, place))
-        before = {path: path.stat().st_mtime_ns for path in (place / "out").rglob(CELL)}
+        before = {path: path.stat().st_mtime_ns for path in (place / "out").rglob(RUN_FILE)}
         done(partial(commanded, place))
         assert figures_of(place) == wanted
         assert before == {path: path.stat().st_mtime_ns for path in before}, "what was finished is not run again"
         monkeypatch.chdir(place)
-        assert all(cell.finished() for cell in cells_of(read_benchmark(Path("bench.yaml")), Path("out")))
+        assert all(cell.finished() for cell in runs_of(read_benchmark(Path("bench.yaml")), Path("out")))
         done(partial(read_results, place / "out"))
 
 

@@ -10,8 +10,8 @@ import torch
 import yaml
 
 from datamodules import Douban
-from datamodules.links import UserMismatchError
-from datamodules.users import read_users
+from datamodules.alignment import UserMismatchError
+from datamodules.public_lists import read_users
 from tests.tiny import arguments
 from zoo.methods.target_data import ReleaseMismatchError
 from zoo.privacy.record.record import Guarantee
@@ -217,8 +217,8 @@ def test_a_release_of_fit_is_not_trained_on_under_other_settings(cli: Command) -
     ("changed", "message"),
     [
         (("--data.evaluation.split", "latest1"), "split 'latest1' has no validation set"),
-        (("--data.filters.min_item_ratings", "21"), "No row is left"),
-        (("--data.filters.threshold", "6"), "None of .* ratings reaches the threshold 6"),
+        (("--data.filters.min_item_ratings", "21"), "No row of"),
+        (("--data.filters.threshold", "6"), "threshold is 6.*, above all"),
         (("--data.target", "film"), "No ratings of 'film'"),
         (("--data.sources", "[]"), "PriCDR learns from releases, and this experiment names no source"),
     ],
@@ -236,7 +236,7 @@ def test_nothing_is_published_for_a_target_that_cannot_be_used(
 def test_users_that_do_not_fit_are_found_before_a_release_is_kept(cli: Command) -> None:
     two = ("--data", "Files", "--data.name", "partly", "--data.target", "left", "--data.sources", "[right]")
     split = ("--data.evaluation.split", "random2")
-    with pytest.raises(ValueError, match="The source 'right' covers 20 users, the target has 20; 12 of them"):
+    with pytest.raises(ValueError, match="The source 'right' covers 20 users; 12 of the target's 20"):
         cli("fit", "--config", CONFIG, *TINY, *two, *split)
     assert not list(Path().rglob("release.json"))
 
@@ -260,15 +260,15 @@ def test_an_agreed_list_cuts_the_source_and_the_target_keeps_everybody(
     summary = json.loads((run_folder(done) / "data.json").read_text())
     assert (summary["target"]["users"], summary["test_cases"], summary["releases"]["book"]["users"]) == (20, 20, 12)
     assert summary["releases"]["book"]["overlap"] == 12
-    kept = "8 of 20 users are not on the agreed list: all are kept, without a row in a release"
+    kept = "8 of 20 users are not on the agreed list. They stay, without a released row."
     assert kept in summary["remarks"]
-    assert "the agreed list: all are kept" in " ".join(capsys.readouterr().out.split())
+    assert "the agreed list. They stay" in " ".join(capsys.readouterr().out.split())
     asked = ("--data.users", tmp_path / "agreed.csv", "--data.missing_users", "error")
-    with pytest.raises(UserMismatchError, match="8 of them have no row"):
+    with pytest.raises(UserMismatchError, match="8 of the target's 20 have no row"):
         cli("fit", "--config", CONFIG, *TINY, *asked)
     only = Douban("music", (), users=str(tmp_path / "agreed.csv"))
     only.read_target()
     assert only.train.num_users == 12, "a list where there is no source is the target's own"
     step = Douban(users=str(tmp_path / "agreed.csv")).steps("music")[2]
-    assert "users are those that the ratings themselves name" in step.words
+    assert "users are derived from the ratings" in step.words
     assert step.condition

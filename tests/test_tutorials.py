@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from datamodules.synthetic import planted_domains
+from datamodules.synthetic import generate_domains
 
 ROOT = Path(__file__).parent.parent
 TUTORIALS = ROOT / "docs" / "tutorials"
@@ -52,7 +52,7 @@ def followed(command: str, folder: Path, fails: bool = False) -> str:
 @pytest.fixture
 def reading(tmp_path: Path) -> Path:
     """The two files of the tutorials, with the columns that they have there, and the experiment."""
-    tables = planted_domains({"books": 60, "movies": 50}, USERS, 0.9, SHARED / USERS, 0, 10)
+    tables = generate_domains({"books": 60, "movies": 50}, USERS, 0.9, SHARED / USERS, 0, 10)
     books = tables["books"].rename({"user_id": "reader", "item_id": "isbn"}).select("reader", "isbn", "rating")
     (tmp_path / "reading").mkdir()
     books.write_csv(tmp_path / "reading" / "books.csv")

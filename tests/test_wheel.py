@@ -102,7 +102,7 @@ def test_a_benchmark_runs_there(installed: Path, here: Path) -> None:
     """Its cells are processes of their own, which look for ours in the right place as well."""
     only = ("--only", "music/popularity/*", "--processes", "1")
     said = run(here, installed / "zoo", "benchmark", "--config", "benchmarks/smoke", *only)
-    assert "1 of 1 cells are finished" in said
+    assert "1 of 1 runs are finished" in said
     run(here, installed / "python", "-m", "zoo", "report", "runs/benchmarks/smoke", "--out", "report")
 
 

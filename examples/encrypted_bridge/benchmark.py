@@ -74,7 +74,7 @@ def books(seed: int) -> dict[str, dict[str, float]]:
 
     import zoo
     from datamodules import Amazon, Evaluation, Filters
-    from datamodules.users import write_users
+    from datamodules.public_lists import write_users
 
     settings = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))["data"]["init_args"]
     settings |= {"filters": Filters(**settings["filters"]), "evaluation": Evaluation(split="cold_start"), "seed": seed}

@@ -29,7 +29,7 @@ from zoo import (
     Shuffled,
     Thinned,
 )
-from zoo.data.rows import zeros_and_ones
+from zoo.data.rows import is_binary
 from zoo.data.training_batches import training_batches
 from zoo.methods.target_data import ReleaseMismatchError
 
@@ -90,8 +90,8 @@ def refused(method: str, release: Release) -> str | None:
         return rf"{method} reads releases of kind {re.escape(str(sorted(kinds)))}; .* kind '{release.kind}'\. Choose a publisher"
     if method == "FedGCDR" and release.num_users and release.num_layers != 2:
         return r"FedGCDR has 2 layers, and the release of 'book' has 1\. Set model\.num_layers to 1, or let"
-    if method in OF_PAIRS and not zeros_and_ones(release.device_rows()):
-        return r"who has which item, and the release of 'book' does not say: .* \(Plaintext\) or flipped cells \(FlippedRows\)"
+    if method in OF_PAIRS and not is_binary(release.device_rows()):
+        return r"needs a binary release of 'book', and .* Use Plaintext or FlippedRows"
     return None
 
 

@@ -65,7 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def of_each(folder: Path, name: str) -> list[dict[str, Any]]:
+def map_ids(folder: Path, name: str) -> list[dict[str, Any]]:
     """What both processes have kept of a method, the first's first."""
     return [torch.load(folder / name / f"of_{rank}.pt", weights_only=True) for rank in range(2)]
 
@@ -76,14 +76,14 @@ def same(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> bool
 
 @pytest.mark.parametrize("name", TOGETHER)
 def test_both_end_with_the_same_weights_and_other_random_numbers(folder: Path, name: str) -> None:
-    first, second = of_each(folder, name)
+    first, second = map_ids(folder, name)
     assert same(first["weights"], second["weights"])
     assert not torch.equal(first["random"], second["random"]), "what is left out or drawn would be the same in both"
 
 
 @pytest.mark.parametrize("name", TOGETHER)
 def test_a_training_repeats_and_resumes_exactly(folder: Path, name: str) -> None:
-    for found in of_each(folder, name):
+    for found in map_ids(folder, name):
         assert same(found["weights"], found["again"])
         assert same(found["weights"], found["resumed"])
         assert len(found["batches"]) == 2 * EPOCHS
@@ -92,7 +92,7 @@ def test_a_training_repeats_and_resumes_exactly(folder: Path, name: str) -> None
 
 @pytest.mark.parametrize("name", TOGETHER)
 def test_they_share_every_epoch_and_draw_negatives_of_their_own(folder: Path, name: str) -> None:
-    parts = [found["batches"] for found in of_each(folder, name)]
+    parts = [found["batches"] for found in map_ids(folder, name)]
     form = tiny_method(name).batches
     for epoch in range(EPOCHS):
         # Users or observed pairs of an epoch: the second has at most one of those that the first has.
@@ -158,7 +158,7 @@ def test_one_that_dies_ends_the_other_within_seconds(deaths: dict[str, dict[str,
 
 @pytest.mark.parametrize("name", ALONE)
 def test_what_one_has_to_train_is_refused_by_name(folder: Path, name: str) -> None:
-    for found in of_each(folder, name):
+    for found in map_ids(folder, name):
         assert found["refused"].startswith(f"{name} ")
         assert found["refused"].endswith(" one process; got 2 processes. Set trainer.devices to 1.") or name == "SPPG"
 

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 from datamodules import Evaluation, Files
-from datamodules.links import MissingReleaseError, UserMismatchError
+from datamodules.alignment import MissingReleaseError, UserMismatchError
 from datamodules.protocol import SplitName
-from datamodules.users import write_users
+from datamodules.public_lists import write_users
 from zoo import Nothing, Plaintext
 from zoo.privacy.record.words import sentence
 from zoo.testing.tiny import attached as attach
@@ -108,15 +108,17 @@ def test_a_missing_release_says_what_to_do() -> None:
 @pytest.mark.usefixtures("zoo_data")
 def test_users_in_common_are_for_one_place_and_a_list_for_parties(tmp_path: Path) -> None:
     data = files(users="common")
-    with pytest.raises(ValueError, match="which only `fit` can work out"):
+    with pytest.raises(ValueError, match="which only `fit` supports"):
         data.source("right")
     common = data.common_users()
     assert common == sorted(f"u{i}" for i in range(12, 20))
     path = write_users(common, tmp_path / "users.csv")
     assert files(users=str(path)).source("right").user_ids.tolist() == common
-    worked_out, listed = files(users=str(path)).steps("right")[2], "a list agreed on beforehand"
-    assert "worked out from all domains' ratings" in worked_out.words
-    assert "the list of common users is public" in sentence(worked_out.condition)
+    listed, earlier = "a list agreed on beforehand", tmp_path / "users_of_0.3.csv"
+    earlier.write_text(path.read_text().replace("derived_from_ratings", "worked_out_of_ratings"))
+    for derived in (files(users=str(name)).steps("right")[2] for name in (path, earlier)):
+        assert "derived from all domains' ratings" in derived.words
+        assert "the list of common users is public" in sentence(derived.condition)
     (tmp_path / "agreed.csv").write_text("user_id\nu1\n")
     assert listed in files(users=str(tmp_path / "agreed.csv")).steps("right")[2].words
     target = files(users=str(tmp_path / "agreed.csv"))
@@ -124,9 +126,7 @@ def test_users_in_common_are_for_one_place_and_a_list_for_parties(tmp_path: Path
     assert target.train.num_users == 20, "who is linked is agreed on, not whom the target has"
     write_users([*common, "nobody"], tmp_path / "more.csv")
     more = files(users=str(tmp_path / "more.csv")).source("right")
-    assert more.user_ids.tolist() == sorted([*common, "nobody"]), (
-        "whoever is agreed on has a row, rated anything or not"
-    )
+    assert more.user_ids.tolist() == sorted([*common, "nobody"]), "listed users have a row, rated anything or not"
     (tmp_path / "bad.csv").write_text("id\nu1\n")
     with pytest.raises(ValueError, match="needs a column user_id"):
         files(users=str(tmp_path / "bad.csv")).source("right")
@@ -154,14 +154,14 @@ def test_agreed_users_are_written_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"sources": ("right", "left")}, r"'left' is among its own: \['right', 'left'\]. Take it out"),
+        ({"sources": ("right", "left")}, r"must not contain the target, 'left'"),
         (
             {"sources": ("right", "third", "right")},
-            r"\['right'\] stand more than once in \['right', 'third', 'right'\]",
+            r"sources repeat \['right'\]",
         ),
         ({"batch_size": 0}, "at least 1"),
-        ({"users": None}, "users must be 'own', 'common' or the path of a CSV file with a column user_id; got None"),
-        ({"releases": {"other": Path("x")}}, r"names \['other'\], which are no sources"),
+        ({"users": None}, "users is None. It must be 'own', 'common' or a CSV file"),
+        ({"releases": {"other": Path("x")}}, r"releases has \['other'\]"),
     ],
 )
 def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -172,13 +172,13 @@ def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> Non
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"split": "random3"}, "split must be one of random1, random2, .*; got 'random3'"),
-        ({"ks": (5,)}, "10 among them"),
+        ({"split": "random3"}, "split is 'random3'. It must be one of random1, random2, .*"),
+        ({"ks": (5,)}, "10 must be among them"),
         ({"ks": (0, 10)}, "at least 1"),
-        ({"num_candidates": 0, "full_ranking": False}, "nothing to rank"),
+        ({"num_candidates": 0, "full_ranking": False}, "at least 1, or 0 with full_ranking true"),
         (
             {"num_candidates": 0, "full_ranking": "test"},
-            "with full_ranking test, which leaves .* nothing on validation",
+            "0 with full_ranking test",
         ),
     ],
 )
@@ -205,7 +205,5 @@ def test_whether_there_is_validation_is_known_beforehand(evaluation: Evaluation,
 @pytest.mark.usefixtures("zoo_data")
 def test_a_split_that_leaves_nobody_to_test_is_refused() -> None:
     nobody = Evaluation(split="ratio", shares=(1.0, 0.0, 0.0))
-    with pytest.raises(
-        ValueError, match=r"leaves 180 ratings to train on and 0 test cases, of 180 ratings of 20 users"
-    ):
+    with pytest.raises(ValueError, match=r"leaves 180 training ratings and 0 test cases of 180 ratings \(20 users"):
         attach(files(evaluation=nobody), SimpleNamespace(accepted_releases=frozenset())).setup("fit")

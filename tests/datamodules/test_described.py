@@ -11,14 +11,14 @@ import pytest
 
 from datamodules import Amazon, Ciao, Evaluation, Filters
 from datamodules.amazon import AMAZON
-from datamodules.files import DESCRIBED, Described, Domain
+from datamodules.files import KNOWN_FILES, Domain, KnownFiles
 from datamodules.filters import filter_counts
 from datamodules.splits import PAIR
 from datamodules.tables import read_table
 from zoo.runs.cli import ZooCLI
 
 ROOT = Path(os.environ.get("ZOO_DATA", "data"))
-FOLDERS, MANY, CIAO = DESCRIBED, AMAZON["amazon-many"], DESCRIBED["ciao"]
+FOLDERS, MANY, CIAO = KNOWN_FILES, AMAZON["amazon-many"], KNOWN_FILES["ciao"]
 #: The pairs whose users are numbers.
 NUMBERED = ("amazon-sport-cloth", "amazon-electronic-phone", "amazon-sport-phone", "amazon-electronic-cloth")
 RANDOM2 = Evaluation(split="random2")
@@ -46,7 +46,7 @@ def nowhere(
     sources: Iterable[str],
     path: Path,
     **settings: Any,  # noqa: ANN401
-) -> Described:
+) -> KnownFiles:
     """The datamodule of a folder whose files are not there: what is refused is refused without them."""
     root = path / "absent"
     if name == "ciao":
@@ -66,10 +66,10 @@ def nowhere(
 def test_a_threshold_where_every_rating_is_1_is_refused(
     filters: Filters, name: str, target: str, source: str, whose: str, tmp_path: Path
 ) -> None:
-    said = rf"threshold is {filters.threshold!r}, and ratings of {whose} in '{name}' are implicit.*threshold to null"
+    said = rf"threshold is {filters.threshold!r}, and all ratings of {whose} in '{name}' are 1. Set it to null"
     with pytest.raises(ValueError, match=said) as refused:
         nowhere(name, target, [source], tmp_path, filters=filters, evaluation=RANDOM2)
-    others = "It may have a value where all domains are among digital_music, luxury_beauty, pantry."
+    others = "Explicit domains are digital_music, luxury_beauty, pantry."
     assert (others in str(refused.value)) == (name == "amazon-many")
 
 
@@ -136,13 +136,11 @@ def test_other_splits_ask_for_no_order(evaluation: Evaluation, tmp_path: Path) -
 
 
 def test_what_is_not_described_is_refused_with_what_is(tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match=r"Amazon describes no data set 'amazon'; it describes amazon-food-kitchen, .*Files"
-    ):
+    with pytest.raises(ValueError, match=r"Amazon has no data set 'amazon'\. It has amazon-food-kitchen, .*Files"):
         nowhere("amazon", "books", (), tmp_path)
-    with pytest.raises(ValueError, match=r"'amazon-sport-phone' has no domain 'cloth'; it has phone, sport\."):
+    with pytest.raises(ValueError, match=r"'amazon-sport-phone' has no domain 'cloth'\. It has phone, sport\."):
         nowhere("amazon-sport-phone", "sport", ["cloth"], tmp_path)
-    with pytest.raises(ValueError, match=r"'ciao' has no domain 'cat1', 'cat29'; it has cat01, cat02, .*, cat28\."):
+    with pytest.raises(ValueError, match=r"'ciao' has no domain 'cat1', 'cat29'\. It has cat01, cat02, .*, cat28\."):
         nowhere("ciao", "cat1", ["cat02", "cat29"], tmp_path)
 
 
@@ -164,7 +162,7 @@ def test_the_command_line_refuses_it_in_one_message(
     with pytest.raises((SystemExit, ValueError)) as refused:
         cli("fit", "--config", config, "--data.filters.threshold", "3")
     said = str(refused.value) + capsys.readouterr().err
-    assert "ratings of 'kitchen', 'food' in 'amazon-food-kitchen' are implicit" in said
+    assert "all ratings of 'kitchen', 'food' in 'amazon-food-kitchen' are 1" in said
 
 
 def test_published_test_rows_are_held_out(zoo_data: Path) -> None:

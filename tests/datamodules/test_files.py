@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from datamodules import Evaluation, Files, Filters
-from datamodules.remarks import on_negative
+from datamodules.data_quality import negative_ratings
 from tests.datamodules.handmade import table_of
 
 COLUMNS: dict[str, dict[str, str | None]] = {
@@ -42,12 +42,12 @@ def test_columns_are_named_by_domain_and_the_rest_as_for_all(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"film": {"user": "u"}}, r"columns names \['film'\], which are no domains .*\['movies', 'books'\]"),
+        ({"film": {"user": "u"}}, r"columns has \['film'\]. It may have the domains \['movies', 'books'\]"),
         (
             {"books": {"usr": "u"}},
-            r"columns.books has \['usr'\]; what a column may mean is user, item, rating, timestamp",
+            r"columns.books has \['usr'\]. It may have user, item, rating, timestamp",
         ),
-        ({"books": {"item": None}}, r"columns.books.item is null, and every row needs its item"),
+        ({"books": {"item": None}}, r"columns.books.item is null. Every row needs its item"),
     ],
 )
 def test_columns_that_mean_nothing_are_refused(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
@@ -58,8 +58,8 @@ def test_columns_that_mean_nothing_are_refused(tmp_path: Path, columns: dict[str
 @pytest.mark.parametrize(
     ("filters", "said"),
     [
-        (Filters(), "1 of 3 ratings are negative, the lowest is -5.0; each counts as 1, like every other rating"),
-        (Filters(threshold=3), "1 of 3 ratings are negative, .*; those below filters.threshold 3 are left out"),
+        (Filters(), "1 of 3 ratings are negative \\(lowest -5.0\\)\\. Each counts as 1"),
+        (Filters(threshold=3), "1 of 3 ratings are negative .* Those below filters.threshold 3 are dropped"),
     ],
 )
 def test_negative_ratings_are_said_with_what_becomes_of_them(
@@ -74,5 +74,5 @@ def test_negative_ratings_are_said_with_what_becomes_of_them(
 
 def test_signs_may_be_negative() -> None:
     table = table_of([("a", "x"), ("a", "y")], ratings=[-1.0, 1.0])
-    assert on_negative(table, "m", Filters(threshold=0, signs=True)) is None
-    assert on_negative(table.filter(table["rating"] > 0), "m", Filters()) is None
+    assert negative_ratings(table, "m", Filters(threshold=0, signs=True)) is None
+    assert negative_ratings(table.filter(table["rating"] > 0), "m", Filters()) is None

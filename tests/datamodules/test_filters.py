@@ -17,9 +17,9 @@ def test_a_threshold_keeps_what_reaches_it_as_ones() -> None:
 
 
 def test_a_threshold_that_nothing_reaches_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"None of 10 ratings reaches the threshold 3; the highest is 1\.0"):
+    with pytest.raises(ValueError, match=r"threshold is 3, above all 10 ratings \(highest 1\.0\)"):
         binarise(TEN, 3)
-    with pytest.raises(ValueError, match="A threshold is a finite number, or None for all rows, got nan"):
+    with pytest.raises(ValueError, match="threshold is nan"):
         binarise(TEN, float("nan"))
 
 
@@ -31,7 +31,7 @@ def test_minimums_count_rows() -> None:
 
 @pytest.mark.parametrize("what", ["user", "item"])
 def test_a_minimum_below_one_is_refused(what: str) -> None:
-    with pytest.raises(ValueError, match=rf"The fewest rows of one {what} are 1 or more, got 0; 1 keeps every {what}"):
+    with pytest.raises(ValueError, match=rf"min_{what}_ratings is 0"):
         keep_frequent(TEN, f"{what}_id", 0)
 
 
@@ -47,9 +47,9 @@ def test_one_pass_counts_users_then_cuts_then_counts_items() -> None:
 
 
 def test_nothing_left_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 9 rows per user and 1 per item are too much"):
+    with pytest.raises(ValueError, match="at least 9 rows per user and 1 per item"):
         filter_counts(TEN, 9)
-    with pytest.raises(ValueError, match="among the 1 given users"):
+    with pytest.raises(ValueError, match="among 1 listed users"):
         filter_counts(TEN, 3, users=["b"])
 
 
@@ -77,7 +77,7 @@ def test_iterated_filter_agrees_with_dropping_row_by_row(
         kept = filter_counts(table_of(rows), min_user, min_item, users, iterated=True)
         assert pairs_of(kept) == expected
     else:
-        with pytest.raises(ValueError, match="No row is left"):
+        with pytest.raises(ValueError, match="No row of"):
             filter_counts(table_of(rows), min_user, min_item, users, iterated=True)
 
 
@@ -88,5 +88,5 @@ def test_common_users_pass_in_every_domain() -> None:
 
 
 def test_no_common_user_is_refused_with_counts() -> None:
-    with pytest.raises(ValueError, match=r"users who do in one: x 3, y 1"):
+    with pytest.raises(ValueError, match=r"users by domain: x 3, y 1"):
         common_users({"x": TEN, "y": table_of([("q", "1")])})

@@ -71,9 +71,7 @@ def test_a_target_without_train_or_test_is_refused() -> None:
             sources=(),
             evaluation=Evaluation("global_time", moments=moments),
         )
-        with pytest.raises(
-            ValueError, match=r"The split 'global_time' leaves \d ratings to train on and \d test cases"
-        ):
+        with pytest.raises(ValueError, match=r"split 'global_time' leaves \d training ratings and \d test cases"):
             data.read_target()
     assert [part.height for part in global_time(TEN.clear())] == [0] * 4, "of a source an error would tell"
 
@@ -85,10 +83,10 @@ def test_moments_are_dates_or_numbers_in_their_order() -> None:
     assert not Evaluation("global_time", moments=(3, 3)).has_validation
     assert Evaluation("global_time").has_validation
     assert not Evaluation("global_time", shares=(0.9, 0.0, 0.1)).has_validation
-    for moments, message in (((4, 3), "turned round"), (("soon", 3), "moments holds 'soon'")):
+    for moments, message in (((4, 3), "Validation must begin before"), (("soon", 3), "moments has 'soon'")):
         with pytest.raises(ValueError, match=message):
             Evaluation("global_time", moments=moments)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="moments are of the split global_time, and split is 'latest2'"):
+    with pytest.raises(ValueError, match="moments are set, and split is 'latest2'"):
         Evaluation(moments=(3, 4))
 
 
@@ -109,9 +107,7 @@ def test_moments_let_a_rating_of_a_source_move_itself_alone() -> None:
 
 
 def test_rows_of_a_user_in_order_are_no_times() -> None:
-    with pytest.raises(
-        ValueError, match=r"split is global_time, and rows of 'toys' in 'amazon-many' have no times: which"
-    ):
+    with pytest.raises(ValueError, match=r"split is global_time, and rows of 'toys' in 'amazon-many' have no times"):
         Amazon("toys", (), "amazon-many", evaluation=Evaluation("global_time"))
 
 

@@ -183,7 +183,7 @@ def test_what_is_done_to_each_domain_is_said() -> None:
     assert "users with at least 2 and items with at least 3 of them (iterated)" in words["a"][1]
     assert "removed (split ratio)" in words["a"][-1]
     cold = rich(filters=Filters(None, 2), evaluation=replace(held_out, split="cold_start"))
-    assert cold.steps("a")[-1].words == "nothing of this domain is held out"
+    assert cold.steps("a")[-1].words == "no items of this domain are held out"
     assert "removed (split cold_start)" in cold.steps("b")[-1].words
     reaches = [Filters(None, *least).steps[1].reach for least in ((2, 1), (2, 2), (1, 2))]
     assert reaches == ["row", "all", "all"]
@@ -274,9 +274,7 @@ def test_missing_users_and_releases_are_refused_of_any_source(releases: dict[str
         attached(rich(releases={"a": releases["a"]})).setup("fit")
     (tmp_path / "users.csv").write_text("\n".join(["user_id", *USERS]) + "\n")
     asked = attached(rich(releases=releases, users=str(tmp_path / "users.csv"), missing_users="error"))
-    with pytest.raises(
-        ValueError, match=r"covers 14 users, the target has 18; .* of them have no row.*missing_users zero"
-    ):
+    with pytest.raises(ValueError, match=r"covers 14 users; .* of the target's 18 have no row.*missing_users zero"):
         asked.setup("fit")
     listed = attached(rich(releases=releases, users=str(tmp_path / "users.csv"), missing_users=None))
     listed.setup("fit")

@@ -210,8 +210,8 @@ def test_without_its_last_rating_a_source_is_published_as_with_it(
 @pytest.mark.parametrize(
     ("rows", "filters", "message"),
     [
-        ([], Filters(), "No row is left of 0"),
-        (["a,t,3", "b,u,1"], Filters(threshold=4), "None of 2 ratings reaches the threshold 4"),
+        ([], Filters(), "No row of 0"),
+        (["a,t,3", "b,u,1"], Filters(threshold=4), "threshold is 4, above all 2 ratings"),
     ],
 )
 def test_there_is_nothing_to_learn_of_a_target_without_a_rating(
@@ -225,7 +225,7 @@ def test_there_is_nothing_to_learn_of_a_target_without_a_rating(
 class Elsewhere(Held):
     """A class of somebody else's, which may do anything to a file that it reads."""
 
-    _read_elsewhere = CrossDomainDataModule._read_elsewhere
+    _read_by_plugin = CrossDomainDataModule._read_by_plugin
 
 
 @pytest.mark.parametrize("unit", ["rating", "rating-value", "user"])

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.fuzz.damage import CHANGES, HITS, ODD, Change, Hit, cases, changed, damaged, refusal_of
-from zoo.benchmark.cell import cells_of
-from zoo.benchmark.command import cell_table
+from zoo.benchmark.command import run_table
 from zoo.benchmark.estimate import Estimate
 from zoo.benchmark.grid import BenchmarkError
 from zoo.benchmark.grid_file import read_benchmark
+from zoo.benchmark.runs import runs_of
 
 WHOLE: dict[str, Any] = {
     "title": "Small",
@@ -44,14 +44,14 @@ def grid_or_refused(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     try:
         benchmark = read_benchmark(path)
-        cells = cells_of(benchmark, path.parent / "runs")
+        cells = runs_of(benchmark, path.parent / "runs")
     except BenchmarkError as refused:
         refusal_of(refused, path.name if "share a folder" not in str(refused) else "")
         return
     assert all(len(cell.digest) == 64 and cell.finished() is None for cell in cells)
     console = Console(width=200, no_color=True)
     with console.capture() as said:
-        console.print(cell_table(benchmark, cells, Estimate(cells, "x"), 2))
+        console.print(run_table(benchmark, cells, Estimate(cells, "x"), 2))
     assert all(line.isprintable() for line in said.get().split("\n"))
 
 
@@ -65,7 +65,7 @@ def with_changes(path: Path, changes: list[Change]) -> None:
 def test_the_whole_one_is_read(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_bytes(TEXT)
-    assert len(cells_of(read_benchmark(path), tmp_path)) == 2 + 2 * 5
+    assert len(runs_of(read_benchmark(path), tmp_path)) == 2 + 2 * 5
     grid_or_refused(path, TEXT)
 
 
@@ -145,7 +145,7 @@ def test_a_benchmark_without_end_is_refused(tmp_path: Path) -> None:
         path.write_text(
             json.dumps({"title": "x", "tasks": given_tasks, "systems": {"A": system}, "seeds": list(range(seeds))})
         )
-        with pytest.raises(BenchmarkError, match="at most 100,000 cells"):
+        with pytest.raises(BenchmarkError, match="at most 100,000 runs"):
             read_benchmark(path)
 
 

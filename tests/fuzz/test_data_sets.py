@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datamodules import Evaluation, Files
-from datamodules.users import read_catalogue, read_users
+from datamodules.public_lists import read_catalogue, read_users
 from tests.fuzz.damage import ENDS, HITS, Hit, cases, damaged, refusal_of
 
 ENDINGS = ("csv", "parquet", "inter")

@@ -40,7 +40,7 @@ DATA = (
     *edits_of(
         "zoo/data/unseen.py",
         ("tests/zoo/data/test_unseen.py",),
-        ("a shared bit is taken for a pair", "found[hits] = self.pairs[places] == cells[hits]", "pass"),
+        ("a shared bit is taken for a pair", "found[hits] = self.pairs[places] == keys[hits]", "pass"),
         ("what is drawn again is not looked at", "waiting[self.seen(users[waiting], again)]", "waiting[:0]"),
         ("pairs share the bits of a byte", "1 << (bits & 7)).to", "1 << (bits & 3)).to"),
     ),
@@ -89,9 +89,8 @@ DATA = (
     ),
     *edits_of(
         "datamodules/base.py",
-        ("tests/datamodules/test_sources.py", "tests/datamodules/test_columns.py"),
+        ("tests/datamodules/test_sources.py", "tests/datamodules/test_hashed_items.py"),
         ("a source holds out unasked", "held_out = evaluation.hold_out_of_sources and", "held_out ="),
-        ("a source's columns are its items", "whole = in_columns(whole, items)", "pass"),
     ),
     *edits_of(
         "datamodules/protocol.py",
@@ -141,15 +140,16 @@ DATA = (
         ("random shares are by time", '(self.split == "ratio" and self.temporal)', 'self.split == "ratio"'),
     ),
     *edits_of(
-        "datamodules/users.py",
-        ("tests/datamodules/test_columns.py",),
+        "datamodules/public_lists.py",
+        ("tests/datamodules/test_hashed_items.py",),
+        ("a source's columns are its items", "return hash_items(table, catalogue)", "return table"),
         ("an item's column depends on the other items", "hash_ids(items)", "hash_ids(sorted(items, reverse=True))"),
         ("the first of what shares a column counts", 'keep="last"', 'keep="first"'),
         ("what shares a column counts twice", '.unique(PAIR, keep="last", maintain_order=True)', ""),
     ),
     *edits_of(
         "datamodules/synthetic.py",
-        ("tests/contracts/test_datamodules.py", "tests/datamodules/test_planted.py"),
+        ("tests/contracts/test_datamodules.py", "tests/datamodules/test_synthetic.py"),
         ("lists ship in another order", "pl.Series(items).sort()", "pl.Series(items)"),
     ),
     *edits_of(
@@ -178,10 +178,14 @@ DATA = (
         ("cold users keep a history", "hidden=(in_validation | in_test) & ~first", "hidden=in_validation & ~first"),
         (
             "one test item too many",
-            """test=PLACE.is_between(0, test, closed="left")""",
-            "test=PLACE.is_between(0, test)",
+            """test=POSITION.is_between(0, test, closed="left")""",
+            "test=POSITION.is_between(0, test)",
         ),
-        ("users of one rating are tested", "FIRST = (PLACE == 0) & (SIZE > 1)", "FIRST = (PLACE == 0) & (SIZE > 0)"),
+        (
+            "users of one rating are tested",
+            "FIRST = (POSITION == 0) & (SIZE > 1)",
+            "FIRST = (POSITION == 0) & (SIZE > 0)",
+        ),
         ("the first of repeated rows counts", 'table.unique(PAIR, keep="last"', 'table.unique(PAIR, keep="first"'),
     ),
     *edits_of(
@@ -207,7 +211,7 @@ DATA = (
     ),
     *edits_of(
         "datamodules/synthetic.py",
-        ("tests/datamodules/test_planted.py",),
+        ("tests/datamodules/test_synthetic.py",),
         ("strangers share their tastes", "taste[shared:] = own[shared:]", "taste[shared:] = taste[shared:]"),
     ),
     *edits_of(
@@ -220,7 +224,7 @@ DATA = (
         ),
     ),
     *edits_of(
-        "datamodules/links.py",
+        "datamodules/alignment.py",
         (
             "tests/datamodules/test_handed_on.py",
             "tests/datamodules/test_base.py",
@@ -229,8 +233,8 @@ DATA = (
         ("users are looked up the wrong way round", "index_of(others, users)", "index_of(users, others)"),
     ),
     *edits_of(
-        "datamodules/opening.py",
-        ("tests/datamodules/test_opening.py", "tests/datamodules/test_tables.py"),
+        "datamodules/open_table.py",
+        ("tests/datamodules/test_open_table.py", "tests/datamodules/test_tables.py"),
         ("tabs are read as commas", '"," if ending == ".csv" else "\\t"', '","'),
         ("a bomb is unpacked", "if len(content) > most:", "if not content:"),
         ("memory has no end", "if taken > max(", "if taken < min("),
@@ -239,16 +243,17 @@ DATA = (
         ("a large one takes as much as a small one", "LARGE_TIMES * size", "PARQUET_TIMES * size"),
         ("a bomb has no ceiling", "ALWAYS), UNPACKED)", "ALWAYS), 2**62)"),
         ("a long text is read", "text.str.len_bytes() > LONGEST", "text.str.len_bytes() > 2**40"),
+        ("faults are a line too high", "reader.line_num + 1", "reader.line_num"),
         ("a panic ends the process", "pl.exceptions.PanicException, EOFError", "EOFError"),
     ),
     *edits_of(
-        "datamodules/prepared.py",
-        ("tests/datamodules/test_prepared.py",),
+        "datamodules/cache.py",
+        ("tests/datamodules/test_cache.py",),
         ("what is kept is of any seed", '"split_seed": seed', '"split_seed": 0'),
         ("what is kept is of any file", "path.name.encode() + _digest(path)", "path.name.encode()"),
         ("what is kept is believed", "!= _digests(folder)", "== {}"),
         ("a source reads large files in silence", "if reading := _large(files)[1]:", "if reading := '':"),
-        ("a file that changed is kept", "if _key(there, settings) == key:", "if True:"),
+        ("a file that changed is kept", "if _key(existing, settings) == key:", "if True:"),
         ("others may write there", "& 0o022", "& 0o000"),
         ("another's folder is taken", "!= {os.getuid()}", "== set()"),
         ("what is warned of is lost", "for text in warned:", "for text in ():"),

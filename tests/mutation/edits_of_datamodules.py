@@ -37,13 +37,8 @@ DATAMODULES = (
         ("few candidates are none", "evaluation.num_candidates > 0", "evaluation.num_candidates > 9"),
         (
             "evaluation has the batches of training",
-            "len(cases.users), self.evaluation_batch_size, cases.batch",
-            "len(cases.users), self.batch_size, cases.batch",
-        ),
-        (
-            "predictions have the batches of training",
-            "            self.train.num_users,\n            self.evaluation_batch_size,",
-            "            self.train.num_users,\n            self.batch_size,",
+            "size, self.evaluation_batch_size, make",
+            "size, self.batch_size, make",
         ),
         (
             "predictions recommend validation items",
@@ -52,10 +47,10 @@ DATAMODULES = (
         ),
         (
             "validation is the test",
-            "return self._evaluation_batches(self.validation)",
-            "return self._evaluation_batches(self.test)",
+            "self._in_batches(len(self.validation.users), self.validation.batch)",
+            "self._in_batches(len(self.test.users), self.test.batch)",
         ),
-        ("each process tests everything", "cases.batch, self._share())", "cases.batch, Share())"),
+        ("each process tests everything", "make, self._share())", "make, Share())"),
         ("every epoch is the first", "lambda: trainer.current_epoch,", "lambda: 0,"),
         (
             "batches are drawn by no seed",
@@ -99,7 +94,7 @@ DATAMODULES = (
         ),
         (
             "an agreed list makes missing users an error",
-            'default = "error" if self.is_cut(self.target) else "zero"',
+            'default = "error" if self.limited_to_list(self.target) else "zero"',
             'default = "error"',
         ),
         (
@@ -107,12 +102,7 @@ DATAMODULES = (
             'return (self.missing_users or default) == "error"',
             'return default == "error"',
         ),
-        (
-            "a catalogue leaves nothing out",
-            'whole = whole.filter(pl.col("item_id").is_in(read_catalogue(items)))',
-            "pass",
-        ),
-        ("a catalogue is of who rated", "own_items if items is None else items", "own_items"),
+        ("a catalogue is of who rated", "own_items if listed is None else catalogue_ids(listed)", "own_items"),
         ("filters count once", "listed, filters.iterated, may_be_empty", "listed, False, may_be_empty"),
         (
             "minimums change places",
@@ -142,7 +132,7 @@ DATAMODULES = (
         ),
         (
             "earlier sources are whole",
-            "part = earlier(part, self._held_out_of_target(), name)",
+            "part = before_held_out(part, self._held_out_of_target(), name)",
             "self._held_out_of_target()",
         ),
         (
@@ -152,10 +142,19 @@ DATAMODULES = (
         ),
         (
             "filters are no step",
-            "(*self._read_elsewhere, *self.filters.steps, *lists, last)",
-            "(*self._read_elsewhere, *lists, last)",
+            "(*self._read_by_plugin, *self.filters.steps, *lists, last)",
+            "(*self._read_by_plugin, *lists, last)",
         ),
         ("users without ratings are none of the list", "own_users if users is None else users", "own_users"),
+    ),
+    *edits_of(
+        "datamodules/public_lists.py",
+        (HANDED_ON,),
+        (
+            "a catalogue leaves nothing out",
+            "table if catalogue is None else table.filter(",
+            "table if True else table.filter(",
+        ),
     ),
     *edits_of(
         "datamodules/candidates.py",
@@ -197,8 +196,8 @@ DATAMODULES = (
         ),
         (
             "lists are drawn by no seed",
-            "            seed=seed,\n            phase=",
-            "            seed=0,\n            phase=",
+            "excluded, seed=seed, phase=name",
+            "excluded, seed=0, phase=name",
         ),
         (
             "a list's last item is dropped",
@@ -212,8 +211,8 @@ DATAMODULES = (
         ),
     ),
     *edits_of(
-        "datamodules/prepared.py",
-        (HANDED_ON, "tests/datamodules/test_prepared.py"),
+        "datamodules/cache.py",
+        (HANDED_ON, "tests/datamodules/test_cache.py"),
         (
             "users without a test item are those without a case",
             "train.num_users - len(torch.unique(test.users))",
@@ -224,8 +223,8 @@ DATAMODULES = (
         ("another batch size is another preparation", '{"batch_size", "evaluation', '{"evaluation'),
     ),
     *edits_of(
-        "datamodules/remarks.py",
-        ("tests/datamodules/test_remarks.py",),
+        "datamodules/data_quality.py",
+        ("tests/datamodules/test_data_quality.py",),
         (
             "items of the first user are those of all",
             "train.num_items - test.seen.counts()[test.users] < most",
@@ -240,7 +239,7 @@ DATAMODULES = (
     ),
     *edits_of(
         "datamodules/synthetic.py",
-        ("tests/datamodules/test_planted.py",),
+        ("tests/datamodules/test_synthetic.py",),
         (
             "data are of the run's seed",
             "self.link, self.overlap, self.data_seed, self.ratings_per_user",
@@ -248,8 +247,8 @@ DATAMODULES = (
         ),
         (
             "the target is made before its sources",
-            "sorted([self.target, *self.sources])",
-            "[self.target, *self.sources]",
+            "sorted(self._domains)",
+            "self._domains",
         ),
         (
             "every domain overlaps wholly",

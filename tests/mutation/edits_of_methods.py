@@ -112,7 +112,7 @@ METHODS = (
     *edits_of(
         "zoo/methods/checkpoint_identity.py",
         ("tests/contracts/test_methods.py",),
-        ("a resumed run draws other numbers", "go_on_from(states, self.global_rank, self.device)", "states.clear()"),
+        ("a resumed run draws other numbers", "restore_state(states, self.global_rank, self.device)", "states.clear()"),
     ),
     *edits_of(
         "zoo/data/metrics.py",

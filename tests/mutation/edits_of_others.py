@@ -44,7 +44,7 @@ OTHERS = (
         "zoo/benchmark/grid_file.py",
         ("tests/fuzz/test_benchmark_files.py",),
         ("a small file is too large", "return count > most", "return count > 0"),
-        ("what is wrong is repeated whole", "if len(str(said)) <= LONGEST_WORDS else", "if said else"),
+        ("what is wrong is repeated whole", "if len(text := str(said)) <= LONGEST_WORDS else", "if said else"),
     ),
     *edits_of(
         "zoo/runtime/builtin_configs.py",

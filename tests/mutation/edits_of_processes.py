@@ -13,7 +13,7 @@ PROCESSES = (
     *edits_of(
         "zoo/methods/checkpoint_identity.py",
         ("tests/zoo/data/test_random_states.py",),
-        ("every process begins as the first", "part_streams(share_of(self.trainer).rank)", "part_streams(0)"),
+        ("every process begins as the first", "separate_streams(share_of(self.trainer).rank)", "separate_streams(0)"),
     ),
     *edits_of(
         "zoo/methods/base.py",
@@ -33,8 +33,8 @@ PROCESSES = (
     *edits_of(
         "zoo/data/training_batches.py",
         ("tests/datamodules/test_base.py",),
-        ("every process learns from the same", 'Share(asked["rank"], asked["num_replicas"])', "Share()"),
-        ("every process has the same negatives and pairs", 'Share(asked["rank"], ', "Share(0, "),
+        ("every process learns from the same", 'Share(sampler["rank"], sampler["num_replicas"])', "Share()"),
+        ("every process has the same negatives and pairs", 'Share(sampler["rank"], ', "Share(0, "),
     ),
     *edits_of(
         "zoo/runtime/processes.py",
@@ -53,7 +53,7 @@ PROCESSES = (
     ),
     *edits_of(
         "zoo/benchmark/fit.py",
-        ("tests/zoo/benchmark/test_cell.py",),
+        ("tests/zoo/benchmark/test_runs.py",),
         ("a cell starts the whole benchmark again", '"--trainer.devices", "1", ', ""),
     ),
     *edits_of(

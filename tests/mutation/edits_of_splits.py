@@ -20,13 +20,13 @@ SPLITS = (
         ("one and two random items share their draws", 'f"random{number}"', '"random"'),
         (
             "the seed of a random split is fixed",
-            "_place_by_key(_distinct(table), seed, f",
-            "_place_by_key(_distinct(table), 0, f",
+            "_ordered_by_key(_distinct(table), seed, f",
+            "_ordered_by_key(_distinct(table), 0, f",
         ),
         (
             "latest shares are random",
-            "rows = _place_by_time(table) if temporal else",
-            "rows = _place_by_time(table) if not temporal else",
+            "rows = _ordered_by_time(table) if temporal else",
+            "rows = _ordered_by_time(table) if not temporal else",
         ),
         ("a share is rounded up", "(SIZE * share + 1e-9).floor()", "(SIZE * share - 1e-9).ceil()"),
         ("an exact share is one row short", "(SIZE * share + 1e-9).floor()", "(SIZE * share).floor()"),
@@ -49,13 +49,13 @@ SPLITS = (
         ),
         (
             "given validation rows are learned from",
-            "train, chosen = _apart(left, validation)",
-            "train, chosen = left, _apart(left, validation)[1]",
+            "train, chosen = _partition(left, validation)",
+            "train, chosen = left, _partition(left, validation)[1]",
         ),
         (
             "a drawn validation takes a user's only item",
-            'validation = _place_by_key(left, seed, "given").filter(FIRST)',
-            'validation = _place_by_key(left, seed, "given").filter(PLACE == 0)',
+            'validation = _ordered_by_key(left, seed, "given").filter(FIRST)',
+            'validation = _ordered_by_key(left, seed, "given").filter(POSITION == 0)',
         ),
         (
             "shipped rows in both tables are tested twice",
@@ -71,8 +71,8 @@ SPLITS = (
         ("cold users are the same for every seed", 'mix(seed, "cold user"', 'mix(0, "cold user"'),
         (
             "the cold item is the same for every seed",
-            '_place_by_key(_distinct(table), seed, "cold item")',
-            '_place_by_key(_distinct(table), 0, "cold item")',
+            '_ordered_by_key(_distinct(table), seed, "cold item")',
+            '_ordered_by_key(_distinct(table), 0, "cold item")',
         ),
         (
             "limits are of the test alone",
@@ -89,8 +89,8 @@ SPLITS = (
         ("rows without times are latest", "if 0 < missing < table.height:", "if missing > table.height:"),
         (
             "ties in time go backwards",
-            'sort("timestamp", "at"))\n    place',
-            'sort("timestamp", "at", descending=[False, True]))\n    place',
+            'sort("timestamp", "at"))\n    position',
+            'sort("timestamp", "at", descending=[False, True]))\n    position',
         ),
         ("two items are validation and test", "(SIZE > 2) & (number == 2)", "(SIZE > 1) & (number == 2)"),
         ("one item asked for, two held out", "(SIZE > 2) & (number == 2)", "(SIZE > 2)"),
@@ -176,8 +176,8 @@ SPLITS = (
         ("a pass is repeated unasked", "again = iterated and rows.height < before", "again = rows.height < before"),
         (
             "users of any domain are in common",
-            "both = set.intersection(*passing.values())",
-            "both = set.union(*passing.values())",
+            "common = set.intersection(*passing.values())",
+            "common = set.union(*passing.values())",
         ),
         (
             "common users have one rating",
@@ -186,7 +186,7 @@ SPLITS = (
         ),
     ),
     *edits_of(
-        "datamodules/links.py",
+        "datamodules/alignment.py",
         LINKED,
         ("some users in common are none", "if len(others) and not common:", "if len(others) and common < 2:"),
         (
@@ -197,16 +197,16 @@ SPLITS = (
         ("a release of another domain is linked", "if release.domain != name:", "if not release.domain:"),
     ),
     *edits_of(
-        "datamodules/users.py",
+        "datamodules/public_lists.py",
         LINKED,
         ("a list is as it was written", "drop_nulls().unique().sort()", "drop_nulls().unique(maintain_order=True)"),
-        ("a worked out list is one agreed on", "if users == COMMON or worked_out:", "if users == COMMON:"),
-        ("a saved list does not say where it is from", "WORKED_OUT: [True] * len(users)}", '"n": [True] * len(users)}'),
+        ("a worked out list is one agreed on", "if users == COMMON or derived:", "if users == COMMON:"),
+        ("a saved list does not say where it is from", "DERIVED: [True] * len(users)}", '"n": [True] * len(users)}'),
         ("a catalogue is read off the ratings", "    if catalogue is not None:\n", "    if catalogue is None:\n"),
     ),
     *edits_of(
-        "datamodules/users.py",
-        ("tests/datamodules/test_columns.py",),
+        "datamodules/public_lists.py",
+        ("tests/datamodules/test_hashed_items.py",),
         ("the last column stays empty", "hash_ids(items)), number)", "hash_ids(items)), max(number - 1, 1))"),
     ),
     *edits_of(

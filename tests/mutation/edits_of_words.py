@@ -74,7 +74,7 @@ WORDS: tuple[Edit, ...] = (
         ("tests/zoo/data/test_directions.py",),
         ("frequent items count more", "counts**-item_damping", "counts**item_damping"),
         ("the mean is of rows of any length", "unit.mean(axis=0)", "kept.mean(axis=0)"),
-        ("a step is decoded by as much as it is long", "np.linalg.pinv(gram)", "gram"),
+        ("a step is decoded by as much as it is long", "np.linalg.pinv(own.T @ own)", "(own.T @ own)"),
         ("the weakest direction comes first", "np.argsort(-values)", "np.argsort(values)"),
         ("signs go by the largest number, not by its size", "np.abs(right).argmax(axis=1)", "right.argmax(axis=1)"),
         ("the nearest place has length one", "axis=1).max()), 1e-12)", "axis=1).min()), 1e-12)"),

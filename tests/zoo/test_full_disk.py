@@ -11,7 +11,7 @@ import torch
 from matplotlib.figure import Figure
 
 from callbacks.best_checkpoint import WholeCheckpoints
-from datamodules.users import write_users
+from datamodules.public_lists import write_users
 from zoo.commands.configs import copied
 from zoo.release.files import save_tensors
 from zoo.runtime.run_folder import whole, write_json, write_table

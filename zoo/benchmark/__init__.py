@@ -1,1 +1,1 @@
-"""Grids of experiments: each cell an ordinary run in a folder of its own."""
+"""Benchmarks: grids of experiments, each an ordinary run in its own folder."""

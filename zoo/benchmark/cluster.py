@@ -1,4 +1,4 @@
-"""Jobs of a SLURM cluster, one for each cell, submitted by submitit (the extra ``cluster``)."""
+"""Jobs of a SLURM cluster, one for each run, submitted by submitit (the extra ``cluster``)."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zoo.benchmark.cell import LOG, Cell
 from zoo.benchmark.grid import BenchmarkError
-from zoo.benchmark.runner import run_cells
+from zoo.benchmark.runner import run_all
+from zoo.benchmark.runs import LOG, BenchmarkRun
 from zoo.runtime.processes import cores
 from zoo.runtime.suggestions import suggest
 
 if TYPE_CHECKING:
     import submitit
 
-#: Of the folder of a benchmark: what submitit writes, and the output of the jobs.
+#: Folder below that of a benchmark with files of submitit and output of jobs.
 JOBS = ".jobs"
 INSTALL = 'pip install "cdr-zoo[cluster]"'
-#: Defaults of every job; submitit alone ends a job after five minutes.
+#: Defaults of every job; submitit's own time limit is five minutes.
 DEFAULTS = {"timeout_min": 24 * 60, "stderr_to_stdout": True, "slurm_array_parallelism": 256}
-#: Programs of SLURM that submitting needs.
+#: Required programs of SLURM.
 PROGRAMS = ("sbatch", "srun")
 #: The most used parameters, by submitit's names.
 COMMON = (
@@ -41,7 +41,7 @@ COMMON = (
 )
 #: Parameters that submitit does not check, without the prefix ``slurm_``.
 NUMBERS, LISTS = ("timeout_min", "cpus_per_task", "array_parallelism", "mem_gb"), ("setup", "teardown", "srun_args")
-#: Parameters that would run a job's cell several times.
+#: Parameters that would repeat a job's run.
 REPEATED = ("nodes", "ntasks", "tasks_per_node", "ntasks_per_node")
 
 
@@ -52,73 +52,73 @@ class Cluster:
     options: dict[str, Any]  # by submitit's names
 
     def check(self) -> None:
-        """Refuse missing programs, and parameters that submitit does not take; submit nothing."""
+        """Refuse missing programs and invalid parameters; submit nothing."""
         _library()
         if missing := [name for name in PROGRAMS if shutil.which(name) is None]:
-            raise BenchmarkError(f"There is no {' and no '.join(missing)} here. Use a machine that submits to SLURM.")
+            raise BenchmarkError(f"Missing programs: {', '.join(missing)}. Use a machine that submits to SLURM.")
         for name, value in self.options.items():
             _refuse_value(name, value)
         with tempfile.TemporaryDirectory() as scratch:  # an executor makes its folder
             self._executor(Path(scratch))
 
-    def submit(self, cells: Sequence[Cell], folder: Path, keep_checkpoints: bool) -> list[str]:
-        """Submit an array with a job for each cell; return their numbers.
+    def submit(self, runs: Sequence[BenchmarkRun], folder: Path, keep_checkpoints: bool) -> list[str]:
+        """Submit an array with one job per run; return the job numbers.
 
-        Cells that take their settings from another cell's search are a second array, which starts after the first. Jobs run
-        files that they read in the folder, so only its owner may write to it.
+        Runs with settings from another run's search are a second array, which starts after the first. Jobs execute files of the
+        folder, so only its owner may write to it.
         """
         if "%" in str(folder.absolute()):
-            raise BenchmarkError(f"SLURM and submitit put numbers in the place of % in {folder}: choose other --runs.")
+            raise BenchmarkError(f"{folder} has a %, which SLURM and submitit replace by numbers. Choose other --runs.")
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.stat()
         if found.st_uid != os.geteuid() or found.st_mode & 0o022:
             raise BenchmarkError(f"{folder} is writable by others, and jobs run its files. Remove it or change --runs.")
-        names = {cell.name for cell in cells}
-        first, later = ([cell for cell in cells if cell.waits_for(names) is wait] for wait in (False, True))
+        names = {run.name for run in runs}
+        first, later = ([run for run in runs if run.waits_for(names) is wait] for wait in (False, True))
         jobs: list[str] = []
         try:
             executor = self._executor(folder)
             for part in filter(None, (first, later)):
                 if jobs:
                     executor.update_parameters(slurm_dependency=f"afterany:{jobs[0].partition('_')[0]}")
-                made = executor.submit_array([partial(run_job, cell, keep_checkpoints) for cell in part])
-                jobs += [str(job.job_id) for job in made]
-        except (RuntimeError, OSError) as error:  # what sbatch says, or a program or a folder that is not there
-            said = " ".join(str(error).split())
-            raise BenchmarkError(f"Submitting failed ({said}). Change --cluster-options, and try again.") from error
+                submitted = executor.submit_array([partial(run_job, run, keep_checkpoints) for run in part])
+                jobs += [str(job.job_id) for job in submitted]
+        except (RuntimeError, OSError) as error:  # of sbatch, or a missing program or folder
+            message = " ".join(str(error).split())
+            raise BenchmarkError(f"Submitting failed ({message}). Change --cluster-options, and try again.") from error
         return jobs
 
     def _executor(self, folder: Path) -> submitit.AutoExecutor:
         python = shlex.join([sys.executable, *(["-P"] if sys.flags.safe_path else [])])
         executor: submitit.AutoExecutor = _library().AutoExecutor(folder=folder, cluster="slurm", slurm_python=python)
         with warnings.catch_warnings():
-            warnings.simplefilter("error", UserWarning)  # such as that a parameter was renamed
+            warnings.simplefilter("error", UserWarning)  # such as a renamed parameter
             try:
                 executor.update_parameters(**self.options)
-            except Exception as error:  # it names no set of errors
-                raise BenchmarkError(_said(error, self.options)) from error
+            except Exception as error:  # submitit documents no types
+                raise BenchmarkError(_message(error, self.options)) from error
         return executor
 
 
-def run_job(cell: Cell, keep_checkpoints: bool) -> None:
-    """Run a cell in a job, on all CPUs of the job; a cell that fails ends the job with an error."""
-    (outcome,) = run_cells([cell], 1, cores(), lambda _: None, keep_checkpoints)
+def run_job(run: BenchmarkRun, keep_checkpoints: bool) -> None:
+    """Execute a run in a job, on all CPUs of the job; a failed run fails the job."""
+    (outcome,) = run_all([run], 1, cores(), lambda _: None, keep_checkpoints)
     if outcome.error:
-        raise BenchmarkError(f"{cell.name} failed: {outcome.error}. Its log: {cell.folder / LOG}.")
+        raise BenchmarkError(f"{run.name} failed: {outcome.error}. Its log: {run.folder / LOG}.")
 
 
-def cluster_of(asked: argparse.Namespace) -> Cluster | None:
-    """Return the cluster that the options of the command ask for, checked; None if cells run on this machine."""
-    if asked.cluster is None:
-        if asked.cluster_options:
+def cluster_of(options: argparse.Namespace) -> Cluster | None:
+    """Return the checked cluster of the command's options; None for this machine."""
+    if options.cluster is None:
+        if options.cluster_options:
             raise BenchmarkError("--cluster-options are for jobs of a cluster. Add --cluster slurm.")
         return None
-    at_a_time = {} if asked.processes is None else {"slurm_array_parallelism": asked.processes}
-    named = {"name": f"zoo-{asked.config.stem}"}
-    made = Cluster(DEFAULTS | named | at_a_time | dict(map(_option, asked.cluster_options)))
-    made.check()
-    return made
+    parallel = {} if options.processes is None else {"slurm_array_parallelism": options.processes}
+    named = {"name": f"zoo-{options.config.stem}"}
+    cluster = Cluster(DEFAULTS | named | parallel | dict(map(_option, options.cluster_options)))
+    cluster.check()
+    return cluster
 
 
 def _library() -> Any:  # noqa: ANN401  a module
@@ -130,7 +130,6 @@ def _library() -> Any:  # noqa: ANN401  a module
 
 
 def _option(text: str) -> tuple[str, Any]:
-    """Name and value: a number, true, a list or a mapping as JSON has it, or else text."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise BenchmarkError(f"--cluster-options is {text!r}. It must be NAME=VALUE, such as slurm_partition=gpu.")
@@ -144,7 +143,7 @@ def _refuse_value(name: str, value: Any) -> None:  # noqa: ANN401  as `_option` 
     own = name.removeprefix("slurm_")
     repeats = isinstance(value, dict) and own == "additional_parameters" and {*REPEATED} & value.keys()
     if own in REPEATED or repeats:
-        raise BenchmarkError(f"--cluster-options {name}: a job runs one cell on one machine. Give more --processes.")
+        raise BenchmarkError(f"--cluster-options {name} is set. A job is one run on one machine. Use --processes.")
     if own in NUMBERS:
         kind, types = ("a number", (int, float)) if own == "mem_gb" else ("a whole number", (int,))
         if type(value) not in types or not 0 < value < math.inf:
@@ -153,11 +152,11 @@ def _refuse_value(name: str, value: Any) -> None:  # noqa: ANN401  as `_option` 
         raise BenchmarkError(f"--cluster-options {name} is {value!r}. It must be a JSON list of texts.")
 
 
-def _said(error: Exception, options: dict[str, Any]) -> str:
+def _message(error: Exception, options: dict[str, Any]) -> str:
     """Return submitit's message, without its list of all parameters."""
     text = str(error).strip() or type(error).__name__
-    said = text.splitlines()[0].split(" Valid arguments:")[0].rstrip(".")
+    message = text.splitlines()[0].split(" Valid arguments:")[0].rstrip(".")
     if not isinstance(error, NameError):
-        return f"--cluster-options: {said}."
-    wrong = max((name for name in options if name in said), key=len, default="")
-    return f"--cluster-options: {said}.{suggest(wrong, COMMON)} Names are submitit's, such as {', '.join(COMMON)}."
+        return f"--cluster-options: {message}."
+    wrong = max((name for name in options if name in message), key=len, default="")
+    return f"--cluster-options: {message}.{suggest(wrong, COMMON)} Names are submitit's, such as {', '.join(COMMON)}."

@@ -1,45 +1,45 @@
-"""How long cells will take, from what is known of others."""
+"""Estimated time of runs, from other runs."""
 
 import csv
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from zoo.benchmark.cell import Cell
+from zoo.benchmark.runs import BenchmarkRun
 
 #: Reports of the shipped benchmarks.
 SHIPPED = Path("docs/results")
-#: Task, system and release of a cell, and the seconds that it took.
+#: Task, system and release of a run, and its seconds.
 Known = tuple[tuple[str, str, str], float]
 
 
 class Estimate:
-    """Estimate seconds of a cell from finished cells of its row or system, from shipped reports, or from any cell."""
+    """Estimated seconds of runs, from finished runs of the same row or system, from shipped reports, or from any run."""
 
-    def __init__(self, cells: Iterable[Cell], name: str) -> None:
+    def __init__(self, runs: Iterable[BenchmarkRun], name: str) -> None:
         self._known: list[Known] = []
-        for cell in cells:
-            if (kept := cell.finished()) is not None:
-                self.add(cell, kept["seconds"])
+        for run in runs:
+            if (report := run.finished()) is not None:
+                self.add(run, report["seconds"])
         self._shipped = _shipped(SHIPPED / name / "results.csv")
 
-    def add(self, cell: Cell, seconds: float) -> None:
-        """Remember what a cell took."""
-        self._known.append(((cell.row.task, cell.row.system, cell.row.release), seconds))
+    def add(self, run: BenchmarkRun, seconds: float) -> None:
+        """Record the seconds of a run."""
+        self._known.append(((run.row.task, run.row.system, run.row.release), seconds))
 
-    def of(self, cell: Cell) -> float | None:
-        """Return the seconds of a cell; None if nothing is known."""
-        key = (cell.row.task, cell.row.system, cell.row.release)
+    def seconds_of(self, run: BenchmarkRun) -> float | None:
+        """Return the seconds of a run; None if nothing is known."""
+        key = (run.row.task, run.row.system, run.row.release)
         alike = [(known, length) for known in (self._known, self._shipped) for length in (3, 2)]
         for known, length in [*alike, ([*self._known, *self._shipped], 0)]:
             if found := [seconds for other, seconds in known if other[:length] == key[:length]]:
                 return statistics.mean(found)
         return None
 
-    def total(self, cells: Sequence[Cell], processes: int) -> float | None:
-        """Return the seconds of cells, `processes` at a time; None if nothing is known."""
-        known = [seconds for cell in cells if (seconds := self.of(cell)) is not None]
-        return sum(known) / max(1, min(processes, len(cells))) if len(known) == len(cells) else None
+    def total(self, runs: Sequence[BenchmarkRun], processes: int) -> float | None:
+        """Return the seconds of runs, `processes` at a time; None if nothing is known."""
+        known = [seconds for run in runs if (seconds := self.seconds_of(run)) is not None]
+        return sum(known) / max(1, min(processes, len(runs))) if len(known) == len(runs) else None
 
 
 def _shipped(path: Path) -> list[Known]:
@@ -50,7 +50,12 @@ def _shipped(path: Path) -> list[Known]:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds in words: ``45 s``, ``12 min``, ``3.5 h``."""
+    """Return seconds as text.
+
+    Examples:
+        >>> duration(45), duration(720), duration(12_600)
+        ('45 s', '12 min', '3.5 h')
+    """
     if seconds is None:
         return "unknown"
     if seconds < 90:

@@ -1,4 +1,4 @@
-"""``fit`` inside this process, without a word on the terminal: the run of a cell, a trial of a search, a check."""
+"""Quiet ``fit`` inside this process: for a run, a trial of a search, or a check."""
 
 import json
 import logging
@@ -11,21 +11,23 @@ from zoo.runs.cli import ZooCLI, import_names
 
 
 class Trial(ZooCLI):
-    """``fit`` that ends with validation: a search may not look at the test."""
+    """``fit`` without the final test, which a search must not use."""
 
     def end_fit(self) -> None:
-        """Leave the test alone."""
+        """Skip the test."""
 
     @property
     def best(self) -> float:
         """The best validation NDCG@10; a split without validation is refused."""
         best = self.trainer.checkpoint_callback.best_model_score  # type: ignore[union-attr]
         if best is None:
-            raise ValueError("A search chooses by validation NDCG@10, and this split has no validation set.")
+            raise ValueError(
+                "A search needs validation NDCG@10, and the split has no validation set. Change the split."
+            )
         return float(best)
 
     def test_chosen(self) -> None:
-        """Test the best checkpoint once, as ``fit`` does at its end; its files must lie where they were written."""
+        """Test the best checkpoint, as ``fit`` does at its end; its files must be at their original paths."""
         with _quietly():
             super().end_fit()
 
@@ -40,26 +42,26 @@ def _quietly() -> Iterator[None]:
         yield
 
 
-def tested(arguments: Sequence[str], folder: Path) -> None:
-    """Train into a folder, and test the best checkpoint once, as ``python -m zoo fit`` with these arguments does."""
+def train_and_test(arguments: Sequence[str], folder: Path) -> None:
+    """Train into a folder and test the best checkpoint, as ``python -m zoo fit`` with these arguments."""
     with _quietly():
-        ZooCLI(args=["fit", *arguments, *logged_to(folder)])
+        ZooCLI(args=["fit", *arguments, *folder_arguments(folder)])
 
 
 def trial(arguments: Sequence[str], folder: Path) -> Trial:
     """Train into a folder without a test."""
     with _quietly():
-        return Trial(args=["fit", *arguments, *logged_to(folder)])
+        return Trial(args=["fit", *arguments, *folder_arguments(folder)])
 
 
 def check(arguments: Sequence[str]) -> None:
-    """Parse, and make every object that a run needs; opens no data."""
+    """Parse arguments and build every object of a run; opens no data."""
     with _quietly():
         ZooCLI(args=list(arguments), run=False).check()
 
 
-def logged_to(folder: Path) -> list[str]:
-    """Arguments that make a folder the run folder, and a run quiet and of one process: others would run the whole benchmark."""
+def folder_arguments(folder: Path) -> list[str]:
+    """Return arguments for a quiet run of one process in a folder: more processes would repeat the whole benchmark."""
     logger = {
         "class_path": "pytorch_lightning.loggers.CSVLogger",
         "init_args": {"save_dir": str(folder.parent), "name": "", "version": folder.name},

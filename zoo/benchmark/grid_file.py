@@ -18,13 +18,13 @@ MOST_BYTES, MOST_PARTS, LONGEST_WORDS = 2**20, 100_000, 200
 
 
 class _Once(yaml.SafeLoader):
-    """YAML in which a key may be given once: of two values the last would silently win."""
+    """YAML without repeated keys, of which the last would silently win."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """A mapping, refused if a key occurs twice."""
+        """Return a mapping; refuse repeated keys."""
         keys = Counter(key.value for key, _ in node.value if isinstance(key.value, str))
         if repeated := sorted(key for key, count in keys.items() if count > 1):
-            raise yaml.constructor.ConstructorError(None, None, f"{repeated} given twice", node.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, f"{repeated} is set twice", node.start_mark)
         return super().construct_mapping(node, deep)
 
 
@@ -33,25 +33,24 @@ def read_benchmark(path: Path) -> Benchmark:
     if not path.is_file():
         raise BenchmarkError(builtin_configs.missing(path))
     if (size := path.stat().st_size) > MOST_BYTES:
-        raise BenchmarkError(f"{path} has {size:,} bytes. A benchmark has at most {MOST_BYTES:,}.")
+        raise BenchmarkError(f"{path} has {size:,} bytes. At most {MOST_BYTES:,} are allowed. Split it.")
     try:
         settings = yaml.load(path.read_text(encoding="utf-8"), Loader=_Once)
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise BenchmarkError(f"{path} is no YAML: {_short(error)}") from error
+        raise BenchmarkError(f"{path} is not valid YAML: {_short(error)}") from error
     if _has_more_parts(settings, MOST_PARTS):
-        raise BenchmarkError(f"{path} has more than {MOST_PARTS:,} values with its aliases (*) written out.")
+        raise BenchmarkError(f"{path} has more than {MOST_PARTS:,} values, with aliases (*) expanded. Split it.")
     if not isinstance(settings, dict):
-        raise BenchmarkError(f"{path} holds no settings of a benchmark.")
+        raise BenchmarkError(f"{path} has no settings of a benchmark. It needs title, tasks and systems.")
     try:
         return TypeAdapter(Benchmark).validate_json(json.dumps(settings))
     except ValidationError as error:
-        raise BenchmarkError(f"{path}: {_said(error)}") from error
+        raise BenchmarkError(f"{path}: {_message(error)}") from error
     except (TypeError, ValueError, RecursionError) as error:  # such as a date, or a key that is no text
         raise BenchmarkError(f"{path} has a value that is no text, number, list or map: {_short(error)}.") from error
 
 
 def _has_more_parts(value: Any, most: int) -> bool:  # noqa: ANN401  what YAML holds
-    """Return whether a value contains more values than `most`."""
     left, count = [value], 0
     while left and count <= most:
         part, count = left.pop(), count + 1
@@ -61,12 +60,11 @@ def _has_more_parts(value: Any, most: int) -> bool:  # noqa: ANN401  what YAML h
 
 def _short(said: object) -> str:
     """Return the start of a library's message, which may repeat the whole file."""
-    return str(said) if len(str(said)) <= LONGEST_WORDS else f"{str(said)[:LONGEST_WORDS]} and so on"
+    return text if len(text := str(said)) <= LONGEST_WORDS else f"{text[:LONGEST_WORDS]} ..."
 
 
-def _said(error: ValidationError) -> str:
-    """Return a sentence for each wrong place."""
-    places = []
+def _message(error: ValidationError) -> str:
+    sentences = []
     for found in error.errors():
         cause = found.get("ctx", {}).get("error")
         where = ".".join(str(part) for part in found["loc"])
@@ -74,6 +72,6 @@ def _said(error: ValidationError) -> str:
         if isinstance(cause, ValueError):
             message = str(cause)
         elif found["type"] == "unexpected_keyword_argument":
-            message = "no such setting."
-        places.append(f"{where}: {message}" if where else message)
-    return " ".join(places)
+            message = "unknown setting."
+        sentences.append(f"{where}: {message}" if where else message)
+    return " ".join(sentences)

@@ -1,1 +1,1 @@
-"""Data as a training reads them, at the target or at a source: ratings, batches, seeded sampling."""
+"""Data for training and evaluation: ratings, batches, seeded sampling, metrics."""

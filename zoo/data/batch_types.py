@@ -1,4 +1,4 @@
-"""What one batch holds: the types that datamodules make and methods read."""
+"""Types of batches, which datamodules make and methods read."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class UserBatch:
-    """Users ``(batch,)`` whose whole rows are learned from, and counts that spare a wait for the device.
+    """Users ``(batch,)`` whose whole rows are trained on, with counts that avoid synchronising the device.
 
-    It iterates over its users alone: a trainer counts a batch by all that it yields.
+    It iterates over its users alone, since a trainer sums the sizes of all that it yields.
     """
 
     users: Tensor
-    ratings: int | None = None  # training ratings that they have together; None where nobody has counted
+    ratings: int | None = None  # total number of their training ratings; None if unknown
     released: Mapping[str, int] = field(default_factory=dict)  # entries of their rows in each release of sparse rows
 
     def __iter__(self) -> Iterator[Tensor]:
         return iter((self.users,))
 
     def to(self, device: torch.device) -> UserBatch:
-        """The same on a device."""
+        """Return the same batch on a device."""
         return replace(self, users=self.users.to(device))
 
 
@@ -38,7 +38,7 @@ class PairBatch(NamedTuple):
 
 
 class TripleBatch(NamedTuple):
-    """Users ``(batch,)``, an item ``(batch,)`` that each has, and one ``(batch,)`` that each has not."""
+    """Users ``(batch,)``, an item ``(batch,)`` that each has rated, and one ``(batch,)`` that each has not."""
 
     users: Tensor
     positives: Tensor
@@ -46,22 +46,22 @@ class TripleBatch(NamedTuple):
 
 
 class RankingBatch(NamedTuple):
-    """Held-out cases to be ranked among their candidates and among all items."""
+    """Held-out cases to rank among their candidates and among all items."""
 
     users: Tensor  # (cases,)
     positives: Tensor  # the held-out item of each case, (cases,)
     candidates: Tensor  # sampled negatives, (cases, candidates), padded with -1
-    seen_rows: Tensor  # which case of the batch an item is left out for in full ranking, (entries,)
-    seen_items: Tensor  # that item, (entries,); a case's own positive is never among them
-    ratings: Tensor  # what the held-out pair was rated, (cases,): 1, or a sign where ratings are signs
+    seen_rows: Tensor  # position in the batch of the case of each seen pair, (entries,)
+    seen_items: Tensor  # its item, left out of full ranking, (entries,); never the case's own positive
+    ratings: Tensor  # rating of each held-out pair, (cases,): 1, or a sign
 
 
 class PredictBatch(NamedTuple):
-    """Users to recommend to."""
+    """Users to recommend items to."""
 
     users: Tensor  # (batch,)
-    seen_rows: Tensor  # which user of the batch an item is left out for, (entries,)
-    seen_items: Tensor  # that item, (entries,)
+    seen_rows: Tensor  # position in the batch of the user of each seen pair, (entries,)
+    seen_items: Tensor  # its item, which is not recommended, (entries,)
 
 
 Batch = UserBatch | PairBatch | TripleBatch

@@ -1,4 +1,4 @@
-"""Directions in which the users of one domain differ most: each user's place in them, and the rows that a place stands for."""
+"""Leading directions of one domain's users: a user embedding in them, and a decoder to rating rows."""
 
 from __future__ import annotations
 
@@ -11,47 +11,53 @@ from scipy.sparse.linalg import LinearOperator, svds
 
 Floats = npt.NDArray[np.float64]
 
-_ROUNDS = 3  # of unit length and mean zero in turn
+_ROUNDS = 3  # of scaling to unit length and centring
 
 
 class Directions(NamedTuple):
     """Leading directions of rating rows; see `directions_of`."""
 
-    mean: Floats  # mean row of those who have one, of unit length each, (items,)
-    projections: Floats  # of each user, of length 1 at most and zero for one without a rating, (users, directions)
-    decoder: Floats  # what a step in each direction adds to a row, (directions, items)
+    mean: Floats  # mean of the non-empty rows, scaled to unit length, (items,)
+    projections: Floats  # user embeddings of length 1 at most, zero without a rating, (users, directions)
+    decoder: Floats  # row of a unit step in each direction, (directions, items)
 
 
 def directions_of(rows: csr_array, num_directions: int, item_damping: float) -> Directions:
-    """The leading directions of the rows (users, items) of one domain, in memory that is linear in ratings, users and items.
+    """Return the leading directions of the rows (users, items) of one domain.
 
     Rows are divided by the items' counts to the power of ``item_damping``, scaled to unit length and centred. Their projections
-    on the leading singular vectors are scaled to unit length and centred again, in turn, and at last to a length of 1 at most.
-    The decoder is the least-squares map from projections to rows of unit length. Deterministic: the largest number of each
-    singular vector is positive.
+    on the leading singular vectors are repeatedly scaled to unit length and centred, then scaled to a length of at most 1. The
+    decoder is the least-squares map from projections to rows of unit length. The result is deterministic: the largest number of
+    each singular vector is positive. Memory is linear in ratings, users and items.
+
+    Examples:
+        >>> import numpy as np
+        >>> from scipy.sparse import csr_array
+        >>> rows = csr_array(np.array([[1.0, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]))
+        >>> directions_of(rows, num_directions=1, item_damping=0.5).projections.round(3).tolist()
+        [[1.0], [1.0], [-1.0], [-1.0]]
     """
     num_users, num_items = rows.shape
     has = np.diff(rows.indptr) > 0
     projections, decoder = np.zeros((num_users, num_directions)), np.zeros((num_directions, num_items))
     if not has.any():
         return Directions(np.zeros(num_items), projections, decoder)
-    kept = csr_array(rows[np.flatnonzero(has)].astype(np.float64))
-    unit = _unit(kept)
+    rated = csr_array(rows[np.flatnonzero(has)].astype(np.float64))
+    unit = _unit(rated)
     mean: Floats = np.asarray(unit.mean(axis=0)).ravel()
-    counts = np.maximum(np.bincount(kept.indices, minlength=num_items), 1.0)
-    places = _balanced(_leading(_unit(csr_array(kept @ diags_array(counts**-item_damping))), num_directions))
-    projections[has, : places.shape[1]] = places
-    gram = places.T @ places
-    decoder[: places.shape[1]] = np.linalg.pinv(gram) @ (unit.T @ places - np.outer(mean, places.sum(axis=0))).T
+    counts = np.maximum(np.bincount(rated.indices, minlength=num_items), 1.0)
+    own = _balanced(_leading(_unit(csr_array(rated @ diags_array(counts**-item_damping))), num_directions))
+    projections[has, : own.shape[1]] = own
+    decoder[: own.shape[1]] = np.linalg.pinv(own.T @ own) @ (unit.T @ own - np.outer(mean, own.sum(axis=0))).T
     return Directions(mean, projections, decoder)
 
 
 def check_form(num_directions: int, item_damping: float) -> None:
     """Refuse a number of directions or a damping that `directions_of` cannot use."""
-    if num_directions < 1 or not 0 <= item_damping <= 2:
-        raise ValueError(
-            f"num_directions must be at least 1 and item_damping lie in [0, 2]; got {num_directions} and {item_damping}."
-        )
+    if num_directions < 1:
+        raise ValueError(f"num_directions is {num_directions}. It must be at least 1.")
+    if not 0 <= item_damping <= 2:
+        raise ValueError(f"item_damping is {item_damping}. It must be in [0, 2].")
 
 
 def _unit(rows: csr_array) -> csr_array:
@@ -61,7 +67,7 @@ def _unit(rows: csr_array) -> csr_array:
 
 
 def _leading(rows: csr_array, count: int) -> Floats:
-    """Projections of centred rows on their leading right singular vectors, (users, directions), or fewer where there are fewer."""
+    """Return projections of centred rows on their leading right singular vectors, (users, at most `count`)."""
     mean: Floats = np.asarray(rows.mean(axis=0)).ravel()
     smaller = min(rows.shape)
     if count >= smaller - 1 or rows.shape[0] * rows.shape[1] <= 2**16:
@@ -78,13 +84,13 @@ def _leading(rows: csr_array, count: int) -> Floats:
         order = np.argsort(-values)
         left, values, right = left[:, order], values[order], right[order]
     signs = np.sign(right[np.arange(len(right)), np.abs(right).argmax(axis=1)])
-    places: Floats = left * (values * signs)
-    return places
+    projections: Floats = left * (values * signs)
+    return projections
 
 
-def _balanced(places: Floats) -> Floats:
+def _balanced(rows: Floats) -> Floats:
     for _ in range(_ROUNDS):
-        places = places / np.maximum(np.linalg.norm(places, axis=1, keepdims=True), 1e-12)
-        places = places - places.mean(axis=0)
-    balanced: Floats = places / max(float(np.linalg.norm(places, axis=1).max()), 1e-12)
+        rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        rows = rows - rows.mean(axis=0)
+    balanced: Floats = rows / max(float(np.linalg.norm(rows, axis=1).max()), 1e-12)
     return balanced

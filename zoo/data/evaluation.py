@@ -1,4 +1,4 @@
-"""Evaluation batches: the held-out cases that a recommender ranks, and users to recommend to."""
+"""Evaluation batches: held-out cases to rank, and users to recommend items to."""
 
 from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple, TypeVar
@@ -14,17 +14,14 @@ Made = TypeVar("Made")
 
 
 class EvaluationBatches(Generic[Made]):
-    """Evaluation batches of ``size`` cases, shared among processes without padding: no case counts twice.
+    """Evaluation batches of ``size`` cases, divided among processes without padding: each case counts once.
 
-    ``make`` makes a batch of case indices (batch,). More processes than cases are refused.
+    ``make`` returns a batch of case indices (batch,). More processes than cases are refused.
     """
 
     def __init__(self, size: int, batch_size: int, make: Callable[[Tensor], Made], share: Share) -> None:
         if size < share.world_size:
-            raise ValueError(
-                f"{share.world_size} processes cannot share {size} cases, of which each needs one. Set trainer.devices to {size} "
-                "or less."
-            )
+            raise ValueError(f"{size} cases are too few for {share.world_size} processes. Lower trainer.devices.")
         self.make, self.batch_size = make, batch_size
         self.order = torch.arange(size)[share.rank :: share.world_size]
 
@@ -42,11 +39,11 @@ class HeldOutCases(NamedTuple):
     users: Tensor  # (cases,); a user with several held-out items has several cases
     items: Tensor  # the held-out item of each, (cases,)
     candidates: Tensor  # sampled negatives, (cases, candidates), int32, padded with -1
-    ratings: Tensor  # what each held-out item was rated, (cases,), float32: 1, or a sign where ratings are signs
-    seen: SparseRows  # items that full ranking leaves out for each user, one row a user
+    ratings: Tensor  # rating of each held-out item, (cases,), float32: 1, or a sign
+    seen: SparseRows  # items that full ranking leaves out, one row per user
 
     def batch(self, index: Tensor) -> RankingBatch:
-        """The cases ``index`` (batch,)."""
+        """Return the cases ``index`` (batch,)."""
         users, positives = self.users[index], self.items[index]
         rows, items = entries(self.seen, users)
         other = items != positives[rows]
@@ -55,6 +52,6 @@ class HeldOutCases(NamedTuple):
 
 
 def entries(rows: SparseRows, users: Tensor) -> tuple[Tensor, Tensor]:
-    """Position in the batch and item of every entry of the users' rows (batch,)."""
+    """Return position in the batch and item (entries,) of every entry of the rows of users (batch,)."""
     bags = rows.bags(users)
     return bags.rows, bags.items

@@ -1,4 +1,4 @@
-"""Rows of a table by their numbers, and weighted sums of them, with gradients that are added up fast."""
+"""Rows of a table by index, and weighted sums of them, with fast gradients."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +9,10 @@ from torch.nn import functional as F
 
 
 def rows_at(table: Tensor, index: Tensor) -> Tensor:
-    """Rows ``index`` of a table (rows, width), any of them any number of times, shape ``(*index.shape, width)``.
+    """Return rows ``index`` of a table (rows, width), shape ``(*index.shape, width)``, as `torch.nn.functional.embedding`.
 
-    As `torch.nn.functional.embedding`. On a CPU `torch.Tensor.index_add_` sums the gradient, two to three times as fast;
-    elsewhere the embedding's kernel sorts first and so repeats exactly.
+    On a CPU `torch.Tensor.index_add_` sums the gradient, two to three times as fast. Elsewhere the embedding's kernel sorts
+    first, so it is deterministic.
     """
     if table.device.type != "cpu":
         return F.embedding(index, table)
@@ -20,9 +20,9 @@ def rows_at(table: Tensor, index: Tensor) -> Tensor:
 
 
 def linear_at(table: Tensor, index: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """A linear map, weight (outputs, width), of the rows ``index`` of a table (rows, width), shape ``(*index.shape, outputs)``.
+    """Return a linear map, weight (outputs, width), of rows ``index`` of a table (rows, width): ``(*index.shape, outputs)``.
 
-    Where the index is longer than the table, all rows are mapped once and then looked up.
+    If the index is longer than the table, all rows are mapped once and then looked up.
     """
     if len(table) > index.numel():
         return F.linear(rows_at(table, index), weight, bias)
@@ -30,25 +30,25 @@ def linear_at(table: Tensor, index: Tensor, weight: Tensor, bias: Tensor | None 
 
 
 class Table(nn.Embedding):
-    """A row of width ``embedding_dim`` for each user or item, looked up by `rows_at`."""
+    """Embedding table of users or items, read by `rows_at`."""
 
     __call__: Callable[..., Tensor]
 
     def forward(self, input: Tensor) -> Tensor:
-        """Rows at the numbers of any shape, shape ``(*shape, embedding_dim)``."""
+        """Return the rows at an index of any shape, shape ``(*shape, embedding_dim)``."""
         return rows_at(self.weight, input)
 
 
-#: Entries by the rows that they read: the sum of each (entries,), the first entry of each row (rows,), the weights (entries,).
+#: Entries in order of their table rows: sum of each (entries,), first entry of each row (rows,), weights (entries,).
 ByRow = tuple[Tensor, Tensor, Tensor]
 
 
 def sums_of_rows(table: Tensor, index: Tensor, offsets: Tensor, weights: Tensor, by_row: ByRow | None = None) -> Tensor:
-    """Weighted sums of the rows ``index`` (entries,) of a table (rows, width), shape ``(sums, width)``.
+    """Return weighted sums of the rows ``index`` (entries,) of a table (rows, width), shape ``(sums, width)``.
 
-    As `torch.nn.functional.embedding_bag` in its mode ``sum``: ``offsets`` (sums,) are the first entry of each sum, ``weights``
-    (entries,) are no parameters. On a CPU the gradient of the table is such a sum as well, over the entries in the order of the
-    rows that they read: ``by_row`` where the caller has it, else they are sorted.
+    As `torch.nn.functional.embedding_bag` with mode ``sum``: ``offsets`` (sums,) are the first entry of each sum, and ``weights``
+    (entries,) get no gradient. On a CPU the gradient of the table is such a sum too, over the entries in order of their table
+    rows: ``by_row`` if the caller has them, else they are sorted.
     """
     if table.device.type == "cpu" and table.requires_grad and not weights.requires_grad:
         sums: Tensor = _SumsOfRows.apply(table, index, offsets, weights, *(by_row or ()))  # type: ignore[no-untyped-call]
@@ -57,8 +57,6 @@ def sums_of_rows(table: Tensor, index: Tensor, offsets: Tensor, weights: Tensor,
 
 
 class _SumsOfRows(torch.autograd.Function):
-    """`sums_of_rows` with its gradient."""
-
     @staticmethod
     def forward(table: Tensor, index: Tensor, offsets: Tensor, weights: Tensor, *by_row: Tensor) -> Tensor:
         return F.embedding_bag(index, table, offsets, mode="sum", per_sample_weights=weights)
@@ -71,7 +69,6 @@ class _SumsOfRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        """For each row of the table, the gradients of the sums that it is in, by its weights in them."""
         entries = ctx.saved_tensors
         sums, starts, weights = entries if ctx.sorted else _by_row(entries, ctx.num_rows)
         rows = F.embedding_bag(sums, gradient.contiguous(), starts, mode="sum", per_sample_weights=weights)

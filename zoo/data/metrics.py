@@ -1,4 +1,4 @@
-"""Ranking: held-out items among all items and among candidates, with exact treatment of ties; metrics of lists and of signs."""
+"""Metrics: ranking among all items and among candidates, with exact treatment of ties; metrics of lists and of signs."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -13,30 +13,35 @@ from zoo.data.best_items import best_listed
 Ties = Literal["expected", "pessimistic"]
 
 METRICS = ("hit_rate", "ndcg", "mrr")
-#: The figure by which a run's checkpoint is chosen.
+#: Metric that selects a run's checkpoint.
 SELECTION_METRIC = "val/ndcg@10"
-#: Two ways of counting ties that differ by more than this are both reported.
+#: Expected and pessimistic metrics are both reported if they differ by more.
 TIES_TOLERANCE = 1e-4
 
-#: Scores that are compared together: what is found of them stays in a processor's cache; elsewhere it takes 16 MiB.
+#: Scores compared at once: the result fits a CPU's cache; on other devices it takes 16 MiB.
 _AT_ONCE, _AT_ONCE_ELSEWHERE = 1 << 19, 1 << 22
 
-Counts = tuple[Tensor, Tensor]  # candidates above the positive of each case, and level with it; each (cases,)
+Counts = tuple[Tensor, Tensor]  # num_better and num_tied of each case; each (cases,)
 
 
 def rank_counts(positive: Tensor, others: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """How many other candidates beat the positive, ``#{j: o_cj > s_c}``, and how many tie with it, ``#{j: o_cj = s_c}``.
+    """Return how many other candidates beat the positive, ``#{j: o_cj > s_c}``, and tie with it, ``#{j: o_cj = s_c}``.
 
-    Scores are counted and never sorted, so ties are not broken. A failing model must not win: a NaN score of the positive
-    counts as minus infinity, one of another candidate as higher than all.
+    Scores are counted and not sorted, so ties are not broken. A failing model must not win: a NaN score of the positive counts as
+    minus infinity, that of another candidate as plus infinity.
 
     Args:
         positive: Score ``s`` of the held-out item, shape ``(cases,)``; higher is better.
         others: Scores ``o`` of the other candidates, shape ``(cases, candidates)``.
-        valid: Which of the other candidates exist, shape ``(cases, candidates)``; all of them by default.
+        valid: Mask of existing candidates, shape ``(cases, candidates)``; by default all.
 
     Returns:
         Two integer tensors of shape ``(cases,)``.
+
+    Examples:
+        >>> import torch
+        >>> rank_counts(torch.tensor([0.5]), torch.tensor([[0.9, 0.5, 0.1]]))
+        (tensor([1]), tensor([1]))
     """
     target = positive.nan_to_num(-torch.inf, torch.inf, -torch.inf)[:, None]
     if valid is not None:
@@ -53,34 +58,38 @@ def rank_counts(positive: Tensor, others: Tensor, valid: Tensor | None = None) -
 
 
 def _counts(target: Tensor, others: Tensor, found: Tensor) -> tuple[Tensor, Tensor]:
-    """Others at most the target (cases, 1), and equal to it; float sums are exact up to 2^24 and faster than those of booleans."""
+    # Float sums are exact up to 2^24 and faster than those of booleans.
     kind = torch.float64 if others.shape[1] > 1 << 24 else torch.float32
     not_higher = torch.le(others, target, out=found).sum(1, dtype=kind).long()
     return not_higher, torch.eq(others, target, out=found).sum(1, dtype=kind).long()
 
 
 def _summed_discounts(ranks: int) -> Tensor:
-    """In row ``t`` the sums of ``1 / log2(rank + 1)`` and of ``1 / rank`` over the first t ranks, shape ``(ranks + 1, 2)``."""
+    """Return sums of ``1 / log2(rank + 1)`` and of ``1 / rank`` over the first t ranks in row t, shape ``(ranks + 1, 2)``."""
     rank = torch.arange(1, ranks + 1, dtype=torch.float64)
     discounts = torch.stack([1 / torch.log2(rank + 1), 1 / rank], dim=1)
     return torch.cat([torch.zeros(1, 2, dtype=torch.float64), discounts.cumsum(0)])
 
 
 def ranking_values(higher: Tensor, equal: Tensor, ks: Sequence[int], ties: Ties = "expected") -> Tensor:
-    """Hit rate, NDCG and MRR of each case at each cut-off.
+    """Return hit rate, NDCG and MRR of each case at each cut-off.
 
-    With ``a`` candidates above the positive and ``b`` level with it, the ranks ``a + 1 .. a + b + 1`` are equally likely under
-    random tie-breaking; ``expected`` is the exact mean over them, ``pessimistic`` takes the last. MRR counts zero beyond the
-    cut-off.
+    With ``a`` better and ``b`` tied candidates the ranks ``a + 1 .. a + b + 1`` are equally likely under random tie-breaking.
+    ``expected`` is the exact mean over them, ``pessimistic`` takes the last. MRR is zero beyond the cut-off.
 
     Args:
-        higher: Candidates that score higher, shape ``(cases,)``.
-        equal: Candidates that score the same, shape ``(cases,)``.
+        higher: Number of better candidates, shape ``(cases,)``.
+        equal: Number of tied candidates, shape ``(cases,)``.
         ks: Cut-offs.
-        ties: How ties are treated.
+        ties: Treatment of ties.
 
     Returns:
         Values in float64, shape ``(len(ks), 3, cases)``, in the order of :data:`METRICS`.
+
+    Examples:
+        >>> import torch
+        >>> ranking_values(torch.tensor([0]), torch.tensor([1]), ks=[1])[0, 0]  # one of two tied items is first
+        tensor([0.5000], dtype=torch.float64)
     """
     if ties == "pessimistic":
         higher, equal = higher + equal, torch.zeros_like(equal)
@@ -90,7 +99,7 @@ def ranking_values(higher: Tensor, equal: Tensor, ks: Sequence[int], ties: Ties 
     sums = _summed_discounts(last).to(higher.device)
     values = []
     for k in ks:
-        # The mean over ranks a + 1 .. a + b + 1 that are at most k, as a difference of two sums.
+        # Mean over the ranks a + 1 .. a + b + 1 up to k, as a difference of two sums.
         first = higher.clamp(max=min(k, last))
         until = (higher + equal + 1).clamp(max=min(k, last))
         ndcg, mrr = ((sums[until] - sums[first]) / span[:, None]).unbind(1)
@@ -102,8 +111,8 @@ def ranking_values(higher: Tensor, equal: Tensor, ks: Sequence[int], ties: Ties 
 class RankingMetrics(Metric):
     """HR@K, NDCG@K and MRR@K of one positive among its candidates, averaged over held-out cases.
 
-    States are sums and a count, so several processes give the figure of one. Candidates are scored by their logits: a float32
-    sigmoid saturates near 17 and makes ties.
+    States are sums and a count, so several processes give the result of one. Use logits as scores: a float32 sigmoid saturates
+    near 17 and makes ties.
 
     Args:
         ks: Cut-offs.
@@ -111,6 +120,13 @@ class RankingMetrics(Metric):
 
     Raises:
         ValueError: If there is no cut-off or one is below 1.
+
+    Examples:
+        >>> import torch
+        >>> metric = RankingMetrics(ks=[1, 2])
+        >>> metric.update(higher=torch.tensor([0, 1]), equal=torch.tensor([0, 0]))
+        >>> round(float(metric.compute()["hit_rate@1"]), 4), round(float(metric.compute()["ndcg@2"]), 4)
+        (0.5, 0.8155)
     """
 
     full_state_update = False
@@ -122,9 +138,9 @@ class RankingMetrics(Metric):
     def __init__(self, ks: Sequence[int] = (5, 10), ties: Ties = "expected") -> None:
         super().__init__()
         if not ks or min(ks) < 1:
-            raise ValueError(f"ks must be cut-offs of at least 1, for example [5, 10]; got {list(ks)}.")
+            raise ValueError(f"ks is {list(ks)}. It must have cut-offs of at least 1, for example [5, 10].")
         if ties not in ("expected", "pessimistic"):
-            raise ValueError(f"ties must be 'expected' or 'pessimistic', got {ties!r}.")
+            raise ValueError(f"ties is {ties!r}. It must be 'expected' or 'pessimistic'.")
         self.ks = tuple(ks)
         self.ties: Ties = ties
         for name in ("sums", "pessimistic_sums"):
@@ -133,19 +149,19 @@ class RankingMetrics(Metric):
         self.add_state("cases", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
 
     def update(self, higher: Tensor, equal: Tensor) -> None:
-        """Add a batch of cases by the counts that :func:`rank_counts` gives, each of shape ``(cases,)``."""
+        """Add a batch of cases by the counts of :func:`rank_counts`, each of shape ``(cases,)``."""
         pessimistic = ranking_values(higher, equal, self.ks, "pessimistic").sum(2)
         self.pessimistic_sums += pessimistic
         self.sums += ranking_values(higher, equal, self.ks).sum(2) if self.ties == "expected" else pessimistic
         self.cases += len(higher)
 
     def cases_of(self, higher: Tensor, equal: Tensor) -> dict[str, Tensor]:
-        """Each figure of each case, float32, shape ``(cases,)``, by the name that its mean has in ``compute``."""
+        """Return each metric per case, float32, shape ``(cases,)``, by its name in ``compute``."""
         values = ranking_values(higher, equal, self.ks, self.ties).float()
         return {f"{name}@{k}": values[i, j] for i, k in enumerate(self.ks) for j, name in enumerate(METRICS)}
 
     def compute(self) -> dict[str, Tensor]:
-        """Means over the cases so far, NaN without a case: ``hit_rate@5``, ...; ``pessimistic/hit_rate@5``, ... lose every tie."""
+        """Return means over the cases so far, NaN without a case: ``hit_rate@5``, ... and ``pessimistic/hit_rate@5``, ..."""
         return self._named("", self.sums) | self._named("pessimistic/", self.pessimistic_sums)
 
     def _named(self, prefix: str, sums: Tensor) -> dict[str, Tensor]:
@@ -154,20 +170,27 @@ class RankingMetrics(Metric):
 
 
 class ListMetrics(Metric):
-    """Coverage@K and novelty@K of the lists in which held-out items are ranked among all items.
+    """Coverage@K and novelty@K of the full-ranking lists of held-out cases.
 
-    * coverage@K: the share of all items that stand among the best K of some case (Ge, Delgado-Battenfeld and Jannach, *Beyond
+    * coverage@K: the share of all items that are among the best K of some case (Ge, Delgado-Battenfeld and Jannach, *Beyond
       Accuracy: Evaluating Recommender Systems by Coverage and Serendipity*, RecSys 2010, section 3.1: catalog coverage).
     * novelty@K: the mean over the best K of ``log2(users / owners)`` bits, with ``owners`` the users who have the item in training,
       and the mean of that over cases (Zhou et al., *Solving the apparent diversity-accuracy dilemma of recommender systems*, PNAS
-      2010: surprisal). Departure: an item that nobody has counts as one that one user has, where the paper's is infinite.
+      2010: surprisal). Departure: an item without owners counts as one with one owner; in the paper it is infinite.
 
-    States are sums and counts, so several processes give the figures of one.
+    States are sums and counts, so several processes give the result of one.
 
     Args:
-        owners: Users who have each item in training, shape ``(num_items,)``.
-        num_users: How many there are.
+        owners: Number of users who have each item in training, shape ``(num_items,)``.
+        num_users: Number of users.
         ks: Cut-offs.
+
+    Examples:
+        >>> import torch
+        >>> metric = ListMetrics(owners=torch.tensor([4, 2, 1]), num_users=4, ks=[1])
+        >>> metric.update(best=torch.tensor([[0], [2]]))  # the best item of two cases
+        >>> {name: round(float(value), 4) for name, value in metric.compute().items()}
+        {'coverage@1': 0.6667, 'novelty@1': 1.0}
     """
 
     full_state_update = False
@@ -185,7 +208,7 @@ class ListMetrics(Metric):
         self.add_state("cases", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
 
     def update(self, best: Tensor) -> None:
-        """Add the lists of some cases, best first, (cases, at least the largest K or all items); -1 where one is shorter."""
+        """Add lists of cases, best first, (cases, at least the largest K or all items), padded with -1."""
         for i, k in enumerate(self.ks):
             items = best[:, :k]
             self.listed[i] += torch.bincount(items[items >= 0], minlength=self.listed.shape[1])
@@ -193,12 +216,12 @@ class ListMetrics(Metric):
         self.cases += len(best)
 
     def cases_of(self, best: Tensor) -> dict[str, Tensor]:
-        """The novelty of each list, float32, shape ``(cases,)``, by the name that its mean has in ``compute``."""
+        """Return the novelty of each list, float32, shape ``(cases,)``, by its name in ``compute``."""
         bits = torch.where(best >= 0, self.bits[best.clamp(min=0)], 0.0)
         return {f"novelty@{k}": (bits[:, :k].sum(1) / (best[:, :k] >= 0).sum(1).clamp(min=1)).float() for k in self.ks}
 
     def compute(self) -> dict[str, Tensor]:
-        """``coverage@5``, ``novelty@5``, ... so far; without any case coverage is 0 and novelty NaN."""
+        """Return ``coverage@5``, ``novelty@5``, ... so far; without a case coverage is 0 and novelty NaN."""
         coverage, novelty = (self.listed > 0).double().mean(1).float(), (self.surprisal / self.cases).float()
         return {
             f"{name}@{k}": values[i]
@@ -208,8 +231,6 @@ class ListMetrics(Metric):
 
 
 class _Ratio(Metric):
-    """A sum over another one; NaN before there is any."""
-
     full_state_update = False
     part: Tensor
     whole: Tensor
@@ -224,9 +245,15 @@ class _Ratio(Metric):
 
 
 class SignAccuracy(_Ratio):
-    """Share of signs that are predicted rightly; a score of 0, or NaN, counts as wrong.
+    """Share of correct signs; a score of 0 or NaN counts as wrong.
 
     Reference: *One-Bit Matrix Completion with Differential Privacy*, section 5.1 (Acc).
+
+    Examples:
+        >>> import torch
+        >>> metric = SignAccuracy()
+        >>> metric(torch.tensor([0.3, -2.0]), torch.tensor([1.0, 1.0]))
+        tensor(0.5000)
     """
 
     higher_is_better = True
@@ -241,9 +268,9 @@ class SignAccuracy(_Ratio):
 
 
 class AverageRelativeError(_Ratio):
-    """Squared Frobenius distance from a known matrix over its own squared norm.
+    """Squared Frobenius distance from a known matrix, divided by its squared norm.
 
-    Reference: *One-Bit Matrix Completion with Differential Privacy*, section 5.1 (ARE): squared, whatever its name says.
+    Reference: *One-Bit Matrix Completion with Differential Privacy*, section 5.1 (ARE): squared, despite its name.
     """
 
     higher_is_better = False
@@ -252,26 +279,26 @@ class AverageRelativeError(_Ratio):
         super().__init__(torch.float64)
 
     def update(self, found: Tensor, truth: Tensor) -> None:
-        """Add some rows of what was found and of the truth, each of shape ``(rows, columns)``."""
+        """Add rows of the estimate and of the truth, each of shape ``(rows, columns)``."""
         self.part += (found.double() - truth.double()).square().sum()
         self.whole += truth.double().square().sum()
 
 
 def listed_items(batch: RankingBatch) -> Tensor:
-    """The positive of each case, then its sampled candidates, (cases, 1 + candidates); padding reads as item 0."""
+    """Return the positive of each case, then its sampled candidates, (cases, 1 + candidates); padding becomes item 0."""
     return torch.cat([batch.positives[:, None], batch.candidates.clamp(min=0)], dim=1)
 
 
 def sampled_counts(scores: Tensor, batch: RankingBatch) -> Counts:
-    """Candidates above and level with the positive, by scores (cases, 1 + candidates) of `listed_items`."""
+    """Return num_better and num_tied (cases,) by scores (cases, 1 + candidates) of `listed_items`."""
     return rank_counts(scores[:, 0], scores[:, 1:], batch.candidates >= 0)
 
 
 def full_counts(scores: Tensor, batch: RankingBatch) -> Counts:
-    """Items above and level with the positive among all unseen ones, by scores (cases, num_items), without a mask of that size."""
+    """Return num_better and num_tied (cases,) among all unseen items, by scores (cases, num_items), without a dense mask."""
     positives = scores.gather(1, batch.positives[:, None]).squeeze(1)
     counts = rank_counts(positives, scores)
-    # The positive is not among the seen, and against itself it would always tie.
+    # The positive itself, which would always tie, is removed with the seen items.
     own = torch.arange(len(positives), device=scores.device)
     rows, items = torch.cat([batch.seen_rows, own]), torch.cat([batch.seen_items, batch.positives])
     for count, others in zip(counts, rank_counts(positives[rows], scores[rows, items, None]), strict=True):
@@ -280,14 +307,14 @@ def full_counts(scores: Tensor, batch: RankingBatch) -> Counts:
 
 
 class PhaseRanking(nn.Module):
-    """Ranking figures of the held-out cases of one phase, of each case and over all cases of all processes.
+    """Ranking metrics of the held-out cases of one phase, per case and averaged over all processes.
 
     Args:
-        full: Whether all items are ranked.
-        sampled: Whether sampled candidates are.
+        full: Whether to rank all items.
+        sampled: Whether to rank sampled candidates.
         ks: Cut-offs.
-        ties: How ties are treated.
-        lists: Measures the lists of the full ranking, too.
+        ties: Treatment of ties.
+        lists: Metrics of the full-ranking lists, if wanted.
     """
 
     def __init__(
@@ -295,7 +322,7 @@ class PhaseRanking(nn.Module):
     ) -> None:
         super().__init__()
         kinds = {"sampled": sampled, "full": full}
-        self.metrics = nn.ModuleDict({kind: RankingMetrics(ks, ties) for kind, asked in kinds.items() if asked})
+        self.metrics = nn.ModuleDict({kind: RankingMetrics(ks, ties) for kind, wanted in kinds.items() if wanted})
         self.lists = lists
 
     def _metric(self, kind: str) -> RankingMetrics:
@@ -304,18 +331,18 @@ class PhaseRanking(nn.Module):
         return metric
 
     def best(self, scores: Tensor, batch: RankingBatch) -> Tensor | None:
-        """The list of each case by scores (batch, num_items), where lists are measured."""
+        """Return the list of each case by scores (batch, num_items), if lists are measured."""
         return None if self.lists is None else best_listed(scores, batch, max(self.lists.ks))
 
     def update(self, counts: dict[str, Counts], best: Tensor | None = None) -> None:
-        """Add cases, by kind how many candidates are above and how many level with each positive, and their lists."""
+        """Add cases: num_better and num_tied by kind, and lists."""
         for kind, (higher, equal) in counts.items():
             self._metric(kind).update(higher, equal)
         if self.lists is not None and best is not None:
             self.lists.update(best)
 
     def cases_of(self, counts: dict[str, Counts], best: Tensor | None = None) -> dict[str, Tensor]:
-        """The figures of each case, shape ``(cases,)``, by names such as ``full/ndcg@10``, ``full/above`` and ``full/level``."""
+        """Return metrics per case, shape ``(cases,)``, by names such as ``full/ndcg@10``, ``full/above`` and ``full/level``."""
         found: dict[str, Tensor] = {}
         for kind, (higher, equal) in counts.items():
             figures = self._metric(kind).cases_of(higher, equal)
@@ -326,7 +353,7 @@ class PhaseRanking(nn.Module):
         return found
 
     def compute(self) -> dict[str, Tensor]:
-        """The means so far over all processes, by the same names, and a fresh start; pessimistic ones only where ties matter."""
+        """Return the means over all processes by the same names, and reset; pessimistic ones only if ties matter."""
         figures: dict[str, Tensor] = {}
         for kind in self.metrics:
             metric = self._metric(kind)

@@ -1,4 +1,4 @@
-"""(user, item) pairs as one number each, user * num_items + item, and the kinds of array that this room speaks of."""
+"""(user, item) pairs as keys, user * num_items + item, and names of array types."""
 
 from typing import TypeAlias
 
@@ -13,9 +13,9 @@ Ids: TypeAlias = npt.NDArray[np.str_]
 
 
 def contains(keys: Integers, wanted: Integers) -> Booleans:
-    """Return which wanted numbers, of any shape, are among rising keys (num_keys,); the result has that shape too."""
+    """Return a mask of the wanted numbers, of any shape, that are among rising keys (num_keys,)."""
     if not len(keys):
         return np.zeros(wanted.shape, dtype=bool)
-    # Binary search: a dense (users, items) mask would not fit into memory, and a set would be asked one pair at a time.
+    # Binary search: a dense (users, items) mask would not fit into memory, and a set is not vectorised.
     found: Booleans = keys[np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)] == wanted
     return found

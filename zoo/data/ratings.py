@@ -1,4 +1,4 @@
-"""One domain's ratings: a user x item matrix compressed by row, with the ids its rows and columns stand for."""
+"""Ratings of one domain: a user x item matrix compressed by row, with the ids of its rows and columns."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
@@ -17,18 +17,19 @@ from zoo.data.pairs import Ids, Integers
 
 Value = TypeVar("Value", bound=np.generic)
 
-#: Bytes that an array of ids may always take.
+#: Bytes that are allowed for every array of ids.
 ROOM = 2**30
+_NO_IDS = "ids are of type {}. They must be strings or integers, since 12.0 and 12 would differ. Convert them."
 
 
 def as_ids(ids: npt.ArrayLike | pl.Series | Iterable[str]) -> Ids:
-    """Return ids, strings or integers, as a numpy string array (num_ids,); 12 and "12" are one id, an empty one is refused."""
+    """Return ids, strings or integers, as a numpy string array (num_ids,); 12 and "12" are equal, empty ids are refused."""
     if isinstance(ids, pl.Series) and ids.dtype != pl.Object:
         ids = ids.cast(pl.String) if ids.dtype in (pl.Categorical, pl.Enum) else ids
         lengths = ids.drop_nulls().str.len_chars().to_numpy() if ids.dtype == pl.String else np.zeros(0)
         _refuse_wide(len(ids), lengths)
         values: Any = ids.to_list()
-    elif isinstance(ids, np.ndarray):  # its room is taken already
+    elif isinstance(ids, np.ndarray):  # its memory is in use already
         values = ids
     else:
         values = list(ids)  # type: ignore[arg-type]
@@ -37,38 +38,36 @@ def as_ids(ids: npt.ArrayLike | pl.Series | Iterable[str]) -> Ids:
     if array.size == 0:
         return np.zeros(0, dtype=np.str_)
     if array.ndim != 1:
-        raise ValueError(f"Ids are one axis, not an array of shape {array.shape}.")
+        raise ValueError(f"ids have the shape {array.shape}. They must have one axis.")
     if array.dtype.kind == "O" and not all(isinstance(name, str | int) for name in array):
-        raise TypeError("Ids are strings or integers: drop the rows without an id.")
+        raise TypeError("An id is missing. Ids are strings or integers. Drop the rows without one.")
     if array.dtype.kind not in "OUiu":
-        raise TypeError(f"Ids are strings or integers, not {array.dtype}: 12.0 and 12 would be two people.")
+        raise TypeError(_NO_IDS.format(array.dtype))
     array = array.astype(np.str_)
     if (array == "").any():
-        raise ValueError("An id is empty: drop the rows without an id.")
+        raise ValueError("An id is empty. Drop the rows without an id.")
     return array
 
 
 def _refuse_wide(count: int, lengths: npt.NDArray[np.generic]) -> None:
-    """Refuse ids whose array, four bytes a character and as wide as the longest, exceeds `ROOM` and 16 times their characters."""
+    """Refuse ids whose array, 4 bytes a character and as wide as the longest, exceeds `ROOM` and 16 times their characters."""
     longest, characters = int(lengths.max(initial=0)), int(lengths.sum())
     if (size := 4 * longest * count) > max(ROOM, 16 * characters):
-        raise ValueError(
-            f"The longest of {count:,} ids has {longest:,} characters and the mean {characters / len(lengths):.1f}: an "
-            f"array of them takes {size / 2**20:,.0f} MiB. Give the long ones shorter names."
-        )
+        long = f"{longest:,} characters (mean {characters / len(lengths):.1f})"
+        raise ValueError(f"The longest of {count:,} ids has {long}. Their array needs {size / 2**20:,.0f} MiB.")
 
 
-def of_each(column: pl.Series, values: Callable[[Ids], npt.NDArray[Value]]) -> npt.NDArray[Value]:
-    """Apply a function to the distinct ids of a column; its results for every row (num_rows,). Refuses what `as_ids` refuses."""
+def map_ids(column: pl.Series, values: Callable[[Ids], npt.NDArray[Value]]) -> npt.NDArray[Value]:
+    """Apply a function to the distinct ids of a column; return its result for every row (num_rows,)."""
     if not (column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Null) or column.dtype.is_integer()):
-        raise TypeError(f"Ids are strings or integers, not {column.dtype}: 12.0 and 12 would be two people.")
+        raise TypeError(_NO_IDS.format(column.dtype))
     column = column.cast(pl.String).cast(pl.Categorical()) if column.dtype != pl.Categorical else column
     distinct = column.unique()
     return _spread(column, distinct, values(as_ids(distinct)))
 
 
 def _spread(column: pl.Series, distinct: pl.Series, found: npt.NDArray[Value]) -> npt.NDArray[Value]:
-    """Return the value of each distinct category for every row (num_rows,) of categories; -1 where a row has none."""
+    """Return the value of each row's category (num_rows,); -1 for a row without category."""
     codes = distinct.to_physical().to_numpy()
     by_code = np.full(int(codes.max(initial=0)) + 2, -1).astype(found.dtype)
     by_code[codes] = found
@@ -77,80 +76,84 @@ def _spread(column: pl.Series, distinct: pl.Series, found: npt.NDArray[Value]) -
 
 
 def index_of(known: Ids | pl.Series, wanted: Ids | pl.Series | Sequence[str]) -> Integers:
-    """Return the position of each wanted id (num_wanted,) among distinct known ones (num_known,); -1 where it is missing."""
+    """Return the position of each wanted id (num_wanted,) among distinct known ones (num_known,); -1 if it is missing."""
     if isinstance(wanted, pl.Series) and wanted.dtype == pl.Categorical:
         distinct = wanted.drop_nulls().unique()
         return _spread(wanted, distinct, index_of(known, distinct.cast(pl.String)))
     right, left = (pl.DataFrame({"id": pl.Series(ids).cast(pl.String)}) for ids in (known, wanted))
-    # A hash join finds all ids in O(num_known + num_wanted).
+    # A hash join takes O(num_known + num_wanted).
     found = left.join(right.with_row_index("at"), on="id", how="left", maintain_order="left")
     return found["at"].cast(pl.Int64).fill_null(-1).to_numpy()
 
 
 def _located(column: pl.Series, given: npt.ArrayLike | None) -> tuple[Integers, Ids]:
-    """Return the index of each id of a table's column among the given ids, or all its own sorted, and these ids."""
+    """Return the index of each row's id among the given ids (default: the column's own, sorted), and these ids."""
     ids = as_ids(column.unique().cast(pl.String).sort() if given is None else given)
     at = index_of(ids, column)
     outside = column.filter(pl.Series(at < 0)).cast(pl.String)
     if len(outside):
-        raise ValueError(
-            f"{len(outside)} of {len(at)} rows have a {column.name} outside the {len(ids)} given ones, the first is {outside[0]!r}."
-        )
+        rows = f"{len(outside)} of {len(at)} rows"
+        raise ValueError(f"{rows} have a {column.name} that is not among the {len(ids)} ids; first: {outside[0]!r}.")
     return at, ids
 
 
 Reach = Literal["row", "all", "values"]
-"""How far a rating is felt through a step: in its user's row, in others' rows or in who is listed; or already by its value."""
+"""Scope in which one rating may have an effect through a step: its user's row; other rows or lists; or all, by its value."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Something that was done to ratings on the way from a party's file to here: a filter, a list, a split."""
+    """A step of preprocessing of a party's ratings: a filter, a list, a split."""
 
-    words: str  # what was done
-    condition: str = (
-        ""  # code of what must be true for one rating of the file to be one cell here at most; empty: it is so
-    )
-    reach: Reach = "all"  # where else the rating is felt if the condition is not true
+    words: str  # description
+    # Code of the assumption under which one rating of the file changes at most one entry here; empty: none is needed.
+    condition: str = ""
+    reach: Reach = "all"  # scope of a rating's effect if the assumption fails
 
     def __str__(self) -> str:
-        """What was done."""
         return self.words
 
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """A user x item matrix of finite ratings; what is not stored was not rated (a stored 0 is a rating of 0)."""
+    """A user x item matrix of finite ratings. Stored entries are ratings (a stored 0 is a rating of 0), others are unrated.
+
+    Examples:
+        >>> import polars as pl
+        >>> from zoo import Ratings
+        >>> table = pl.DataFrame({"user_id": ["ann", "ann", "bob"], "item_id": ["emma", "dune", "dune"], "rating": [5, 3, 4]})
+        >>> ratings = Ratings.from_table(table)
+        >>> ratings.num_users, ratings.num_items, ratings.num_ratings
+        (2, 2, 3)
+        >>> ratings.item_ids.tolist(), ratings.matrix.toarray().tolist()
+        (['dune', 'emma'], [[3.0, 5.0], [4.0, 0.0]])
+    """
 
     matrix: csr_array  # (num_users, num_items), float32, compressed by row, columns sorted within a row, no repeats
-    user_ids: Ids  # what the rows stand for (num_users,), strings, distinct
-    item_ids: Ids  # what the columns stand for (num_items,), strings, distinct
-    applied: tuple[Step, ...] = ()  # thresholds, filters and splits so far, in order
+    user_ids: Ids  # of the rows (num_users,), strings, distinct
+    item_ids: Ids  # of the columns (num_items,), strings, distinct
+    applied: tuple[Step, ...] = ()  # steps of preprocessing, in order
 
     def __post_init__(self) -> None:
-        """Bring the parts to the form that the fields say, or refuse them."""
         if not isinstance(self.matrix, csr_array | csr_matrix):
-            raise TypeError(f"Ratings take a scipy csr_array, not {type(self.matrix).__name__}: call .tocsr() on it.")
+            raise TypeError(f"matrix is a {type(self.matrix).__name__}. It must be a csr_array. Call .tocsr().")
         users, items = as_ids(self.user_ids), as_ids(self.item_ids)
         if self.matrix.shape != (len(users), len(items)):
             shape = " x ".join(map(str, self.matrix.shape))
-            raise ValueError(f"A matrix of {shape} does not fit {len(users)} user ids and {len(items)} item ids.")
-        for what, ids, part in (("user", users, "row"), ("item", items, "column")):
+            raise ValueError(f"matrix is {shape}. It does not fit {len(users)} user ids and {len(items)} item ids.")
+        for what, ids in (("user", users), ("item", items)):
             names, counts = np.unique(ids, return_counts=True)
             if len(repeated := names[counts > 1]):
-                first = str(repeated[0])
-                raise ValueError(
-                    f"{len(repeated)} {what} ids are repeated, the first is {first!r}: each id names one {part}."
-                )
-        with np.errstate(over="ignore"):  # too large for float32 becomes infinite and is refused below, in words
+                raise ValueError(f"{len(repeated)} {what} ids are repeated; first: {str(repeated[0])!r}. Merge them.")
+        with np.errstate(over="ignore"):  # numbers too large for float32 become infinite and are refused below
             parts = (self.matrix.data.astype(np.float32), self.matrix.indices.copy(), self.matrix.indptr.copy())
         matrix = csr_array(parts, shape=self.matrix.shape)
         matrix.sort_indices()
         rows = np.repeat(np.arange(len(users)), np.diff(matrix.indptr))
         if repeats := int(((np.diff(matrix.indices) == 0) & (np.diff(rows) == 0)).sum()):
-            raise ValueError(f"{repeats} (user, item) pairs are stored twice: merge them before making Ratings.")
+            raise ValueError(f"{repeats} (user, item) pairs are stored twice. Merge them before making Ratings.")
         if broken := int((~np.isfinite(matrix.data)).sum()):
-            raise ValueError(f"{broken} ratings are NaN or infinite; a rating is a finite number: drop these rows.")
+            raise ValueError(f"{broken} ratings are NaN or infinite. Ratings must be finite. Drop these rows.")
         vars(self).update(matrix=matrix, user_ids=users, item_ids=items, applied=tuple(self.applied))
 
     @classmethod
@@ -163,13 +166,17 @@ class Ratings:
     ) -> "Ratings":
         """Return the matrix of a table with the columns user_id, item_id and rating, one row per (user, item).
 
-        The ids are its rows and columns, in order; None: those of the table, sorted. A row outside them is refused.
+        Args:
+            table: Ratings.
+            user_ids: Ids of the matrix rows, in order; None: those of the table, sorted. Other ids in the table are refused.
+            item_ids: Ids of the columns, likewise.
+            applied: Steps of preprocessing so far.
         """
         if missing := [name for name in ("user_id", "item_id", "rating") if name not in table.columns]:
-            raise ValueError(f"The table lacks the columns {missing}; it has {table.columns}.")
+            raise ValueError(f"The table has no columns {missing}. Its columns are {table.columns}.")
         users, row_ids = _located(table["user_id"], user_ids)
         items, column_ids = _located(table["item_id"], item_ids)
-        # Sorted by row alone: `Ratings` sorts within rows. scipy's own way, by coordinates, would add up repeated pairs.
+        # Sorted by row alone, as `Ratings` sorts within rows. scipy's conversion from coordinates would add up repeated pairs.
         order = np.argsort(users, kind="stable")
         starts = np.concatenate([[0], np.cumsum(np.bincount(users, minlength=len(row_ids)))])
         values = table["rating"].cast(pl.Float64).fill_null(np.nan).to_numpy()[order]
@@ -178,17 +185,17 @@ class Ratings:
 
     @property
     def num_users(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         return len(self.user_ids)
 
     @property
     def num_items(self) -> int:
-        """How many columns there are."""
+        """Number of columns."""
         return len(self.item_ids)
 
     @property
     def num_ratings(self) -> int:
-        """How many ratings are stored."""
+        """Number of stored ratings."""
         return int(self.matrix.nnz)
 
     @property
@@ -198,7 +205,7 @@ class Ratings:
 
     @cached_property
     def pair_keys(self) -> Integers:
-        """One number per stored pair, user * num_items + item, rising (num_ratings,), for `zoo.data.pairs.contains`."""
+        """Key of each stored pair, user * num_items + item, rising (num_ratings,), for `zoo.data.pairs.contains`."""
         users, items = self.pairs()
         return users * self.num_items + items
 
@@ -218,7 +225,7 @@ class Ratings:
         return Ratings(csr_array(self.matrix.T.tocsr()), self.item_ids, self.user_ids, self.applied)
 
     def with_users(self, ids: Sequence[str]) -> "Ratings":
-        """Gives the same with more users after all others, who have rated nothing."""
+        """Return the same ratings with more users without ratings, after all others."""
         starts = np.concatenate([self.matrix.indptr, np.full(len(ids), self.matrix.indptr[-1])])
         shape = (self.num_users + len(ids), self.num_items)
         named = np.concatenate([self.user_ids, np.array(ids, dtype=np.str_)])
@@ -227,10 +234,9 @@ class Ratings:
         )
 
     def digest(self, values: bool = True) -> str:
-        """Return the SHA-256 of ids and matrix, in hexadecimal; `applied` is no part of it.
+        """Return the SHA-256 of ids and matrix, in hexadecimal, without `applied`; without `values` of ids and pairs alone.
 
-        Without `values` it is of ids and rated pairs alone, where the values are secret. A digest is no protection: an
-        adversary who knows all ratings but one tries both.
+        A digest protects nothing: an adversary who knows all other ratings can try both values of the last.
         """
         state = hashlib.sha256(f"ratings {self.num_users} {self.num_items} {self.num_ratings}\n".encode())
         for ids in (self.user_ids, self.item_ids):

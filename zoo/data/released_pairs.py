@@ -1,4 +1,4 @@
-"""Pairs of a released 0/1 matrix, drawn on the device with negatives: for methods that learn from a source's pairs, too."""
+"""Pairs of a released 0/1 matrix, drawn on the device with negatives, for methods that also train on a source's pairs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.batch_types import PairBatch, TripleBatch
-from zoo.data.rows import DenseRows, ReadableRows, SparseRows, zeros_and_ones
+from zoo.data.rows import DenseRows, ReadableRows, SparseRows, is_binary
 from zoo.data.unseen import UnseenItems
 
 
 def observed_rows(rows: ReadableRows) -> SparseRows:
-    """Rows of zeros and ones as sparse rows of the ones; `ValueError` if a number is neither, or rows are made when read."""
+    """Return rows of zeros and ones as sparse rows of the ones; other values and lazy rows raise a `ValueError`."""
     if not isinstance(rows, SparseRows | DenseRows):
-        raise ValueError("its rows are made when they are read")
-    if not zeros_and_ones(rows):
-        raise ValueError("its rows hold numbers other than 0 and 1")
+        raise ValueError("its rows are computed on reading")
+    if not is_binary(rows):
+        raise ValueError("its rows have values other than 0 and 1")
     if isinstance(rows, SparseRows):
         return rows
     users, items = rows.rows.nonzero(as_tuple=True)
@@ -24,9 +24,9 @@ def observed_rows(rows: ReadableRows) -> SparseRows:
 
 
 class ReleasedPairs(nn.Module):
-    """The observed pairs of a release, drawn at random by torch, each with items that its user has not.
+    """Random observed pairs of a release, each with items that its user has not rated.
 
-    A user is a row of the release, linked to the target or not. A release of nobody gives empty batches.
+    A user is a row of the release, linked to the target or not. A release without users gives empty batches.
     """
 
     users: Tensor  # row of each pair, (pairs,)
@@ -38,42 +38,38 @@ class ReleasedPairs(nn.Module):
         self.num_users, self.num_items = rows.num_rows, rows.width
         counts = rows.counts()
         if full := int((counts == rows.width).sum()):
-            raise ValueError(f"{full} of its users have every one of the {rows.width} items, and no other to be drawn")
+            raise ValueError(f"{full} of its users have all {rows.width} items")
         users = torch.repeat_interleave(counts)
         self.register_buffer("users", users, persistent=False)
         self.register_buffer("items", rows.items, persistent=False)
         self._unseen = UnseenItems((users * rows.width + rows.items).sort().values, rows.num_rows, rows.width)
 
     @classmethod
-    def of(cls, rows: ReadableRows, source: str, reader: str) -> ReleasedPairs:
-        """The pairs of a source's release, for a method, both by name.
+    def from_release(cls, rows: ReadableRows, source: str, reader: str) -> ReleasedPairs:
+        """Return the pairs of a source's release for a method; both names are for messages.
 
         Raises:
-            TypeError: If the rows do not say who has which item.
+            TypeError: If the rows are not binary.
             ValueError: If a user has every item.
         """
         try:
             observed = observed_rows(rows)
         except ValueError as error:
-            raise TypeError(
-                f"{reader} learns from who has which item, and the release of {source!r} does not say: {error}. Release ratings "
-                "(Plaintext) or flipped cells (FlippedRows), not denoised, or choose a method that reads rows."
-            ) from error
+            needs = f"{reader} needs a binary release of {source!r}, and {error}"
+            raise TypeError(f"{needs}. Use Plaintext or FlippedRows without denoiser.") from error
         try:
             return cls(observed)
         except ValueError as error:
-            raise ValueError(
-                f"{reader} draws items that a user has not, and of the release of {source!r}, {error}. Leave such users out at "
-                "the source, or choose a method that reads whole rows."
-            ) from error
+            draws = f"{reader} draws negatives from the release of {source!r}, and {error}"
+            raise ValueError(f"{draws}. Remove these users, or use a method that reads whole rows.") from error
 
     @property
     def num_pairs(self) -> int:
-        """How many pairs there are."""
+        """Number of pairs."""
         return len(self.users)
 
     def pairs(self, count: int, num_negatives: int = 1) -> PairBatch:
-        """So many observed pairs, drawn with replacement, with label 1; then ``num_negatives`` others for each, with label 0."""
+        """Return ``count`` observed pairs, drawn with replacement, with label 1; then ``num_negatives`` each with label 0."""
         users, items = self._observed(count)
         repeated = users.repeat(num_negatives)
         labels = torch.zeros(len(users) + len(repeated), device=users.device)
@@ -81,7 +77,7 @@ class ReleasedPairs(nn.Module):
         return PairBatch(torch.cat([users, repeated]), torch.cat([items, self._unseen.draw(repeated)]), labels)
 
     def triples(self, count: int) -> TripleBatch:
-        """So many observed pairs, drawn with replacement, with another item each."""
+        """Return ``count`` observed pairs, drawn with replacement, with one negative each."""
         users, items = self._observed(count)
         return TripleBatch(users, items, self._unseen.draw(users))
 

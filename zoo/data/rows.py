@@ -1,4 +1,4 @@
-"""Rows of a matrix on the device, kept as they are (dense or compressed), read a batch at a time."""
+"""Rows of a matrix on the device, dense or compressed, read a batch at a time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from zoo.data.ratings import Ratings
 
 
 class Bags(NamedTuple):
-    """A batch of sparse rows in the form that ``torch.nn.functional.embedding_bag`` takes."""
+    """A batch of sparse rows as input of ``torch.nn.functional.embedding_bag``."""
 
     items: Tensor  # column of each entry, row after row, (entries,)
-    offsets: Tensor  # where each row begins, (batch,)
+    offsets: Tensor  # first entry of each row, (batch,)
     weights: Tensor  # value of each entry, (entries,)
 
     @property
@@ -29,21 +29,28 @@ class Bags(NamedTuple):
         return torch.repeat_interleave(self.lengths, output_size=len(self.items))
 
     def times(self, table: Tensor, by_column: Bags | None = None) -> Tensor:
-        """The rows times a table (columns, width), shape ``(batch, width)``, at the cost of the entries that are there.
+        """Return the rows times a table (columns, width), shape ``(batch, width)``, at a cost linear in the entries.
 
-        ``by_column`` are the same entries column by column, where they are at hand, to sum the gradient of the table.
+        ``by_column`` are the same entries column by column, if available, to sum the gradient of the table.
         """
         by_row = by_column and (by_column.items, by_column.offsets, by_column.weights.to(table.dtype))
         return sums_of_rows(table, self.items, self.offsets, self.weights.to(table.dtype), by_row)
 
     def dense(self, width: int) -> Tensor:
-        """The same rows as a dense matrix, shape ``(batch, width)``."""
+        """Return the same rows as a dense matrix, shape ``(batch, width)``."""
         dense = self.weights.new_zeros(len(self.offsets), width)
         return dense.index_put_((self.rows, self.items), self.weights, accumulate=True)
 
 
 class SparseRows(nn.Module):
-    """Compressed rows as non-persistent buffers: they follow the module's device and stay out of checkpoints."""
+    """Compressed rows as non-persistent buffers: they follow the module's device and stay out of checkpoints.
+
+    Examples:
+        >>> import torch
+        >>> rows = SparseRows(torch.tensor([0, 2, 3]), torch.tensor([0, 2, 1]), torch.ones(3), width=3)
+        >>> rows.dense(torch.tensor([1, 0])).tolist()
+        [[0.0, 1.0, 0.0], [1.0, 0.0, 1.0]]
+    """
 
     starts: Tensor  # row pointers, (rows + 1,)
     items: Tensor  # columns, (entries,)
@@ -56,8 +63,8 @@ class SparseRows(nn.Module):
             self.register_buffer(name, tensor, persistent=False)
 
     @classmethod
-    def of(cls, ratings: Ratings) -> SparseRows:
-        """The rows of a rating matrix."""
+    def from_ratings(cls, ratings: Ratings) -> SparseRows:
+        """Return the rows of a rating matrix."""
         return cls(*ratings.compressed(), ratings.num_items)
 
     @property
@@ -66,15 +73,15 @@ class SparseRows(nn.Module):
         return len(self.starts) - 1
 
     def counts(self) -> Tensor:
-        """Entries in each row, shape ``(rows,)``."""
+        """Return the number of entries of each row, shape ``(rows,)``."""
         return self.starts.diff()
 
     def counts_of(self, rows: Tensor) -> Tensor:
-        """Entries in some rows (any shape), of that shape; what the others have is not worked out."""
+        """Return the number of entries of some rows, an index of any shape, in that shape."""
         return self.starts[rows + 1] - self.starts[rows]
 
     def transposed(self) -> SparseRows:
-        """The columns as rows, the entries of each in the order of the rows they come from."""
+        """Return the columns as rows, the entries of each in row order."""
         order = self.items.argsort(stable=True)
         counts = torch.bincount(self.items, minlength=self.width)
         starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
@@ -82,14 +89,14 @@ class SparseRows(nn.Module):
         return SparseRows(starts, rows[order], self.weights[order], self.num_rows)
 
     def all_bags(self) -> Bags:
-        """All rows, as they lie here."""
+        """Return all rows, without a copy."""
         return Bags(self.items, self.starts[:-1], self.weights)
 
     def bags(self, index: Tensor, entries: int | None = None) -> Bags:
-        """Rows ``index`` (batch,), in any order and as often as wanted.
+        """Return rows ``index`` (batch,), in any order, repeated or not.
 
-        ``entries``, their number of entries together, spares a wait for the device. Torch refuses a wrong number: by a
-        `RuntimeError` on a CPU, by the device's own assertion elsewhere. Entry ``e`` of the batch, of its row ``r``, is entry
+        ``entries``, their total number of entries, avoids synchronising the device. Torch refuses a wrong number: by a
+        `RuntimeError` on a CPU, by the device's assertion elsewhere. Entry ``e`` of the batch, in its row ``r``, is entry
         ``starts[index[r]] + (e - offsets[r])`` of the matrix.
         """
         begin = self.starts[index]  # (batch,)
@@ -100,15 +107,15 @@ class SparseRows(nn.Module):
         return Bags(self.items[position], offsets, self.weights[position])
 
     def dense(self, index: Tensor, entries: int | None = None) -> Tensor:
-        """Rows ``index`` (batch,) as a dense matrix, shape ``(batch, width)``; ``entries`` as `bags` takes them."""
+        """Return rows ``index`` (batch,) as a dense matrix, shape ``(batch, width)``; ``entries`` as in `bags`."""
         return self.bags(index, entries).dense(self.width)
 
     def times(self, table: Tensor) -> Tensor:
-        """All rows times a table (width, columns), shape ``(rows, columns)``."""
+        """Return all rows times a table (width, columns), shape ``(rows, columns)``."""
         return self.all_bags().times(table.contiguous())
 
     def mean(self) -> Tensor:
-        """Mean of the rows that have an entry, shape ``(width,)``."""
+        """Return the mean of the non-empty rows, shape ``(width,)``."""
         total = torch.zeros(self.width, dtype=torch.float64, device=self.weights.device)
         total.index_add_(0, self.items, self.weights.double())
         return (total / (self.counts() > 0).sum().clamp(min=1)).float()
@@ -130,20 +137,20 @@ class DenseRows(nn.Module):
         return len(self.rows)
 
     def dense(self, index: Tensor) -> Tensor:
-        """Rows ``index`` (batch,), shape ``(batch, width)``."""
+        """Return rows ``index`` (batch,), shape ``(batch, width)``."""
         return self.rows[index]
 
     def times(self, table: Tensor) -> Tensor:
-        """All rows times a table (width, columns), shape ``(rows, columns)``."""
+        """Return all rows times a table (width, columns), shape ``(rows, columns)``."""
         return self.rows @ table
 
     def mean(self) -> Tensor:
-        """Mean row, shape ``(width,)``."""
+        """Return the mean row, shape ``(width,)``."""
         return self.rows.double().mean(0).float()
 
 
 class ReadableRows(Protocol):
-    """Rows of a release: :class:`SparseRows`, :class:`DenseRows`, or what makes them when they are read."""
+    """Rows of a release: :class:`SparseRows`, :class:`DenseRows`, or lazy rows that are computed on reading."""
 
     width: int
 
@@ -152,20 +159,20 @@ class ReadableRows(Protocol):
         """Number of rows."""
 
     def dense(self, index: Tensor) -> Tensor:
-        """Rows ``index`` (batch,) as a dense matrix, shape ``(batch, width)``."""
+        """Return rows ``index`` (batch,) as a dense matrix, shape ``(batch, width)``."""
 
 
-def zeros_and_ones(rows: ReadableRows) -> bool:
-    """Whether every number of rows that are at hand is 0 or 1; False of rows that are made when they are read."""
+def is_binary(rows: ReadableRows) -> bool:
+    """Return whether every value is 0 or 1; False for lazy rows."""
     if isinstance(rows, SparseRows):
         return bool((rows.weights == 1).all())
     return isinstance(rows, DenseRows) and bool(((rows.rows == 0) | (rows.rows == 1)).all())
 
 
 class LinkedRows(nn.Module):
-    """Rows of another party's release, read by the target's own user index."""
+    """Rows of another party's release, read by the target's user index."""
 
-    links: Tensor  # row of each target user in the release, -1 where there is none, (users,)
+    links: Tensor  # row of each target user in the release, -1 for none, (users,)
     rows: ReadableRows
 
     def __init__(self, rows: ReadableRows, links: Tensor) -> None:
@@ -173,15 +180,15 @@ class LinkedRows(nn.Module):
         self.rows = rows
         self.register_buffer("links", links, persistent=False)
 
-    def read_for_each(self) -> Tensor:
-        """Entries of sparse rows that are read for each target user, the first row's for who has none, shape ``(users,)``."""
+    def entries_per_user(self) -> Tensor:
+        """Return the number of sparse entries that are read per target user, (users,); the first row's for unlinked users."""
         assert isinstance(self.rows, SparseRows)
         return self.rows.counts_of(self.links.clamp(min=0)) if self.has_rows else torch.zeros_like(self.links)
 
     def dense(self, users: Tensor, entries: int | None = None) -> tuple[Tensor, Tensor]:
-        """Rows of users (batch,), shape ``(batch, width)``, zero where there is none, and who has one, shape ``(batch,)``.
+        """Return the rows of users (batch,), shape ``(batch, width)``, zero without link, and a mask of linked users (batch,).
 
-        ``entries`` is their number together, as :meth:`read_for_each` counts, where it is known.
+        ``entries`` is their total number of entries as :meth:`entries_per_user` counts, if known.
         """
         links = self.links[users]
         present = links >= 0
@@ -192,12 +199,12 @@ class LinkedRows(nn.Module):
         return rows * present[:, None], present
 
     def shared(self) -> Tensor:
-        """Which rows of the release are of a user of the target, as a mask (rows,); the others are strangers'."""
+        """Return a mask (rows,) of the rows of the release that belong to target users."""
         mask = torch.zeros(self.rows.num_rows + 1, dtype=torch.bool, device=self.links.device)
-        mask[self.links] = True  # -1, of who has no row, is the last
+        mask[self.links] = True  # -1, of unlinked users, is the last
         return mask[:-1]
 
     @property
     def has_rows(self) -> bool:
-        """Whether the release covers anybody at all."""
+        """Whether the release has any row."""
         return bool(self.rows.num_rows)

@@ -1,4 +1,4 @@
-"""Seeded randomness by counter: a user's draws depend on the seed and on that user alone, not on others or on the order of rows.
+"""Counter-based random numbers: a user's draws depend on the seed and on that user alone, not on others or on row order.
 
 Each number is a hash of (seed, phase, user, counter), computed for whole arrays at once.
 """
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from zoo.data.pairs import Floats, Integers, Keys, contains
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_CELLS = 1 << 20  # numbers in one work array: 8 MiB keeps a chunk of users near the cache
+_AT_ONCE = 1 << 20  # numbers in one work array: 8 MiB fit the processor's cache
 _MASK = (1 << 64) - 1
 _ROUNDS = 5  # of rejection sampling, each with twice the draws of the one before
 
@@ -33,18 +33,22 @@ def _as_keys(part: object) -> Keys:
         return np.array(part & _MASK, dtype=np.uint64)
     array = np.asarray(part)
     if array.dtype.kind not in "iu":
-        raise TypeError(f"A key is mixed from integers, integer arrays and strings, not from {array.dtype}.")
+        raise TypeError(f"A part of a key is {array.dtype}. It must be an integer, an integer array or a string.")
     return array.astype(np.uint64)
 
 
 def mix(*parts: object) -> Keys:
-    """Return one well mixed 64-bit key per combination of the parts, broadcast against each other; (1,) of numbers alone.
+    """Return one well mixed 64-bit key per combination of the broadcast parts; shape (1,) for numbers alone.
 
     Parts are integers, strings or integer arrays, in an order that matters: `mix(seed, "test", user_keys)`.
+
+    Examples:
+        >>> bool((mix(0, "test", 7) == mix(0, "test", 7)).all()), bool((mix(0, "test", 7) == mix(1, "test", 7)).all())
+        (True, False)
     """
     state = np.zeros(1, dtype=np.uint64)
     for part in parts:
-        # The product keeps (a, b) apart from (b, a); the sum keeps zeros from being a fixed point.
+        # The product makes the order matter; the sum keeps zero from being a fixed point.
         state = _finalise((state + _GOLDEN) * np.uint64(0xD1342543DE82EF95) + _as_keys(part))
     return state
 
@@ -57,9 +61,9 @@ def hash_ids(ids: npt.ArrayLike) -> Keys:
     if names.dtype.kind == "O" and all(isinstance(name, str) for name in names.flat):
         names = names.astype(np.str_)
     if names.dtype.kind != "U":
-        raise TypeError(f"Ids are strings, not {names.dtype}: give str(id) for each.")
+        raise TypeError(f"ids are {names.dtype}. They must be strings. Pass str(id) for each.")
     if names.ndim != 1:
-        raise ValueError(f"Ids are one axis, not an array of shape {names.shape}: flatten it.")
+        raise ValueError(f"ids have the shape {names.shape}. They must have one axis. Flatten them.")
     names = np.ascontiguousarray(names.astype(names.dtype.newbyteorder("="), copy=False))
     width = names.dtype.itemsize // 4
     points = names.view(np.uint32).reshape(len(names), width)
@@ -72,9 +76,9 @@ def hash_ids(ids: npt.ArrayLike) -> Keys:
 
 
 def uniform_integers(keys: Keys, high: int) -> Integers:
-    """Return integers in [0, high), high at most 2^32, one per key, uniform to within 2^-32 of each probability's own size."""
+    """Return integers in [0, high), high at most 2^32, one per key, with probabilities exact to a relative error of 2^-32."""
     if not 1 <= high <= 1 << 32:
-        raise ValueError(f"Uniform integers need a bound from 1 to 2^32, got {high}.")
+        raise ValueError(f"high is {high}. It must be from 1 to 2^32.")
     bound, half = np.uint64(high), np.uint64(32)
     upper, lower = keys >> half, keys & np.uint64(0xFFFFFFFF)
     return ((upper * bound + ((lower * bound) >> half)) >> half).astype(np.int64)
@@ -86,19 +90,19 @@ def uniform_reals(keys: Keys) -> Floats:
 
 
 class _Pool:
-    """The items that may be drawn (size,), rising, and the chance of each; a place is an index into them."""
+    """The items that may be drawn (size,), rising, and the probability of each; a place is an index into them."""
 
     def __init__(self, num_items: int | Integers, weights: Floats | None) -> None:
         self.size = int(num_items) if isinstance(num_items, int | np.integer) else len(num_items)
         if self.size < 0 or self.size >= 1 << 32:
-            raise ValueError(f"A pool holds 0 to 2^32 - 1 items, got {self.size}.")
+            raise ValueError(f"num_items is {self.size}. It must be from 0 to 2^32 - 1.")
         self.items: Integers = np.arange(self.size) if np.ndim(num_items) == 0 else np.asarray(num_items, np.int64)
         if np.any(np.diff(self.items, prepend=-1) <= 0):
-            raise ValueError("A pool of items is a rising array of item numbers: give np.unique(items).")
-        self.weights = weights  # chance of each place in a first draw (size,), with sum 1; None: all alike
+            raise ValueError("The items are not rising. Pass np.unique(items).")
+        self.weights = weights  # probability of each place in a first draw (size,), with sum 1; None: uniform
         if weights is not None:
             if weights.shape != (self.size,) or not (np.isfinite(weights).all() and (weights > 0).all()):
-                raise ValueError(f"Weights are {self.size} finite numbers above 0, one per item of the pool.")
+                raise ValueError(f"weights must be {self.size} finite numbers above 0, one per item.")
             self.weights = weights / max(float(weights.sum()), 1e-300)
             self.cumulative: Floats = np.cumsum(self.weights)
 
@@ -112,16 +116,16 @@ class _Pool:
         return within
 
     def taken(self, excluded: tuple[npt.ArrayLike, npt.ArrayLike], num_users: int) -> Integers:
-        """Return the places that the users may not get, one rising number user * size + place each."""
+        """Return the excluded places, one rising number user * size + place each."""
         indptr, indices = (np.asarray(part, dtype=np.int64) for part in excluded)
         rising = indptr.shape == (num_users + 1,) and not np.any(np.diff(indptr) < 0)
         if not rising or indptr[0] != 0 or indptr[-1] != len(indices):
             raise ValueError(
-                f"Excluded items need an indptr of {num_users + 1} rising numbers from 0 to {len(indices)} for {num_users} users."
+                f"indptr of excluded items must be {num_users + 1} rising numbers from 0 to {len(indices)}."
             )
         users = np.repeat(np.arange(num_users), np.diff(indptr))
         if len(indices) and (indices.min() < 0 or np.any((np.diff(indices) <= 0) & (np.diff(users) == 0))):
-            raise ValueError("Excluded items must rise strictly within each user: sort them and drop repeats.")
+            raise ValueError("Excluded items are not strictly rising within each user. Sort them and drop repeats.")
         places = np.searchsorted(self.items, indices)
         keys: Integers = (users * self.size + places)[np.append(self.items, -1)[places] == indices]
         return keys
@@ -129,20 +133,20 @@ class _Pool:
 
 @dataclass
 class _Sample:
-    """Samples without replacement that are being drawn, one for each user."""
+    """Samples without replacement in progress, one for each user."""
 
     pool: _Pool
-    taken: Integers  # what the users may not get, as `_Pool.taken` gives it
-    states: Keys  # what a user's random numbers are hashed from (users,)
-    wanted: Integers  # places that a user shall get, no more than the user may (users,)
-    # Draws after which rejection sampling gives up (users,): the user's own, so that another's larger count changes nothing.
+    taken: Integers  # excluded places, from `_Pool.taken`
+    states: Keys  # hash states of the users' random numbers (users,)
+    wanted: Integers  # number of places to draw, at most those available (users,)
+    # Draws after which rejection sampling stops (users,): per user, so that another user's larger count changes nothing.
     limits: Integers
-    places: Integers  # places that a user has got (users, width) in the order drawn, -1 after the last
+    places: Integers  # accepted places (users, width) in the order drawn, -1 after the last
 
     def reject(self, users: Integers) -> Integers:
-        """Accept the first new and allowed draws (rejection sampling); return the users who still want some.
+        """Accept the first new and allowed draws (rejection sampling); return the users who need more.
 
-        The draws have numbers, so a second round begins with those of the first and goes twice as far.
+        Draws are numbered, so a second round repeats those of the first and draws twice as many.
         """
         draws = int(_first_draws(np.array(self.places.shape[1])))
         for _ in range(_ROUNDS):
@@ -153,12 +157,9 @@ class _Sample:
         return users
 
     def _accept(self, users: Integers, draws: int) -> None:
-        """Accept among the first draws of some users; work arrays are (users, draws).
-
-        A draw is accepted where its place is neither taken nor drawn before, while it is below the limit and more are wanted.
-        """
+        """Accept new and allowed places among the first draws of some users, up to the limit; work arrays are (users, draws)."""
         drawn = self.pool.draw(mix(self.states[users, None], "draw", np.arange(draws)))
-        # Sorted by place, a repeat follows its first draw. Sorting place * 2^bits + draw is three times as fast as an argsort.
+        # Sorted by place, a repeat follows its first draw. Sorting place * 2^bits + draw is three times as fast as argsort.
         bits = max(draws - 1, 1).bit_length()
         ordered = np.sort(drawn << bits | np.arange(draws), axis=1)
         draw, place = ordered & ((1 << bits) - 1), ordered >> bits
@@ -172,12 +173,11 @@ class _Sample:
         self.places[users[rows], rank[rows, columns] - 1] = drawn[rows, columns]
 
     def race(self, users: Integers) -> None:
-        """Give each user what is still wanted, in the order in which the places arrive: an exponential race.
+        """Draw the remaining places of each user by an exponential race; work arrays are (users, size).
 
         Place i arrives at ``-log(U_i) / w_i``, an exponential time of rate w_i. The order of arrival is that of draws without
-        replacement with chances proportional to w (Efraimidis and Spirakis 2006, algorithm A, in logarithms). Such draws are
-        memoryless, so it is exact to continue after rejection with fresh numbers. Places taken or got never arrive. Work arrays
-        are (users, size).
+        replacement with probabilities proportional to w (Efraimidis and Spirakis 2006, algorithm A, in logarithms). Such draws are
+        memoryless, so continuing after rejection with fresh numbers is exact. Excluded and accepted places never arrive.
         """
         for part in _parts(users, self.pool.size):
             times = -np.log(uniform_reals(mix(self.states[part, None], "complete", np.arange(self.pool.size))))
@@ -186,10 +186,10 @@ class _Sample:
             times[contains(self.taken, part[:, None] * self.pool.size + np.arange(self.pool.size))] = np.inf
             rows, columns = np.nonzero(self.places[part] >= 0)
             times[rows, self.places[part[rows], columns]] = np.inf
-            held = np.bincount(rows, minlength=len(part))
+            accepted = np.bincount(rows, minlength=len(part))
             arrivals = np.argsort(times, axis=1)[:, : self.places.shape[1]]
-            rows, nth = np.nonzero(held[:, None] + np.arange(arrivals.shape[1]) < self.wanted[part, None])
-            self.places[part[rows], held[rows] + nth] = arrivals[rows, nth]
+            rows, nth = np.nonzero(accepted[:, None] + np.arange(arrivals.shape[1]) < self.wanted[part, None])
+            self.places[part[rows], accepted[rows] + nth] = arrivals[rows, nth]
 
 
 def distinct_items(
@@ -202,42 +202,48 @@ def distinct_items(
     phase: str | int,
     weights: Floats | None = None,
 ) -> Integers:
-    """Draw random items for each user: without replacement and outside the user's excluded items.
+    """Draw random items for each user, without replacement and without the user's excluded items.
 
-    Of each user's endless sequence of draws the first new and allowed ones are accepted (rejection sampling); where too few
-    would be, an exponential race gives the rest. The result depends on the seed, the phase, the user's key and excluded items,
-    and the pool: not on other users.
+    The first new and allowed draws of each user are accepted (rejection sampling). If too few would be, an exponential race
+    gives the rest. The result depends on the seed, the phase, the user's key and excluded items, and the pool: not on other users.
 
     Args:
-        user_keys: One key per user (users,), such as `hash_ids` gives.
+        user_keys: One key per user (users,), such as from `hash_ids`.
         count: Number of items, one for all or one per user (users,).
         num_items: The items 0 to `num_items` - 1, or the allowed items as a rising array: the pool.
         excluded: (indptr (users + 1,), indices) as in a CSR matrix of these users; items rise within a user.
         seed: The run's seed.
-        phase: What the draw is for; another phase gives independent items.
-        weights: Above 0, chance of each item of the pool in the first draw, up to a factor; None: all alike.
+        phase: Purpose of the draw; another phase gives independent items.
+        weights: Weight above 0 of each item of the pool; None: uniform.
 
     Returns:
-        Items (users, max count) in the order drawn; -1 after the last where fewer are wanted or available.
+        Items (users, max count) in the order drawn; -1 after the last if fewer are wanted or available.
+
+    Examples:
+        >>> import numpy as np
+        >>> excluded = np.array([0, 2]), np.array([0, 3])  # one user, who has items 0 and 3
+        >>> items = distinct_items(hash_ids(["ann"]), 2, 4, excluded, seed=0, phase="test")
+        >>> np.sort(items).tolist()
+        [[1, 2]]
     """
     num_users, counts = len(user_keys), np.asarray(count, dtype=np.int64)
     if counts.shape not in ((), (num_users,)) or counts.min(initial=0) < 0:
-        raise ValueError(f"The count is a number from 0 up, or one for each of the {num_users} users, got {count}.")
+        raise ValueError(f"count is {count}. It must be at least 0, one number or one for each of {num_users} users.")
     pool = _Pool(num_items, weights)
     taken = pool.taken(excluded, num_users)
     users, excluded_places = np.divmod(taken, pool.size)
     available = pool.size - np.bincount(users, minlength=num_users)
-    acceptance: Floats = np.asarray(available / max(pool.size, 1))  # the chance that a draw is allowed
+    acceptance: Floats = np.asarray(available / max(pool.size, 1))  # probability that a draw is allowed
     if pool.weights is not None:
-        # np.bincount adds in order, so a user's chance does not depend on who else is there.
+        # np.bincount adds in order, so a user's probability does not depend on other users.
         acceptance = np.asarray(1.0 - np.bincount(users, pool.weights[excluded_places], minlength=num_users))
     places = np.full((num_users, int(counts.max(initial=0))), -1, dtype=np.int64)
     counts = np.broadcast_to(counts, (num_users,))
     wanted = np.minimum(counts, available)
     states = mix(seed, phase, np.asarray(user_keys, dtype=np.uint64))
     sample = _Sample(pool, taken, states, wanted, _first_draws(counts) << (_ROUNDS - 1), places)
-    # Rejection costs a user about as many numbers as are wanted while most draws are new, the race one for every item;
-    # a user whose draws would mostly be rejected goes to the race at once.
+    # Rejection needs about one number per wanted item while most draws are new, the race one per item of the pool. Users whose
+    # draws would mostly be rejected skip to the race.
     quick = (wanted * 2 <= available) & (acceptance >= 0.25)
     unserved = sample.reject(np.flatnonzero(quick & (wanted > 0)))
     sample.race(np.concatenate([np.flatnonzero(~quick & (wanted > 0)), unserved]))
@@ -245,11 +251,11 @@ def distinct_items(
 
 
 def _first_draws(counts: Integers) -> Integers:
-    """Return how many draws are usually enough: an eighth more than wanted, for repeats and excluded items."""
+    """Return a number of draws that is usually enough: an eighth more than wanted, for repeats and excluded items."""
     return counts + counts // 8 + 4
 
 
 def _parts(users: Integers, columns: int) -> list[Integers]:
-    """Split the users into parts whose work arrays, with so many columns, stay small."""
-    size = max(_CELLS // max(columns, 1), 1)
+    """Split the users into parts with small work arrays (part, columns)."""
+    size = max(_AT_ONCE // max(columns, 1), 1)
     return [users[start : start + size] for start in range(0, len(users), size)]

@@ -1,4 +1,4 @@
-"""What a resumed training repeats: vectorised batches with negative sampling, and the random states of every process."""
+"""Training batches with negative sampling, and random states of every process: a resumed training repeats both."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -16,35 +16,35 @@ from zoo.data.rows import LinkedRows, SparseRows
 from zoo.data.unseen import UnseenItems
 
 Made = TypeVar("Made")
-#: What is drawn for example indices (examples,), one row for each.
+#: Draws one row for each example index (examples,).
 Draw: TypeAlias = Callable[[Tensor, Generator], Tensor]
-#: A batch of example indices (batch,), what was drawn for them, and what they count together.
+#: Makes a batch of example indices (batch,), their drawn rows, and their summed counts.
 Make: TypeAlias = Callable[[Tensor, Tensor, Sequence[int]], Made]
 
 CPU = torch.device("cpu")
-_DRAWN_AT_ONCE = 1 << 16  # examples: a few MiB, and a resumed epoch begins with the block it stopped in
+_DRAWN_AT_ONCE = 1 << 16  # examples per block: a few MiB; a resumed epoch redraws the block it stopped in
 
 
-def nothing_drawn(index: Tensor, generator: Generator) -> Tensor:
-    """What a form draws that has nothing random: rows of no number, shape ``(examples, 0)``."""
+def draw_nothing(index: Tensor, generator: Generator) -> Tensor:
+    """Return empty rows, shape ``(examples, 0)``, for batches without random parts."""
     return index.new_empty(len(index), 0)
 
 
 class Share(NamedTuple):
-    """Which part of an epoch a process takes: that of its rank among so many processes."""
+    """The part of an epoch that a process trains on, by its rank."""
 
     rank: int = 0
     world_size: int = 1
 
 
 def share_of(trainer: Any) -> Share:  # noqa: ANN401  a trainer, without Lightning
-    """The part of a trainer's process: that of its rank, but the same for processes that hold parts of one model."""
-    asked = trainer.distributed_sampler_kwargs or {"rank": 0, "num_replicas": 1}
-    return Share(asked["rank"], asked["num_replicas"])
+    """Return the part of a trainer's process; processes with shards of one model have the same part."""
+    sampler = trainer.distributed_sampler_kwargs or {"rank": 0, "num_replicas": 1}
+    return Share(sampler["rank"], sampler["num_replicas"])
 
 
 def seeded(*parts: int, device: torch.device = CPU) -> Generator:
-    """A torch generator of a device, whose stream depends on every part and on the kind of device, and on nothing else."""
+    """Return a torch generator whose stream depends on all parts and on the kind of device alone."""
     state = np.random.SeedSequence([part & 0xFFFFFFFFFFFFFFFF for part in parts]).generate_state(1, np.uint64)[0]
     return Generator(device).manual_seed(int(state) & 0x7FFFFFFFFFFFFFFF)
 
@@ -52,21 +52,26 @@ def seeded(*parts: int, device: torch.device = CPU) -> Generator:
 class Batches(Generic[Made]):
     """Training batches that depend on (seed, epoch, batch, rank) alone, so that a run can resume inside an epoch.
 
-    It is no ``DataLoader``: Lightning would shard it a second time, and cannot resume one inside an epoch. Every process gets
-    equally many batches; the shuffled order is padded with its own beginning where it does not divide. Indices are on the
-    ``device``, where all is drawn and made; the order is the same on all.
+    It is no ``DataLoader``: Lightning would shard it again, and could not resume one inside an epoch. All processes get the same
+    number of batches; the shuffled order is padded with its own start. Draws and batches are made on the ``device``; the order is
+    the same on all devices.
 
     Args:
         size: Number of examples.
         batch_size: Examples in a batch of one process.
-        make: Makes a batch of its example indices (batch,), the rows drawn for them, and counts.
-        seed: Of order and draws.
+        make: Makes a batch of example indices (batch,), their drawn rows, and their counts.
+        seed: Seed of order and draws.
         epoch: Returns the epoch.
         share: The part of this process.
-        shuffle: Whether each epoch has an order of its own.
-        draw: Draws what is random of example indices (examples,), row by row, for many batches at once.
-        device: Where indices are.
-        counts: What examples count, (examples, kinds), added up on the CPU for each batch, so that no step waits for the device.
+        shuffle: Whether to reorder the examples in each epoch.
+        draw: Draws random rows for example indices (examples,), for many batches at once.
+        device: Device of the indices.
+        counts: Counts of examples, (examples, kinds), summed on the CPU for each batch, which avoids synchronising the device.
+
+    Examples:
+        >>> batches = Batches(5, 2, lambda index, drawn, counts: index.tolist(), seed=0, shuffle=False)
+        >>> list(batches)
+        [[0, 1], [2, 3], [4]]
     """
 
     def __init__(
@@ -78,7 +83,7 @@ class Batches(Generic[Made]):
         epoch: Callable[[], int] = lambda: 0,
         share: Share = Share(),  # noqa: B008  a NamedTuple is immutable
         shuffle: bool = True,
-        draw: Draw = nothing_drawn,
+        draw: Draw = draw_nothing,
         device: torch.device = CPU,
         counts: Integers | None = None,
     ) -> None:
@@ -93,7 +98,7 @@ class Batches(Generic[Made]):
         return -(-per_process // self.batch_size)
 
     def __iter__(self) -> Iterator[Made]:
-        epoch = self.epoch()  # read here, in the generator's body: Lightning has restored it by now
+        epoch = self.epoch()  # read at the first batch, after Lightning has restored it
         start, self._start = self._start, 0
         order = self._order(epoch)
         on_device = order.to(self.device)
@@ -109,7 +114,7 @@ class Batches(Generic[Made]):
                     yield self.make(*part)
 
     def _counted(self, index: Tensor) -> Sequence[Sequence[int]]:
-        batches = max(-(-len(index) // self.batch_size), 1)  # of nobody there is one, as `torch.split` gives one
+        batches = max(-(-len(index) // self.batch_size), 1)  # `torch.split` gives one part of an empty tensor
         if self.counts is None:
             return [()] * batches
         parts = (self.counts[part.numpy()].sum(0) for part in torch.split(index, self.batch_size))
@@ -122,16 +127,16 @@ class Batches(Generic[Made]):
         return torch.cat([order, order[:padding]])[self.share.rank :: self.share.world_size]
 
     def state_dict(self) -> dict[str, int]:
-        """Where the epoch stands; at its end that is the beginning of the next."""
+        """Return the position in the epoch; at its end that is the start of the next."""
         return {"at": self._at % max(len(self), 1)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Resume from a position."""
         self._start = int(state["at"])
 
 
-class Form(NamedTuple):
-    """What `Batches` of a form are made of."""
+class BatchForm(NamedTuple):
+    """Arguments of `Batches` for a form of batches."""
 
     size: int  # examples
     make: Make[Batch]
@@ -140,9 +145,9 @@ class Form(NamedTuple):
 
 
 class TrainingExamples:
-    """Makes training batches of every form from training ratings, with ``num_negatives`` for each observed pair of a batch.
+    """Training batches of every form from training ratings, with ``num_negatives`` for each observed pair of a batch.
 
-    ``released`` has, by source, how many entries of a release are read for each user (users,).
+    ``released`` has, by source, the number of entries of a release that are read for each user (users,).
     """
 
     def __init__(
@@ -165,31 +170,29 @@ class TrainingExamples:
 
     @cached_property
     def _unseen(self) -> UnseenItems:
-        """Made when a form first draws negatives."""
         pairs = torch.from_numpy(self._train.pair_keys).to(self.users.device)
         return UnseenItems(pairs, self._train.num_users, self._train.num_items)
 
-    def batches(self, form: str) -> Form:
-        """How many examples a form has, what makes a batch of it, what is drawn for each example, and what each counts."""
+    def batches(self, form: str) -> BatchForm:
+        """Return number of examples, maker, draws and counts of a form: users, full_batch, steps, pairs or triples."""
         if form in ("users", "full_batch"):
-            return Form(len(self.known), self.of_users, nothing_drawn, self.counts)
+            return BatchForm(len(self.known), self.of_users, draw_nothing, self.counts)
         if form == "steps":
-            everybody = self._user_batch(self.known, self.counts.sum(0).tolist())
-            return Form(len(self.users), lambda *_: everybody, nothing_drawn)
-        make: dict[str, Make[Batch]] = {"pairs": self.pairs, "triples": self.triples}
-        return Form(
-            len(self.users), make[form], self.negatives if form == "pairs" else partial(self.negatives, count=1)
-        )
+            all_users = self._user_batch(self.known, self.counts.sum(0).tolist())
+            return BatchForm(len(self.users), lambda *_: all_users, draw_nothing)
+        if form == "pairs":
+            return BatchForm(len(self.users), self.pairs, self.negatives)
+        return BatchForm(len(self.users), {"triples": self.triples}[form], partial(self.negatives, count=1))
 
     def of_users(self, index: Tensor, _: Tensor, counts: Sequence[int]) -> UserBatch:
-        """Users of the known (batch,), with what they count."""
+        """Return a batch of users with ratings, by their positions (batch,) among these, with counts."""
         return self._user_batch(self.known[index], counts)
 
     def _user_batch(self, users: Tensor, counts: Sequence[int]) -> UserBatch:
         return UserBatch(users, counts[0], dict(zip(self._sources, counts[1:], strict=True)))
 
     def pairs(self, index: Tensor, negatives: Tensor, _: Sequence[int] = ()) -> PairBatch:
-        """Observed pairs (batch,) with label 1, then their negatives (batch, num_negatives) with label 0."""
+        """Return observed pairs (batch,) with label 1, then their negatives (batch, num_negatives) with label 0."""
         users, items = self.users[index], self.items[index]
         count = negatives.shape[1]
         labels = torch.zeros(len(users) * (1 + count), device=users.device)
@@ -197,25 +200,23 @@ class TrainingExamples:
         return PairBatch(users.repeat(1 + count), torch.cat([items, negatives.T.flatten()]), labels)
 
     def triples(self, index: Tensor, negatives: Tensor, _: Sequence[int] = ()) -> TripleBatch:
-        """Observed pairs (batch,) with one negative each, (batch, 1)."""
+        """Return observed pairs (batch,) with one negative each, (batch, 1)."""
         return TripleBatch(self.users[index], self.items[index], negatives.squeeze(1))
 
     def negatives(self, index: Tensor, generator: Generator, count: int | None = None) -> Tensor:
-        """Items that the users of observed pairs (examples,) have not rated in training, shape ``(examples, count)``.
+        """Return items that the users of observed pairs (examples,) have not rated in training, shape ``(examples, count)``.
 
-        They are uniform over all such items, with replacement; ``count`` is ``num_negatives`` unless given.
+        They are uniform over all such items, with replacement. The default of ``count`` is ``num_negatives``.
         """
         if self.full_users:
-            raise ValueError(
-                f"{self.full_users} users have rated every one of the {self.num_items} items, so they have no negative item. Use a "
-                "method that reads whole rows."
-            )
+            full = f"{self.full_users} users have rated all {self.num_items} items"
+            raise ValueError(f"{full}, so they have no negatives. Use a method that reads whole rows.")
         users = self.users[index].repeat_interleave(self.num_negatives if count is None else count)
         return self._unseen.draw(users, generator).reshape(len(index), -1)
 
 
 class Learner(Protocol):
-    """What a method says of the batches it learns from; see `zoo.methods.base.Recommender`."""
+    """A method's settings of its batches; see `zoo.methods.base.Recommender`."""
 
     batches: str
     num_negatives: int
@@ -224,7 +225,7 @@ class Learner(Protocol):
 
 def _entries(sources: Mapping[str, LinkedRows]) -> dict[str, Integers]:
     sparse = {name: linked for name, linked in sources.items() if isinstance(linked.rows, SparseRows)}
-    return {name: linked.read_for_each().cpu().numpy() for name, linked in sparse.items()}
+    return {name: linked.entries_per_user().cpu().numpy() for name, linked in sparse.items()}
 
 
 def training_batches(
@@ -237,7 +238,7 @@ def training_batches(
     shuffle: bool = True,
     device: torch.device = CPU,
 ) -> Batches[Batch]:
-    """Batches of the form that a method wants; arguments as those of `Batches`."""
+    """Return batches of a method's form; arguments as those of `Batches`."""
     released = _entries(getattr(method, "sources", {}))
     examples = TrainingExamples(train, method.num_negatives, device, released)
     size, make, draw, counts = examples.batches(method.batches)
@@ -249,11 +250,11 @@ def training_batches(
 
 
 RandomState = list[Tensor]
-"""Torch's own state of one process, and where it computes on a GPU that of the GPU's."""
+"""Torch's random state of one process, and that of its GPU if it has one."""
 
 
 def random_states(device: torch.device) -> list[RandomState]:
-    """The state of every process, in order of rank. It asks every process, so every process has to call it."""
+    """Return the state of every process, by rank. Every process must call it."""
     own = [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if device.type == "cuda" else [])]
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized()):
@@ -263,23 +264,23 @@ def random_states(device: torch.device) -> list[RandomState]:
     return states
 
 
-def kept_states(kept: Sequence[RandomState] | RandomState) -> list[RandomState]:
-    """What `random_states` gave, out of a checkpoint: before version 0.3 it held that of the first process, in no list."""
-    first, *others = kept
+def saved_states(saved: Sequence[RandomState] | RandomState) -> list[RandomState]:
+    """Return the states of a checkpoint; before version 0.3 it had that of the first process alone, not in a list."""
+    first, *others = saved
     return [[first, *others]] if isinstance(first, Tensor) else [first, *others]
 
 
-def part_streams(rank: int) -> None:
-    """Give every process but the first its own stream, by its rank: with one seed all would draw the same."""
+def separate_streams(rank: int) -> None:
+    """Give every process but the first its own stream, by its rank: with one seed all would draw the same numbers."""
     if rank:
         torch.manual_seed(seeded(int(torch.randint(1 << 62, ())), rank).initial_seed())
 
 
-def go_on_from(states: Sequence[RandomState], rank: int, device: torch.device) -> None:
-    """Continue as the process of this rank would have; one that there was none of gets a stream of its own."""
+def restore_state(states: Sequence[RandomState], rank: int, device: torch.device) -> None:
+    """Restore the state of this rank; a rank without saved state gets its own stream."""
     own = states[rank if rank < len(states) else 0]
     torch.set_rng_state(own[0].cpu())
     if len(own) > 1 and device.type == "cuda":
         torch.cuda.set_rng_state(own[1].cpu())
     if rank >= len(states):
-        part_streams(rank)
+        separate_streams(rank)

@@ -175,8 +175,8 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
 
     def read_data(self, data: TargetData) -> None:
         """Store what scoring needs beside the weights in non-persistent buffers; without a trainer, call it yourself."""
-        self.target_rows = SparseRows.of(data.train)
-        self.target_columns = SparseRows.of(data.train.transpose())
+        self.target_rows = SparseRows.from_ratings(data.train)
+        self.target_columns = SparseRows.from_ratings(data.train.transpose())
         self.register_buffer("item_counts", self.target_columns.counts().float(), persistent=False)
         self.sources = ModulesOf()
         for name, release in data.releases.items() if self.accepted_releases else ():
@@ -201,7 +201,7 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
 
     def source_pairs(self, name: str) -> ReleasedPairs:
         """Return the pairs of a release of 0/1 rows, to sample from; raise `TypeError` or `ValueError` for other releases."""
-        return ReleasedPairs.of(self.sources[name].rows, name, type(self).__name__)
+        return ReleasedPairs.from_release(self.sources[name].rows, name, type(self).__name__)
 
     def has_row(self, users: Tensor) -> Tensor:
         """Return a mask of the users (batch,) with a row in some release."""

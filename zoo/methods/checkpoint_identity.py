@@ -5,7 +5,14 @@ from typing import Any
 
 from pytorch_lightning.utilities import rank_zero_warn
 
-from zoo.data.training_batches import RandomState, go_on_from, kept_states, part_streams, random_states, share_of
+from zoo.data.training_batches import (
+    RandomState,
+    random_states,
+    restore_state,
+    saved_states,
+    separate_streams,
+    share_of,
+)
 from zoo.methods.epoch_averages import EpochMeans
 from zoo.methods.target_data import ReleaseMismatchError, Sizes, TargetModule, refuse_other_data
 from zoo.runtime.run_folder import differing, flat
@@ -49,7 +56,7 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         """Build from the checkpoint's sizes; raise an error if it belongs to other data or releases."""
         kept = checkpoint["zoo"]
         self._build_once(kept["sizes"])
-        self._random_states = kept_states(kept["rng"])
+        self._random_states = saved_states(kept["rng"])
         if not self.has_trainer:
             return
         refuse_other_data(kept, self.data.digests)
@@ -59,9 +66,9 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         super().on_train_start()
         states, self._random_states = self._random_states, []
         if not states:
-            part_streams(share_of(self.trainer).rank)  # who holds parts of one model draws the same
+            separate_streams(share_of(self.trainer).rank)  # who holds parts of one model draws the same
             return
-        go_on_from(states, self.global_rank, self.device)
+        restore_state(states, self.global_rank, self.device)
         if len(states) != self.trainer.world_size:
             rank_zero_warn(
                 f"{self.trainer.world_size} processes resume a training by {len(states)}: batches and random numbers differ."

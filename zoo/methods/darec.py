@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from zoo.data.batch_types import Batch, UserBatch
-from zoo.data.rows import Bags, DenseRows, SparseRows, zeros_and_ones
+from zoo.data.rows import Bags, DenseRows, SparseRows, is_binary
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.autoencoder import Rows, perceptron
@@ -197,7 +197,7 @@ class DARec(Recommender):
         for name in self.sources:
             rows = self.sources[name].rows
             assert isinstance(rows, SparseRows | DenseRows)
-            self.bits[name] = zeros_and_ones(rows)
+            self.bits[name] = is_binary(rows)
             self.source_usual[name] = UsualRow(rows, self.bits[name])
 
     def step(self, batch: Batch) -> Outputs:

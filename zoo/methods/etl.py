@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.data.batch_types import Batch, UserBatch
-from zoo.data.rows import Bags, zeros_and_ones
+from zoo.data.rows import Bags, is_binary
 from zoo.methods.adversarial import Adversarial
 from zoo.methods.base import Outputs
 from zoo.methods.target_data import Sizes, TargetData
@@ -208,7 +208,7 @@ class ETL(Adversarial):
     def read_data(self, data: TargetData) -> None:
         """Also find the releases of zeros and ones."""
         super().read_data(data)
-        self.bits = {name: zeros_and_ones(self.sources[name].rows) for name in self.sources}
+        self.bits = {name: is_binary(self.sources[name].rows) for name in self.sources}
 
     def discriminator_step(self, batch: Batch) -> Outputs:
         """Return the discriminators' loss on each domain's codes, a mean over the users of the batch."""

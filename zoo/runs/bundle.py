@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from datamodules import CrossDomainDataModule
-from datamodules.links import link_users
+from datamodules.alignment import link_users
 from zoo.data.pairs import Ids
 from zoo.data.ratings import Ratings, Step
 from zoo.data.rows import SparseRows
@@ -310,6 +310,6 @@ def _ratings(
             made = csr_array((values, columns, starts), shape=(len(users), len(items)))
             made.check_format(full_check=True)
             matrices.append(Ratings(made, users, items, (Step("read from a bundle"),)))
-        return matrices[0], SparseRows.of(matrices[1])
+        return matrices[0], SparseRows.from_ratings(matrices[1])
     except (KeyError, ValueError, TypeError, IndexError, RuntimeError) as error:
         raise BundleError(f"{folder / TENSORS} holds no ratings of these users and items: {error}.") from error

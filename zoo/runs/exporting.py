@@ -98,7 +98,7 @@ class _Content:
             ),
         }
         tensors = {STATE + name: value for name, value in checkpoint["state_dict"].items()}
-        rows, columns = (SparseRows.of(part) for part in (data.train, data.train.transpose()))
+        rows, columns = (SparseRows.from_ratings(part) for part in (data.train, data.train.transpose()))
         tensors |= {"by_user": rows.counts(), "by_item": columns.counts()}
         if ratings:
             for name, kept in (("train", rows), ("seen", trained.seen)):

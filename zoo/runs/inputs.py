@@ -15,7 +15,7 @@ from pytorch_lightning import Trainer
 from pytorch_lightning.utilities.seed import isolate_rng
 
 from datamodules import CrossDomainDataModule
-from datamodules.users import COMMON, OWN, write_users
+from datamodules.public_lists import COMMON, OWN, write_users
 from zoo.data.ratings import Ratings
 from zoo.publishers.base import Publisher, Stamped
 from zoo.release.release import Release
@@ -175,7 +175,7 @@ def _made_here(
     users = data.common_users() if data.users == COMMON else None
     with tempfile.TemporaryDirectory() as scratch:
         if users is not None:  # the sources and the target are read with them from here on
-            data.users, data.users_worked_out = str(write_users(users, Path(scratch) / "users.csv")), True
+            data.users, data.users_from_ratings = str(write_users(users, Path(scratch) / "users.csv")), True
         data.read_target()  # whatever is wrong with the target is said before anything is spent
         releases = {} if publisher is None else _published(publisher, data, missing)
     folder = _folder(trainer)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from datamodules import CrossDomainDataModule
-from datamodules.prepared import teller
+from datamodules.cache import progress_reporter
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.record import rounded_up, shown_delta
@@ -95,7 +95,7 @@ def publish_release(
     meantime, before it is written. What it costs is on the disk before the release is. What is refused before costs nothing, for
     nothing has left the process.
     """
-    teller(ratings.num_ratings)(
+    progress_reporter(ratings.num_ratings)(
         f"Publishing {ratings.num_ratings:,} ratings of {name!r} by {type(publisher).__name__}."
     )
     data = "" if budget is None else ratings.digest()

@@ -11,6 +11,12 @@ from typing import Any
 
 #: New name by old name. Remove in 0.5.
 RENAMED = {
+    "datamodules.links": "datamodules.alignment",
+    "datamodules.opening": "datamodules.open_table",
+    "datamodules.prepared": "datamodules.cache",
+    "datamodules.remarks": "datamodules.data_quality",
+    "datamodules.users": "datamodules.public_lists",
+    "zoo.benchmark.cell": "zoo.benchmark.runs",
     "zoo.data.batches": "zoo.data.batch_types",
     "zoo.data.training": "zoo.data.training_batches",
     "zoo.metrics": "zoo.data.metrics",

@@ -185,7 +185,7 @@ class DatamoduleContract:
         """Lists of users and items are public or are read off the ratings, which is a condition."""
         for domain in (data.target, *data.sources):
             shipped, table = data.public_ids(domain), data.read(domain)
-            named = [step for step in data.steps(domain) if "that the ratings themselves name" in step.words]
+            named = [step for step in data.steps(domain) if "derived from the ratings" in step.words]
             assert len(named) == (2 if shipped is None else 0)
             assert all(step.condition for step in named)
             for ids, column in zip(shipped or (), ("user_id", "item_id"), strict=shipped is not None):

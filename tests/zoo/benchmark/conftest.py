@@ -81,7 +81,7 @@ def made(write: Callable[..., Path]) -> Callable[..., Benchmark]:
 
 @pytest.fixture
 def here(place: Path) -> Iterator[None]:
-    """Lets a test run cells in its own process, and puts back what a run changes there."""
+    """Lets a test run runs in its own process, and puts back what a run changes there."""
     loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric")]
     levels = [logger.level for logger in loggers]
     yield

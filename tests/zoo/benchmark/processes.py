@@ -53,7 +53,7 @@ def unruly_methods(place: Path, patch: pytest.MonkeyPatch) -> Iterator[None]:
         (place / "go").touch()
 
 
-def run(*arguments: object) -> None:
+def zoo_benchmark(*arguments: object) -> None:
     command.main([*map(str, arguments), *([] if "--processes" in arguments else ["--processes", "2"])])
 
 

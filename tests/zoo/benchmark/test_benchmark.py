@@ -1,4 +1,4 @@
-"""A whole benchmark whose cells end in every way: what it leaves, what it says, and what is run again."""
+"""A whole benchmark whose runs end in every way: what it leaves, what it says, and what is run again."""
 
 import contextlib
 import io
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.zoo.benchmark.processes import ABSENT, POPULARITY, run, times, unruly_methods
+from tests.zoo.benchmark.processes import ABSENT, POPULARITY, times, unruly_methods, zoo_benchmark
 from zoo.benchmark import command
-from zoo.benchmark.cell import CELL, cells_of, digest_of
 from zoo.benchmark.grid_file import read_benchmark
+from zoo.benchmark.runs import RUN_FILE, digest_of, runs_of
 
 pytestmark = pytest.mark.usefixtures("cell_server")
 
@@ -30,7 +30,7 @@ Write = Callable[..., Path]
 
 @dataclass(frozen=True)
 class Ran:
-    """A benchmark whose cells ended in every way."""
+    """A benchmark whose runs ended in every way."""
 
     place: Path
     config: Path
@@ -53,7 +53,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, furnish: Write) -> Ran:
         (place / "runs/benchmarks/bench/music").mkdir(parents=True)
         (place / "runs/benchmarks/bench/music/blocked").write_text("a file where a folder should be")
         with contextlib.redirect_stdout(io.StringIO()) as said, pytest.raises(SystemExit) as ended:
-            run("--config", "bench.yaml")
+            zoo_benchmark("--config", "bench.yaml")
     return Ran(place, config, ended.value.code, said.getvalue())
 
 
@@ -71,9 +71,9 @@ def copy(ran: Ran, tmp_path: Path) -> Path:
     return tmp_path / "copy"
 
 
-def test_every_cell_that_can_end_ends_finished(ran: Ran) -> None:
-    cells = cells_of(read_benchmark(ran.config), ran.runs)
-    finished = {cell.name for cell in cells if cell.finished() is not None}
+def test_every_run_that_can_end_ends_finished(ran: Ran) -> None:
+    runs = runs_of(read_benchmark(ran.config), ran.runs)
+    finished = {run.name for run in runs if run.finished() is not None}
     assert finished == {f"music/{name}" for name in ("popularity/seed-0", "popularity/seed-1", "last/seed-0")}
     for name in finished:
         assert json.loads((ran.runs / name / "metrics.json").read_text())["metrics"]["test/full/ndcg@10"] >= 0
@@ -82,58 +82,58 @@ def test_every_cell_that_can_end_ends_finished(ran: Ran) -> None:
     assert seeds == [0, 1]
     assert not list(ran.runs.rglob("*.ckpt"))
     assert not list(ran.runs.rglob("*.tmp"))
-    assert "3 of 6 cells are finished" in ran.said
+    assert "3 of 6 runs are finished" in ran.said
 
 
 def test_what_was_run_is_kept_for_the_report(ran: Ran) -> None:
     kept = json.loads((ran.runs / command.BENCHMARK).read_text())
     benchmark = read_benchmark(ran.config)
     assert {key: kept[key] for key in benchmark.plain()} == benchmark.plain()
-    cells = {cell.name: cell for cell in cells_of(benchmark, ran.runs)}
-    assert kept["cells"].keys() == cells.keys()
+    runs = {run.name: run for run in runs_of(benchmark, ran.runs)}
+    assert kept["cells"].keys() == runs.keys()
     for name in ("music/popularity/seed-0", "music/popularity/seed-1"):
-        settings = json.loads((ran.runs / name / CELL).read_text())["settings"]
+        settings = json.loads((ran.runs / name / RUN_FILE).read_text())["settings"]
         assert kept["cells"][name] == digest_of(settings), "the report can tell which runs are the benchmark's"
-    assert len(set(kept["cells"].values())) == len(cells)
+    assert len(set(kept["cells"].values())) == len(runs)
 
 
-def test_failed_cells_end_the_command_with_code_1(ran: Ran) -> None:
+def test_failed_runs_end_the_command_with_code_1(ran: Ran) -> None:
     assert ran.code == 1
-    assert "3 cells failed; give the same command to run them again" in ran.said
+    assert "3 runs failed. Use the same command to repeat them." in ran.said
 
 
-def test_a_cell_that_raises_is_reported_with_its_error(ran: Ran) -> None:
+def test_a_run_that_raises_is_reported_with_its_error(ran: Ran) -> None:
     [line] = [line for line in ran.said.splitlines() if line.startswith("[") and "Absent, seed 0" in line]
     assert "failed: FileNotFoundError: No ratings of 'a' in " in line
     log = (ran.runs / "music" / "absent" / "seed-0" / "log.txt").read_text()
     assert "Traceback" in log
     assert "FileNotFoundError: No ratings of 'a'" in log
-    assert not (ran.runs / "music" / "absent" / "seed-0" / CELL).exists()
+    assert not (ran.runs / "music" / "absent" / "seed-0" / RUN_FILE).exists()
     assert "music/absent/seed-0/log.txt" in ran.said
 
 
-def test_a_cell_that_is_killed_is_reported_with_the_signal(ran: Ran) -> None:
+def test_a_run_that_is_killed_is_reported_with_the_signal(ran: Ran) -> None:
     [line] = [line for line in ran.said.splitlines() if line.startswith("[") and "Lethal, seed 0" in line]
     assert "failed: its process was killed by signal 9" in line
     assert "so far so good" in (ran.runs / "music" / "lethal" / "seed-0" / "log.txt").read_text()
 
 
-def test_a_cell_whose_folder_cannot_be_made_is_reported(ran: Ran) -> None:
+def test_a_run_whose_folder_cannot_be_made_is_reported(ran: Ran) -> None:
     [line] = [line for line in ran.said.splitlines() if line.startswith("[") and "Blocked, seed 0" in line]
-    assert "failed: its folder could not be made or read (" in line
+    assert "failed: its folder cannot be read (" in line
 
 
-def test_what_a_cell_prints_stays_in_its_log(ran: Ran) -> None:
+def test_what_a_run_prints_stays_in_its_log(ran: Ran) -> None:
     assert "so far so good" not in ran.said
     assert "test" in (ran.runs / "music" / "popularity" / "seed-0" / "log.txt").read_text()
 
 
-def test_a_finished_cell_is_not_run_again(ran: Ran, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_is_not_run_again(ran: Ran, capsys: pytest.CaptureFixture[str]) -> None:
     before = times(ran.runs / "music")
-    run("--config", "bench.yaml", "--only", "music/popularity/*")
+    zoo_benchmark("--config", "bench.yaml", "--only", "music/popularity/*")
     assert times(ran.runs / "music") == before
     said = capsys.readouterr().out
-    assert "2 of 2 cells are finished" in said
+    assert "2 of 2 runs are finished" in said
     assert "Report: python -m zoo report runs/benchmarks/bench --out report/" in said
 
 
@@ -144,30 +144,30 @@ def test_what_failed_is_half_written_or_of_other_settings_is_run_again_and_nothi
     other = furnish(ran.place, seeds=[0, 1], systems=changed).rename(ran.place / "other.yaml")
     furnish(ran.place, seeds=[0, 1], systems=SYSTEMS)
     half = copy / "music" / "popularity" / "seed-1"
-    (half / CELL).unlink()
+    (half / RUN_FILE).unlink()
     (half / "junk").touch()
     before = times(copy / "music")
     with pytest.raises(SystemExit) as ended:
-        run("--config", other, "--runs", copy, "--only", "music/[alp]*[!l]/seed-*")
+        zoo_benchmark("--config", other, "--runs", copy, "--only", "music/[alp]*[!l]/seed-*")
     assert ended.value.code == 1
     after = times(copy / "music")
     rewritten = {name.rsplit("/", 1)[0] for name in after if before.get(name) != after[name]}
     assert rewritten == {"absent/seed-0", "last/seed-0", "popularity/seed-1"}
-    assert (half / CELL).is_file()
+    assert (half / RUN_FILE).is_file()
     assert not (half / "junk").exists()
 
 
-def test_a_dry_run_lists_cells_and_times_and_runs_nothing(
+def test_a_dry_run_lists_runs_and_times_and_runs_nothing(
     ran: Ran, copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = times(copy)
-    run("--config", "bench.yaml", "--runs", copy, "--dry-run")
+    zoo_benchmark("--config", "bench.yaml", "--runs", copy, "--dry-run")
     assert times(copy) == before
     said = capsys.readouterr().out
-    assert "Tiny: 6 cells, 3 finished" in said
+    assert "Tiny: 6 runs, 3 finished" in said
     rows = [[text.strip() for text in line.split("│")] for line in said.splitlines() if line.count("│") > 5]
     assert [row[2] for row in rows] == ["Popularity", "Absent", "Lethal", "Blocked", "Last"]
-    assert [row[4] for row in rows] == ["0", "1", "1", "1", "0"], "cells to run"
+    assert [row[4] for row in rows] == ["0", "1", "1", "1", "0"], "pending runs"
     assert all(row[5].endswith(" s") for row in rows), "seconds of a cell"
     assert "unknown" not in said
-    assert "3 cells to run, 2 at a time: about" in said
+    assert "3 runs pending, 2 at a time: about" in said

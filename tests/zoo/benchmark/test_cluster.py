@@ -1,4 +1,4 @@
-"""Jobs of a cluster: what is submitted, what is refused before that, and that each job runs its cell."""
+"""Jobs of a cluster: what is submitted, what is refused before that, and that each job runs its run."""
 
 import os
 import pickle
@@ -14,11 +14,11 @@ import pytest
 
 from tests.zoo.benchmark.processes import ABSENT, POPULARITY, wait_until
 from zoo.benchmark import cluster, command
-from zoo.benchmark.cell import BENCHMARK, CELL, cells_of
 from zoo.benchmark.cluster import JOBS, run_job
 from zoo.benchmark.grid import BenchmarkError
 from zoo.benchmark.grid_file import read_benchmark
 from zoo.benchmark.runner import Outcome
+from zoo.benchmark.runs import BENCHMARK, RUN_FILE, runs_of
 from zoo.runtime.run_folder import write_json
 
 pytest.importorskip("submitit", reason="jobs of a cluster are an extra: pip install 'cdr-zoo[cluster]'")
@@ -80,7 +80,7 @@ def submitted() -> list[Any]:
     return [pickle.loads(path.read_bytes()).function for path in sorted(Path("out", JOBS).glob("*_submitted.pkl"))]
 
 
-def test_an_array_has_a_job_for_each_cell(slurm: Path, write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_array_has_a_job_for_each_run(slurm: Path, write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     write(seeds=[0, 1, 2, 3])
     asked = ["timeout_min=90", "slurm_partition=gpu", "cpus_per_task=4", "mem_gb=1.5", "slurm_time=01:30:00"]
     further = ["--only", "music/pop*/seed-[0-2]", "--keep-checkpoints", "--processes", "2"]
@@ -89,20 +89,20 @@ def test_an_array_has_a_job_for_each_cell(slurm: Path, write: Write, capsys: pyt
     own = {"--array=0-2%2", "--job-name=zoo-bench", "--nodes=1", f"--output={jobs}/%A_%a_0_log.out"}
     assert own | {"--partition=gpu", "--cpus-per-task=4", "--mem=1536MB", "--time=01:30:00", "--qos=low"} <= flags()
     assert not [flag for flag in flags() if flag.startswith("--error")], "one log for each job"
-    todo = cells_of(read_benchmark(Path("bench.yaml")), Path("out"))[:3]
-    assert [(job.func, job.args) for job in submitted()] == [(run_job, (cell, True)) for cell in todo]
+    todo = runs_of(read_benchmark(Path("bench.yaml")), Path("out"))[:3]
+    assert [(job.func, job.args) for job in submitted()] == [(run_job, (run, True)) for run in todo]
     assert len((slurm / "sbatch.txt").read_text().splitlines()) == 1
     said = capsys.readouterr().out.splitlines()
     assert said[-3:] == [
-        "3 jobs submitted to SLURM, one for each cell: 4242_0 to 4242_2",
-        f"Their logs: out/{JOBS}/<job>_0_log.out",
-        "What is finished: python -m zoo benchmark --config bench.yaml --runs out --only 'music/pop*/seed-[0-2]' --dry-run",
+        "3 jobs submitted to SLURM, one for each run: 4242_0 to 4242_2",
+        f"Logs: out/{JOBS}/<job>_0_log.out",
+        "Finished runs: python -m zoo benchmark --config bench.yaml --runs out --only 'music/pop*/seed-[0-2]' --dry-run",
     ]
     assert stat.S_IMODE(jobs.stat().st_mode) == 0o700, "jobs run what lies there"
-    assert {path.name for path in Path("out").glob("[!.]*")} == {BENCHMARK}, "no cell is run here"
+    assert {path.name for path in Path("out").glob("[!.]*")} == {BENCHMARK}, "no run is run here"
 
 
-def test_cells_that_wait_for_a_search_are_an_array_that_waits(slurm: Path, write: Write) -> None:
+def test_runs_that_wait_for_a_search_are_an_array_that_waits(slurm: Path, write: Write) -> None:
     search = {"trials": 1, "seeds": "first", "parameters": {"model.l2": {"choices": [1.0]}}}
     ease = {"config": "popularity.yaml", "settings": {"model": "EASE"}, "search": search}
     write(seeds=[0, 1], systems={"EASE": ease, "Popularity": POPULARITY})
@@ -124,13 +124,11 @@ def test_jobs_read_nothing_that_others_may_write(slurm: Path, write: Write) -> N
     assert not [*jobs.iterdir()]
 
 
-def test_a_job_has_a_day_and_one_cell_has_one_job(
-    slurm: Path, write: Write, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_has_a_day_and_one_run_has_one_job(slurm: Path, write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     launch(*SLURM)
     assert "--time=1440" in flags()
     assert not [flag for flag in flags() if flag.startswith(("--array", "--cpus"))]
-    assert "1 job submitted to SLURM, one for each cell: 4242\n" in capsys.readouterr().out
+    assert "1 job submitted to SLURM, one for each run: 4242\n" in capsys.readouterr().out
 
 
 def test_python_in_safe_mode_stays_in_safe_mode(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,21 +139,21 @@ def test_python_in_safe_mode_stays_in_safe_mode(slurm: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("error", "message"), [("", None), ("ValueError: no", r"seed-0 failed: ValueError: no\. Its")])
-def test_a_job_whose_cell_fails_fails(
+def test_a_job_whose_run_fails_fails(
     place: Path, monkeypatch: pytest.MonkeyPatch, error: str, message: str | None
 ) -> None:
-    (cell,) = cells_of(read_benchmark(Path("bench.yaml")), Path("out"))
+    (run,) = runs_of(read_benchmark(Path("bench.yaml")), Path("out"))
     asked: list[object] = []
 
-    def run(*given: object) -> list[Outcome]:
+    def fake(*given: object) -> list[Outcome]:
         asked.extend((given[0], *given[1:3], given[4]))
-        return [Outcome(cell, 1.0, error)]
+        return [Outcome(run, 1.0, error)]
 
-    monkeypatch.setattr(cluster, "run_cells", run)
+    monkeypatch.setattr(cluster, "run_all", fake)
     monkeypatch.setattr(cluster, "cores", lambda: 3)
     with pytest.raises(BenchmarkError, match=message) if message else nullcontext():
-        run_job(cell, True)
-    assert asked == [[cell], 1, 3, True], "on all cores of the job"
+        run_job(run, True)
+    assert asked == [[run], 1, 3, True], "on all cores of the job"
 
 
 SLURM = ["--cluster", "slurm"]
@@ -183,11 +181,11 @@ SLURM = ["--cluster", "slurm"]
         ([*SLURM, "--cluster-options", "slurm_array_parallelism=1.5"], r"is 1\.5\. It must be a whole number"),
         ([*SLURM, "--cluster-options", "mem_gb=NaN"], r"mem_gb is nan\. It must be a number above 0"),
         ([*SLURM, "--cluster-options", "slurm_setup=module load"], r"is 'module load'\. It must be a JSON list"),
-        ([*SLURM, "--cluster-options", "nodes=2"], r"nodes: a job runs one cell on one machine. Give more"),
-        ([*SLURM, "--cluster-options", "slurm_ntasks_per_node=2"], r"slurm_ntasks_per_node: a job runs one cell"),
+        ([*SLURM, "--cluster-options", "nodes=2"], r"nodes is set. A job is one run on one machine. Use"),
+        ([*SLURM, "--cluster-options", "slurm_ntasks_per_node=2"], r"slurm_ntasks_per_node is set. A job is one run"),
         (
             [*SLURM, "--cluster-options", 'slurm_additional_parameters={"ntasks": 4}'],
-            r"parameters: a job runs one cell",
+            r"parameters is set. A job is one run",
         ),
     ],
 )
@@ -205,12 +203,12 @@ def test_commands_that_run_before_and_after_are_a_list(slurm: Path) -> None:
     assert "--exclusive" in flags()
 
 
-@pytest.mark.parametrize(("left", "said"), [((), "no sbatch and no srun"), (("sbatch",), "no srun")])
+@pytest.mark.parametrize(("left", "said"), [((), "sbatch, srun"), (("sbatch",), "srun")])
 def test_without_slurm_it_says_so(slurm: Path, monkeypatch: pytest.MonkeyPatch, left: list[str], said: str) -> None:
     for name in {"sbatch", "srun"} - {*left}:
         (slurm / name).unlink()
     monkeypatch.setenv("PATH", str(slurm))
-    with pytest.raises(SystemExit, match=rf"There is {said} here\. Use a machine"):
+    with pytest.raises(SystemExit, match=rf"Missing programs: {said}. Use a machine"):
         launch(*SLURM)
     assert not Path("out").exists()
 
@@ -230,14 +228,14 @@ def test_what_sbatch_refuses_is_a_sentence_with_its_words(slurm: Path) -> None:
 
 
 def test_numbers_in_the_name_of_the_folder_are_refused(slurm: Path) -> None:
-    with pytest.raises(SystemExit, match=r"put numbers in the place of % in out%j/\.jobs: choose other --runs"):
+    with pytest.raises(SystemExit, match=r"out%j/\.jobs has a %.*Choose other --runs"):
         command.main(["--config", "bench.yaml", "--runs", "out%j", *SLURM])
     assert not (slurm / "sbatch.txt").exists()
 
 
 def test_a_wrong_setting_is_refused_before_anything_is_submitted(slurm: Path, write: Write) -> None:
     write(systems={"Wrong": POPULARITY | {"settings": {"model.smoothing": 1}}})
-    with pytest.raises(SystemExit, match="music: Wrong cannot be run with its settings"):
+    with pytest.raises(SystemExit, match="music: Wrong has wrong settings"):
         launch(*SLURM)
     assert not (slurm / "sbatch.txt").exists()
     assert not Path("out").exists()
@@ -248,30 +246,30 @@ def test_a_dry_run_submits_nothing(
     slurm: Path, capsys: pytest.CaptureFixture[str], asked: list[str], jobs: int
 ) -> None:
     launch(*SLURM, *asked, "--dry-run")
-    assert f"1 cell to run, {jobs} at a time" in capsys.readouterr().out
+    assert f"1 run pending, {jobs} at a time" in capsys.readouterr().out
     assert not (slurm / "sbatch.txt").exists()
     assert not Path("out").exists()
 
 
 def test_where_nothing_is_left_nothing_is_submitted(slurm: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (cell,) = cells_of(read_benchmark(Path("bench.yaml")), Path("out"))
-    cell.begin()
-    write_json(cell.folder / CELL, {"settings": cell.settings(), "seconds": 1.0})
+    (run,) = runs_of(read_benchmark(Path("bench.yaml")), Path("out"))
+    run.prepare_folder()
+    write_json(run.folder / RUN_FILE, {"settings": run.settings(), "seconds": 1.0})
     launch(*SLURM)
-    assert "1 of 1 cells are finished: out" in capsys.readouterr().out
+    assert "1 of 1 runs are finished: out" in capsys.readouterr().out
     assert not (slurm / "sbatch.txt").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.processes
-def test_the_array_that_is_submitted_runs_each_cell_once(slurm: Path, write: Write) -> None:
+def test_the_array_that_is_submitted_runs_each_run_once(slurm: Path, write: Write) -> None:
     (slurm / "running").touch()
     write(seeds=[0, 1], systems={"Popularity": POPULARITY, "Absent": ABSENT})
     launch(*SLURM, "--cluster-options", "timeout_min=5")
     logs = Path("out", JOBS)
     wait_until(lambda: len(list(logs.glob("*_result.pkl"))) == 3, "the jobs have not ended")
-    cells = cells_of(read_benchmark(Path("bench.yaml")), Path("out"))
-    finished = {cell.name for cell in cells if cell.finished() is not None}
+    runs = runs_of(read_benchmark(Path("bench.yaml")), Path("out"))
+    finished = {run.name for run in runs if run.finished() is not None}
     assert finished == {"music/popularity/seed-0", "music/popularity/seed-1"}
     results = sorted(pickle.loads(path.read_bytes())[0] for path in logs.glob("*_result.pkl"))
     assert results == ["error", "success", "success"]

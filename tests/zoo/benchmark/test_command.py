@@ -9,49 +9,49 @@ from typing import Any
 import pytest
 
 from tests.samples import MARKUP
-from tests.zoo.benchmark.processes import POPULARITY, run
+from tests.zoo.benchmark.processes import POPULARITY, zoo_benchmark
 from zoo.__main__ import main as zoo_main
 from zoo.benchmark import command
-from zoo.benchmark.cell import BENCHMARK, CELL
 from zoo.benchmark.runner import locked
+from zoo.benchmark.runs import BENCHMARK, RUN_FILE
 
 pytestmark = pytest.mark.usefixtures("cell_server")
 
 Write = Callable[..., Path]
 
 
-def test_only_matching_cells_are_run(write: Write, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_matching_runs_are_run(write: Write, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = write(seeds=[0, 1], systems={"One": POPULARITY, "Other": POPULARITY})
-    run("--config", config, "--runs", "out", "--only", "*/one/seed-1")
-    assert [path.parent.name for path in (place / "out").rglob(CELL)] == ["seed-1"]
-    assert "1 of 1 cells are finished" in capsys.readouterr().out
+    zoo_benchmark("--config", config, "--runs", "out", "--only", "*/one/seed-1")
+    assert [path.parent.name for path in (place / "out").rglob(RUN_FILE)] == ["seed-1"]
+    assert "1 of 1 runs are finished" in capsys.readouterr().out
     assert len(json.loads((place / "out" / BENCHMARK).read_text())["cells"]) == 4
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--only", "film/*"], r"No cell matches 'film/\*'. Names are such as music/popularity/seed-0"),
+        (["--only", "film/*"], r"No run matches 'film/\*'. A name is music/popularity/seed-0"),
         (["--processes", "0"], r"--processes is 0\. It must be at least 1"),
         (["--config", "absent.yaml"], "BenchmarkError: There is no config 'absent.yaml'.* Did you mean bench.yaml"),
     ],
 )
 def test_what_cannot_be_done_is_a_message(place: Path, arguments: list[str], message: str) -> None:
     with pytest.raises(SystemExit, match=message):
-        run("--config", "bench.yaml", *arguments)
+        zoo_benchmark("--config", "bench.yaml", *arguments)
     assert not (place / "runs").exists()
 
 
 def test_a_file_in_another_encoding_is_a_message(place: Path) -> None:
     (place / "bench.yaml").write_bytes("title: Bücher".encode("latin-1"))
     with pytest.raises(SystemExit, match=r"bench.yaml"):
-        run("--config", "bench.yaml")
+        zoo_benchmark("--config", "bench.yaml")
 
 
 @pytest.mark.parametrize(
     ("settings", "message", "said"),
     [
-        ({"model.smoothing": 1}, r"music: Wrong cannot be run with its settings", "smoothing"),
+        ({"model.smoothing": 1}, r"music: Wrong has wrong settings", "smoothing"),
         ({"data.evaluation.ks": [5]}, r"music: Wrong", ""),
     ],
 )
@@ -60,17 +60,17 @@ def test_a_wrong_setting_is_refused_before_anything_runs(
 ) -> None:
     config = write(systems={"Wrong": POPULARITY | {"settings": settings}})
     with pytest.raises(SystemExit, match=message):
-        run("--config", config)
+        zoo_benchmark("--config", config)
     assert said in capsys.readouterr().err
     assert not (place / "runs").exists()
 
 
 def test_a_second_command_on_a_folder_is_refused(place: Path) -> None:
     with locked(place / "out" / BENCHMARK, "busy"):
-        with pytest.raises(SystemExit, match=r"FolderInUseError: Another benchmark command is running in out\."):
-            run("--config", "bench.yaml", "--runs", "out")
+        with pytest.raises(SystemExit, match=r"FolderInUseError: Another benchmark command uses out\."):
+            zoo_benchmark("--config", "bench.yaml", "--runs", "out")
         assert [path.name for path in (place / "out").iterdir()] == [f".{BENCHMARK}.lock"]
-        run("--config", "bench.yaml", "--runs", "out", "--dry-run")  # which changes nothing
+        zoo_benchmark("--config", "bench.yaml", "--runs", "out", "--dry-run")  # which changes nothing
     with locked(place / "out" / BENCHMARK, "free again"):
         pass
 
@@ -79,33 +79,33 @@ def test_an_interrupted_command_says_how_to_go_on(place: Path, monkeypatch: pyte
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "run_cells", interrupt)
-    with pytest.raises(SystemExit, match=r"Stopped. Finished cells are kept; give the same command to go on"):
-        run("--config", "bench.yaml")
+    monkeypatch.setattr(command, "run_all", interrupt)
+    with pytest.raises(SystemExit, match=r"Stopped. Finished runs are kept"):
+        zoo_benchmark("--config", "bench.yaml")
 
 
 @pytest.mark.parametrize(("asked", "expected"), [([], (6, 1)), (["--processes", "2"], (2, 3))])
-def test_cells_share_the_cores_that_the_command_may_use(
+def test_runs_share_the_cores_that_the_command_may_use(
     place: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str], expected: tuple[int, int]
 ) -> None:
     seen: list[tuple[int, int]] = []
 
-    def seeing(cells: object, processes: int, threads: int, *_: object, **__: object) -> list[object]:
+    def seeing(runs: object, processes: int, threads: int, *_: object, **__: object) -> list[object]:
         seen.append((processes, threads))
         return []
 
     monkeypatch.setattr(command, "cores", lambda: 6)
-    monkeypatch.setattr(command, "run_cells", seeing)
+    monkeypatch.setattr(command, "run_all", seeing)
     command.main(["--config", "bench.yaml", *asked])
-    assert seen == [expected], "so many cells at a time, with so many threads each"
+    assert seen == [expected], "so many runs at a time, with so many threads each"
 
 
-def test_a_dry_run_knows_nothing_before_the_first_cell(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_knows_nothing_before_the_first_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(place.rglob("*"))
-    run("--config", "bench.yaml", "--dry-run")
+    zoo_benchmark("--config", "bench.yaml", "--dry-run")
     said = capsys.readouterr().out
-    assert "Tiny: 1 cell, 0 finished" in said
-    assert "1 cell to run, 2 at a time: about unknown" in said
+    assert "Tiny: 1 run, 0 finished" in said
+    assert "1 run pending, 2 at a time: about unknown" in said
     assert sorted(place.rglob("*")) == before
 
 
@@ -114,15 +114,15 @@ def test_titles_and_names_are_neither_markup_nor_obeyed(
 ) -> None:
     name, read = f"{MARKUP}\x1b[31m", f"{MARKUP}\\x1b[31m"
     config = write(title=name, systems={name: {"config": "popularity.yaml"}})
-    run("--config", config, "--dry-run")
+    zoo_benchmark("--config", config, "--dry-run")
     said = capsys.readouterr().out
-    assert f"{read}: 1 cell" in said
+    assert f"{read}: 1 run" in said
     assert said.count(read) == 2, "title and row"
     with pytest.raises(SystemExit, match=r"BenchmarkError: There is no config 'a\\x1b\[1A\.yaml'"):
-        run("--config", "a\x1b[1A.yaml")
+        zoo_benchmark("--config", "a\x1b[1A.yaml")
 
 
 def test_the_front_hands_over(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["zoo", "benchmark", "--config", str(place / "bench.yaml"), "--dry-run"])
     zoo_main()
-    assert "Tiny: 1 cell, 0 finished" in capsys.readouterr().out
+    assert "Tiny: 1 run, 0 finished" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""How long cells may take, from what is known of others."""
+"""How long runs may take, from what is known of others."""
 
 import json
 from collections.abc import Callable
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from zoo.benchmark.cell import CELL, Cell, cells_of
 from zoo.benchmark.estimate import Estimate, duration
 from zoo.benchmark.grid import Benchmark
+from zoo.benchmark.runs import RUN_FILE, BenchmarkRun, runs_of
 
 Made = Callable[..., Benchmark]
 
@@ -19,53 +19,53 @@ SYSTEMS = {
 
 
 @pytest.fixture
-def cells(made: Made) -> dict[str, Cell]:
+def runs(made: Made) -> dict[str, BenchmarkRun]:
     """Cells by the end of their names."""
     benchmark = made(tasks={"a": {"title": "A"}, "b": {"title": "B"}}, seeds=[0, 1], systems=SYSTEMS)
-    return {cell.name: cell for cell in cells_of(benchmark, Path("runs"))}
+    return {run.name: run for run in runs_of(benchmark, Path("runs"))}
 
 
-def finish(cell: Cell, seconds: float) -> None:
-    cell.begin()
-    (cell.folder / CELL).write_text(json.dumps({"settings": cell.settings(), "seconds": seconds}), encoding="utf-8")
+def finish(run: BenchmarkRun, seconds: float) -> None:
+    run.prepare_folder()
+    (run.folder / RUN_FILE).write_text(json.dumps({"settings": run.settings(), "seconds": seconds}), encoding="utf-8")
 
 
-def test_nothing_is_known_at_first(cells: dict[str, Cell]) -> None:
-    estimate = Estimate(cells.values(), "tiny")
-    assert estimate.of(cells["a/quick/seed-0"]) is None
-    assert estimate.total(list(cells.values()), 2) is None
+def test_nothing_is_known_at_first(runs: dict[str, BenchmarkRun]) -> None:
+    estimate = Estimate(runs.values(), "tiny")
+    assert estimate.seconds_of(runs["a/quick/seed-0"]) is None
+    assert estimate.total(list(runs.values()), 2) is None
     assert estimate.total([], 2) == 0
 
 
-def test_the_nearest_that_is_known_is_taken(cells: dict[str, Cell]) -> None:
-    finish(cells["a/slow/plaintext/seed-0"], 100)
-    finish(cells["a/quick/seed-0"], 2)
-    estimate = Estimate(cells.values(), "tiny")
-    assert estimate.of(cells["a/slow/plaintext/seed-1"]) == 100, "the same row"
-    assert estimate.of(cells["a/slow/noise-jlt/seed-1"]) == 100, "the same system"
-    assert estimate.of(cells["b/quick/seed-0"]) == 51, "the mean of all"
-    estimate.add(cells["a/slow/plaintext/seed-1"], 200)
-    assert estimate.of(cells["a/slow/plaintext/seed-1"]) == 150
-    estimate.add(cells["a/slow/noise-jlt/seed-0"], 30)
-    assert estimate.of(cells["a/slow/noise-jlt/seed-1"]) == 30
+def test_the_nearest_that_is_known_is_taken(runs: dict[str, BenchmarkRun]) -> None:
+    finish(runs["a/slow/plaintext/seed-0"], 100)
+    finish(runs["a/quick/seed-0"], 2)
+    estimate = Estimate(runs.values(), "tiny")
+    assert estimate.seconds_of(runs["a/slow/plaintext/seed-1"]) == 100, "the same row"
+    assert estimate.seconds_of(runs["a/slow/noise-jlt/seed-1"]) == 100, "the same system"
+    assert estimate.seconds_of(runs["b/quick/seed-0"]) == 51, "the mean of all"
+    estimate.add(runs["a/slow/plaintext/seed-1"], 200)
+    assert estimate.seconds_of(runs["a/slow/plaintext/seed-1"]) == 150
+    estimate.add(runs["a/slow/noise-jlt/seed-0"], 30)
+    assert estimate.seconds_of(runs["a/slow/noise-jlt/seed-1"]) == 30
 
 
-def test_shipped_figures_stand_in_where_nothing_is_finished(cells: dict[str, Cell], place: Path) -> None:
+def test_shipped_figures_stand_in_where_nothing_is_finished(runs: dict[str, BenchmarkRun], place: Path) -> None:
     folder = place / "docs" / "results" / "tiny"
     folder.mkdir(parents=True)
     lines = ["task,system,release,cell_seconds", "a,Slow,Plaintext,40.5", "a,Quick,,3"]
     (folder / "results.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    estimate = Estimate(cells.values(), "tiny")
-    assert estimate.of(cells["a/slow/plaintext/seed-0"]) == 40.5
-    assert estimate.of(cells["a/quick/seed-1"]) == 3
-    estimate.add(cells["a/quick/seed-0"], 7)
-    assert estimate.of(cells["a/quick/seed-1"]) == 7, "this machine's own"
-    assert Estimate(cells.values(), "other").of(cells["a/quick/seed-1"]) is None
+    estimate = Estimate(runs.values(), "tiny")
+    assert estimate.seconds_of(runs["a/slow/plaintext/seed-0"]) == 40.5
+    assert estimate.seconds_of(runs["a/quick/seed-1"]) == 3
+    estimate.add(runs["a/quick/seed-0"], 7)
+    assert estimate.seconds_of(runs["a/quick/seed-1"]) == 7, "this machine's own"
+    assert Estimate(runs.values(), "other").seconds_of(runs["a/quick/seed-1"]) is None
 
 
-def test_cells_share_the_processes(cells: dict[str, Cell]) -> None:
-    estimate = Estimate(cells.values(), "tiny")
-    two = [cells["a/quick/seed-0"], cells["a/quick/seed-1"]]
+def test_runs_share_the_processes(runs: dict[str, BenchmarkRun]) -> None:
+    estimate = Estimate(runs.values(), "tiny")
+    two = [runs["a/quick/seed-0"], runs["a/quick/seed-1"]]
     estimate.add(two[0], 10)
     assert [estimate.total(two, processes) for processes in (1, 2, 8)] == [20, 10, 10]
 

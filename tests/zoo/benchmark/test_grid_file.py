@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.zoo.benchmark.grids import names, released, searched, system
-from zoo.benchmark.cell import cells_of
 from zoo.benchmark.grid import Benchmark, BenchmarkError, Range, Search
 from zoo.benchmark.grid_file import read_benchmark
+from zoo.benchmark.runs import runs_of
 
 ROOT = Path(__file__).parents[3]
 Write = Callable[..., Path]
@@ -68,10 +68,10 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("title: [", r"bench.yaml is no YAML: "),
-        ("", r"bench.yaml holds no settings of a benchmark"),
+        ("title: [", r"bench.yaml is not valid YAML: "),
+        ("", r"bench.yaml has no settings of a benchmark"),
         ("title: 2024-01-01", r"has a value that is no text, number, list or map: .*date"),
-        ("title: {? [1, 2] : 3}", r"is no YAML|has a value that is no text"),
+        ("title: {? [1, 2] : 3}", r"is not valid YAML|has a value that is no text"),
     ],
 )
 def test_a_file_that_holds_no_settings_is_refused(place: Path, text: str, message: str) -> None:
@@ -96,7 +96,7 @@ def test_a_file_that_holds_no_settings_is_refused(place: Path, text: str, messag
     ],
 )
 def test_an_unknown_key_is_named_with_its_place(write: Write, settings: dict[str, Any], where: str) -> None:
-    with pytest.raises(BenchmarkError, match=rf"bench.yaml: .*{where}: no such setting"):
+    with pytest.raises(BenchmarkError, match=rf"bench.yaml: .*{where}: unknown setting"):
         read_benchmark(write(**settings))
 
 
@@ -104,33 +104,33 @@ def test_an_unknown_key_is_named_with_its_place(write: Write, settings: dict[str
     ("settings", "message"),
     [
         ({"title": None}, r"title: .*required"),
-        ({"tasks": {}}, "A benchmark needs tasks, and this one has none"),
-        ({"systems": {}}, "A benchmark needs systems, and this one has none"),
-        ({"seeds": []}, "A benchmark needs seeds, and this one has none"),
-        ({"seeds": [1, 2, 1]}, r"Seeds must be distinct numbers from 0 on; the benchmark has \[1, 2, 1\]"),
-        ({"seeds": [0, -1]}, r"Seeds must be distinct numbers from 0 on; the benchmark has \[0, -1\]"),
+        ({"tasks": {}}, "tasks is empty"),
+        ({"systems": {}}, "systems is empty"),
+        ({"seeds": []}, "seeds is empty"),
+        ({"seeds": [1, 2, 1]}, r"seeds of the benchmark are \[1, 2, 1\]"),
+        ({"seeds": [0, -1]}, r"seeds of the benchmark are \[0, -1\]"),
         (
             released(publisher={"class_path": "JLT", "init_args": "epsilon"}),
-            r"class_path and init_args; got .*'epsilon'",
+            r"publisher is .*'epsilon'.*class_path and init_args",
         ),
         (
             released(publisher={"class_path": "Shuffled", "init_args": {"of": {"class_path": 3}}}),
-            r"A publisher is a class name, or .*; got \{'class_path': 3\}",
+            r"publisher is \{'class_path': 3\}. It must be a class name",
         ),
         (
             released(publisher=OF_A_NAME, epsilons=[3], epsilon_key="of.epsilon"),
-            r"epsilon_key leads to 'JLT' at 'epsilon'\. It must lead through settings",
+            r"epsilon_key has 'JLT' at 'epsilon'\. Its path",
         ),
-        (system(seeds=[]), r"Seeds must be distinct numbers from 0 on; S has \[\]"),
-        ({"tasks": {"a": {"title": "A", "seeds": []}}}, r"Seeds must be distinct numbers from 0 on; a has \[\]"),
+        (system(seeds=[]), r"seeds of S are \[\]"),
+        ({"tasks": {"a": {"title": "A", "seeds": []}}}, r"seeds of a are \[\]"),
         (
             system(search={"trials": 2, "seeds": "first", "parameters": {"publisher.epsilon": {"low": 1, "high": 2}}}),
             r"seeds is 'first', and each trial publishes\. Only 'each'",
         ),
-        (system(tasks=["music", "film"]), r"S is to run on \['film'\], which are no tasks; there are \['music'\]"),
-        (released(tasks=["film"]), r"S is to run on \['film'\], which are no tasks; there are \['music'\]"),
+        (system(tasks=["music", "film"]), r"tasks of S have \['film'\]. They must be of \['music'\]"),
+        (released(tasks=["film"]), r"tasks of S have \['film'\]. They must be of \['music'\]"),
         (system(config="absent.yaml"), r"S has no config at absent\.yaml\. Builtin ones: python -m zoo"),
-        (released(publisher={"init_args": {}}), r"class_path and init_args; got \{'init_args': \{\}\}"),
+        (released(publisher={"init_args": {}}), r"publisher is \{'init_args': \{\}\}"),
         (
             system(search={"trials": 0, "parameters": {"model.lr": {"low": 1, "high": 2}}}),
             "has 0 trials .*one of each",
@@ -168,18 +168,18 @@ def test_a_value_of_another_kind_is_refused(write: Write, settings: dict[str, An
 
 
 def test_every_wrong_place_is_named_at_once(write: Write) -> None:
-    with pytest.raises(BenchmarkError, match=r"(?s)systems.S.confg: no such setting.*extra: no such setting"):
+    with pytest.raises(BenchmarkError, match=r"(?s)systems.S.confg: unknown setting.*extra: unknown setting"):
         read_benchmark(write(extra=1, **system(confg="x")))
 
 
 def test_two_rows_of_one_name_are_refused(write: Write) -> None:
     two = [{"publisher": "Plaintext"}, {"publisher": {"class_path": "zoo.Plaintext"}}]
     with pytest.raises(
-        BenchmarkError, match=r"Several rows are called \[.*'music: S, Plaintext'.*\]; give .* different labels"
+        BenchmarkError, match=r"Several rows have the names \[.*'music: S, Plaintext'.*\]. Use different labels"
     ):
         read_benchmark(write(**system(releases=two)))
     twice = [{"publisher": "JLT", "epsilons": [1.0, 1.00000001]}]
-    with pytest.raises(BenchmarkError, match=r"Several rows are called \[.*'music: S, JLT eps 1'"):
+    with pytest.raises(BenchmarkError, match=r"Several rows have the names \[.*'music: S, JLT eps 1'"):
         read_benchmark(write(**system(releases=twice)))
     two[1]["label"] = "the same again"
     assert names(read_benchmark(write(**system(releases=two))))[2] == "music: S, the same again"
@@ -257,7 +257,7 @@ def embedders(publisher: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def test_in_a_shipped_benchmark_all_sources_share_the_epsilon_of_a_user(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a cell of 15 sources would spend more than six times what its row is called."""
+    """Else a run of 15 sources would spend more than six times what its row is called."""
     monkeypatch.chdir(ROOT)
     benchmark = shipped(path)
     for row in benchmark.rows():
@@ -267,13 +267,13 @@ def test_in_a_shipped_benchmark_all_sources_share_the_epsilon_of_a_user(
             assert given.get("num_releases", 1) == len(sources), (row.task, row.name)
 
 
-def test_a_baseline_names_a_row_and_changes_no_cell(write: Write, made: Made, tmp_path: Path) -> None:
+def test_a_baseline_names_a_row_and_changes_no_run(write: Write, made: Made, tmp_path: Path) -> None:
     plain = made()
     name = next(plain.rows()).name
     named = made(baseline=name)
     assert (plain.baseline, named.baseline, named.plain()["baseline"]) == ("", name, name)
-    assert [cell.digest for cell in cells_of(named, tmp_path)] == [cell.digest for cell in cells_of(plain, tmp_path)]
-    with pytest.raises(BenchmarkError, match=r"The baseline is 'Nobody'\. It must be one of the rows \['"):
+    assert [run.digest for run in runs_of(named, tmp_path)] == [run.digest for run in runs_of(plain, tmp_path)]
+    with pytest.raises(BenchmarkError, match=r"baseline is 'Nobody'\. It must be one of the rows \['"):
         read_benchmark(write(baseline="Nobody"))
 
 
@@ -314,9 +314,9 @@ def test_a_series_that_compares_nothing_is_refused(write: Write, settings: dict[
         read_benchmark(write(**settings))
 
 
-def test_a_series_changes_no_cell(made: Made, tmp_path: Path) -> None:
+def test_a_series_changes_no_run(made: Made, tmp_path: Path) -> None:
     """What is finished stays finished when a series is declared."""
     declared = in_series("Popularity", {4: "few", 16: "many"})
     bare = in_series("", {}) | {"series": None}
-    digests = [{cell.name: cell.digest for cell in cells_of(made(**grid), tmp_path)} for grid in (declared, bare)]
+    digests = [{run.name: run.digest for run in runs_of(made(**grid), tmp_path)} for grid in (declared, bare)]
     assert digests[0] == digests[1]

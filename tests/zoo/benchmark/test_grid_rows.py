@@ -127,7 +127,7 @@ def test_a_publisher_of_the_configs_class_takes_nothing_of_the_config(
 
 
 @pytest.mark.parametrize(("name", "of"), [("Noise", "JLT"), ("Shuffled", "Plaintext"), ("zoo.Shuffled", "Plaintext")])
-def test_the_draw_of_a_control_follows_the_seed_of_the_cell(made: Made, name: str, of: str) -> None:
+def test_the_draw_of_a_control_follows_the_seed_of_the_run(made: Made, name: str, of: str) -> None:
     benchmark = made(**released(publisher={"class_path": name, "init_args": {"of": of}}))
     (row,) = benchmark.rows()
     assert "seed" not in (row.publisher or {})["init_args"], "the row is the same whatever the seed"

@@ -1,4 +1,4 @@
-"""A search inside a cell: by validation alone, from one release, or with all of its releases counted."""
+"""A search inside a run: by validation alone, from one release, or with all of its releases counted."""
 
 import json
 import math
@@ -15,10 +15,10 @@ from dp_accounting.dp_event import ComposedDpEvent, GaussianDpEvent
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 from zoo import Release
-from zoo.benchmark.cell import cells_of
-from zoo.benchmark.fit import Trial
+from zoo.benchmark.fit import Trial, train_and_test
 from zoo.benchmark.grid import TRIALS, Benchmark, Range, Search
 from zoo.benchmark.grid_file import read_benchmark
+from zoo.benchmark.runs import runs_of
 from zoo.benchmark.search import settings, suggest
 from zoo.methods.epoch_averages import DivergedError
 from zoo.privacy.accounting.accountant import epsilon_of
@@ -43,7 +43,7 @@ def searching(parameters: dict[str, Any], trials: int = 3, **system: object) -> 
 
 @dataclass(frozen=True)
 class Searched:
-    """A cell after its search."""
+    """A run after its search."""
 
     folder: Path
 
@@ -66,17 +66,17 @@ class Searched:
         return Path(self.config(number)["data"]["init_args"]["releases"]["book"])
 
 
-def run(benchmark: Benchmark, root: Path) -> Searched:
-    (cell,) = cells_of(benchmark, root)
-    cell.begin()
-    cell.run()
-    assert cell.finished() is not None
-    return Searched(cell.folder)
+def run_search(benchmark: Benchmark, root: Path) -> Searched:
+    (run,) = runs_of(benchmark, root)
+    run.prepare_folder()
+    run.execute()
+    assert run.finished() is not None
+    return Searched(run.folder)
 
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory, furnish: Write) -> Callable[[str, dict[str, Any]], Searched]:
-    """Runs a cell once for the tests below."""
+    """Runs a run once for the tests below."""
     from zoo.runs.cli import import_names
 
     import_names()
@@ -86,7 +86,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, furnish: Write) -> Callable
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PL_GLOBAL_SEED", "0")
             patch.chdir(folder)
-            return run(read_benchmark(furnish(folder, **changed)), folder / "runs")
+            return run_search(read_benchmark(furnish(folder, **changed)), folder / "runs")
 
     return place
 
@@ -204,7 +204,9 @@ def test_the_count_is_that_of_another_accountant(republished: Searched) -> None:
 def test_releases_without_a_guarantee_claim_nothing_together(made: Made, place: Path) -> None:
     seeded = {"class_path": "JLT", "init_args": {"num_components": 8, "epsilon": 2.0, "noise_seed": 1}}
     release = {"publisher": seeded, "noise_control": False}
-    searched = run(made(**searching({"publisher.seed": {"choices": [1, 2]}}, 2, releases=[release])), place / "runs")
+    searched = run_search(
+        made(**searching({"publisher.seed": {"choices": [1, 2]}}, 2, releases=[release])), place / "runs"
+    )
     record = json.loads((searched.folder / "privacy.json").read_text())["book"]
     assert record["guarantee"] == "none"
     assert record["epsilon"] is None
@@ -213,17 +215,17 @@ def test_releases_without_a_guarantee_claim_nothing_together(made: Made, place: 
 
 @pytest.mark.usefixtures("here")
 def test_the_same_seed_tries_the_same_settings(made: Made, place: Path, tuned: Searched) -> None:
-    again = run(made(**searching(WEIGHTS, 1)), place / "runs").report
+    again = run_search(made(**searching(WEIGHTS, 1)), place / "runs").report
     tried = [trial["settings"] for trial in tuned.report["trials"]]
     assert [trial["settings"] for trial in again["trials"]] == tried[:1]
-    other = run(made(**searching(WEIGHTS, 1), seeds=[1]), place / "runs").report
+    other = run_search(made(**searching(WEIGHTS, 1), seeds=[1]), place / "runs").report
     assert other["trials"][0]["settings"] != tried[0]
 
 
 @pytest.mark.usefixtures("here")
 def test_where_trials_allow_it_each_choice_is_tried_once(made: Made, place: Path) -> None:
     grid = {"model.l2": {"choices": [1.0, 500.0]}, "model.row_exponent": {"choices": [0.0, 0.25]}}
-    searched = run(made(**searching(grid, 4, releases=[], settings={"model": "EASE"})), place / "runs")
+    searched = run_search(made(**searching(grid, 4, releases=[], settings={"model": "EASE"})), place / "runs")
     tried = [tuple(trial["settings"].values()) for trial in searched.report["trials"]]
     assert tried == [(l2, exponent) for l2 in (1.0, 500.0) for exponent in (0.0, 0.25)]
     best = max(searched.report["trials"], key=lambda trial: trial["val/ndcg@10"])
@@ -235,7 +237,7 @@ def test_where_trials_allow_it_each_choice_is_tried_once(made: Made, place: Path
 def test_of_choices_that_do_equally_well_the_first_one_listed_is_taken(made: Made, place: Path) -> None:
     """Blocks of users that are scored together change no score."""
     grid = {"model.chunk_size": {"choices": [64, 3]}}
-    searched = run(made(**searching(grid, 2, releases=[], settings={"model": "UserKNN"})), place / "runs")
+    searched = run_search(made(**searching(grid, 2, releases=[], settings={"model": "UserKNN"})), place / "runs")
     assert len({round(trial["val/ndcg@10"], 6) for trial in searched.report["trials"]}) == 1
     assert searched.report["chosen"] == {"model.chunk_size": 64}
 
@@ -252,13 +254,13 @@ def test_more_trials_than_choices_are_refused() -> None:
 def test_the_first_seed_may_search_for_the_others(made: Made, place: Path) -> None:
     searching_ease = searching({"model.l2": {"choices": [1.0, 500.0]}}, 2, releases=[], settings={"model": "EASE"})
     searching_ease["systems"]["PriCDR"]["search"]["seeds"] = "first"
-    first, second = cells_of(made(**searching_ease, seeds=[3, 1]), place / "runs")
+    first, second = runs_of(made(**searching_ease, seeds=[3, 1]), place / "runs")
     assert (first.searcher, second.searcher) == (first, first)
     with pytest.raises(ValueError, match=r"music/pricdr/seed-3 is not finished\. It searches settings of PriCDR"):
-        second.run()
-    for cell in (first, second):
-        cell.begin()
-        cell.run()
+        second.execute()
+    for run in (first, second):
+        run.prepare_folder()
+        run.execute()
     assert not (second.folder / "search").exists()
     chosen = Searched(first.folder).report["chosen"]["model.l2"]
     assert Searched(second.folder).config()["model"]["init_args"]["l2"] == chosen
@@ -266,16 +268,14 @@ def test_the_first_seed_may_search_for_the_others(made: Made, place: Path) -> No
 
 @pytest.mark.usefixtures("here")
 def test_a_search_without_validation_is_refused(made: Made, place: Path) -> None:
-    cells = cells_of(made(**searching(WEIGHTS, settings={"data.evaluation.split": "latest1"})), place / "runs")
-    cells[0].begin()
-    with pytest.raises(ValueError, match="chooses by validation NDCG@10, and this split has no validation set"):
-        cells[0].run()
+    runs = runs_of(made(**searching(WEIGHTS, settings={"data.evaluation.split": "latest1"})), place / "runs")
+    runs[0].prepare_folder()
+    with pytest.raises(ValueError, match="needs validation NDCG@10, and the split has no validation set"):
+        runs[0].execute()
 
 
 def test_the_best_trial_is_what_a_training_with_its_settings_would_be(tuned: Searched, tmp_path: Path) -> None:
-    from zoo.benchmark.fit import tested
-
-    tested(["--config", str(tuned.folder / "config.yaml")], tmp_path / "again")
+    train_and_test(["--config", str(tuned.folder / "config.yaml")], tmp_path / "again")
     found, again = (json.loads((folder / "metrics.json").read_text()) for folder in (tuned.folder, tmp_path / "again"))
     assert found["metrics"] == again["metrics"]
     assert found["epochs"] == again["epochs"]
@@ -298,12 +298,12 @@ def test_a_trial_that_diverges_is_not_chosen(made: Made, place: Path, monkeypatc
     monkeypatch.setattr(search, "trial", diverging)
     lost = {1}
     only_ease = searching({"model.l2": {"choices": [1.0, 500.0]}}, 2, releases=[], settings={"model": "EASE"})
-    report = run(made(**only_ease), place / "runs").report
+    report = run_search(made(**only_ease), place / "runs").report
     assert [trial["val/ndcg@10"] == -math.inf for trial in report["trials"]] == [True, False]
     assert report["chosen"] == report["trials"][1]["settings"]
     lost = {1, 2}
-    with pytest.raises(DivergedError, match="Every trial of the search has diverged"):
-        run(made(**only_ease, seeds=[1]), place / "runs")
+    with pytest.raises(DivergedError, match="All trials of the search diverged"):
+        run_search(made(**only_ease, seeds=[1]), place / "runs")
 
 
 def test_the_trial_that_is_tested_is_the_best_with_its_own_files(

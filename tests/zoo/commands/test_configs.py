@@ -55,7 +55,7 @@ def test_the_program_finds_them(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     monkeypatch.setattr("sys.path", list(sys.path))
     monkeypatch.setattr("sys.argv", ["zoo", "benchmark", "--config", "benchmarks/smoke", "--dry-run"])
     main()
-    assert "cells to run" in capsys.readouterr().out
+    assert "pending" in capsys.readouterr().out
 
 
 def test_list_names_configs_and_no_path_that_is_not_there() -> None:

@@ -105,7 +105,7 @@ def test_no_case_is_nan() -> None:
 
 @pytest.mark.parametrize(
     ("ks", "ties", "message"),
-    [((), "expected", "at least 1"), ((0, 5), "expected", "at least 1"), ((5,), "best", "ties must be")],
+    [((), "expected", "at least 1"), ((0, 5), "expected", "at least 1"), ((5,), "best", "ties is 'best'")],
 )
 def test_bad_settings_are_refused(ks: tuple[int, ...], ties: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):

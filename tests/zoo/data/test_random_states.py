@@ -9,7 +9,7 @@ from pytorch_lightning import Trainer
 from datamodules import Synthetic
 from tests.tiny import SIZES
 from zoo import DMF
-from zoo.data.training_batches import Share, go_on_from, kept_states, part_streams, random_states
+from zoo.data.training_batches import Share, random_states, restore_state, saved_states, separate_streams
 
 CPU = torch.device("cpu")
 
@@ -25,7 +25,7 @@ def test_a_process_goes_on_with_its_own() -> None:
         drawn.append(torch.rand(3))
     for rank in (1, 0):
         torch.manual_seed(7)
-        go_on_from(states, rank, CPU)
+        restore_state(states, rank, CPU)
         assert torch.equal(torch.rand(3), drawn[rank])
 
 
@@ -33,7 +33,7 @@ def test_streams_of_processes_part_and_the_first_goes_on_as_alone() -> None:
     drawn = []
     for rank in (0, 1, 2, 1):
         torch.manual_seed(7)
-        part_streams(rank)
+        separate_streams(rank)
         drawn.append(torch.rand(3))
     torch.manual_seed(7)
     assert torch.equal(drawn[0], torch.rand(3))
@@ -45,7 +45,7 @@ def test_a_process_that_there_was_none_of_gets_a_stream_of_its_own() -> None:
     states, drawn = random_states(CPU), []
     for rank, seed in ((0, 7), (1, 7), (1, 8)):
         torch.manual_seed(seed)
-        go_on_from(states, rank, CPU)
+        restore_state(states, rank, CPU)
         drawn.append(torch.rand(3))
     assert not torch.equal(drawn[0], drawn[1])
     assert torch.equal(drawn[1], drawn[2]), "a run that goes on repeats"
@@ -63,9 +63,9 @@ def test_all_processes_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_checkpoint_of_before_holds_one_process() -> None:
     state = torch.get_rng_state()
-    assert kept_states([state]) == [[state]]
-    assert kept_states([state, state]) == [[state, state]], "of a processor and a GPU"
-    assert kept_states([[state], [state]]) == [[state], [state]]
+    assert saved_states([state]) == [[state]]
+    assert saved_states([state, state]) == [[state, state]], "of a processor and a GPU"
+    assert saved_states([[state], [state]]) == [[state], [state]]
 
 
 def test_another_number_of_processes_is_told_of(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_another_number_of_processes_is_told_of(tmp_path: Path) -> None:
 
 def test_a_training_parts_its_streams_by_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     parted: list[int] = []
-    monkeypatch.setattr("zoo.methods.checkpoint_identity.part_streams", parted.append)
+    monkeypatch.setattr("zoo.methods.checkpoint_identity.separate_streams", parted.append)
     monkeypatch.setattr("zoo.methods.checkpoint_identity.share_of", lambda _: Share(3, 4))
     trainer = Trainer(
         max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,

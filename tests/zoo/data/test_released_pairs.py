@@ -56,15 +56,15 @@ def test_dense_zeros_and_ones_are_pairs_too() -> None:
 
 
 def test_other_numbers_are_refused() -> None:
-    with pytest.raises(ValueError, match="hold numbers other than 0 and 1"):
+    with pytest.raises(ValueError, match="values other than 0 and 1"):
         observed_rows(JLT(4.0, num_components=5).publish(binary(), "book").device_rows())
     sparse = SparseRows(torch.tensor([0, 1]), torch.tensor([0]), torch.tensor([0.5]), 3)
     for rows in (sparse, DenseRows(torch.tensor([[0.0, 0.5, 1.0]]))):
-        with pytest.raises(ValueError, match="hold numbers other than 0 and 1"):
+        with pytest.raises(ValueError, match="values other than 0 and 1"):
             observed_rows(rows)
 
 
 def test_a_user_with_every_item_is_refused() -> None:
     rows = SparseRows(torch.tensor([0, 2, 3]), torch.tensor([0, 1, 0]), torch.ones(3), 2)
-    with pytest.raises(ValueError, match="1 of its users have every one of the 2 items"):
+    with pytest.raises(ValueError, match="1 of its users have all 2 items"):
         ReleasedPairs(rows)

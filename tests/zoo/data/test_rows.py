@@ -13,7 +13,7 @@ from zoo.data.rows import DenseRows, LinkedRows, SparseRows
 @given(index=st.lists(st.integers(0, 8), max_size=20), density=st.floats(0, 1), seed=st.integers(0, 9))
 def test_dense_and_bags_equal_the_matrix(index: list[int], density: float, seed: int) -> None:
     ratings = some_ratings(density=density, seed=seed)
-    rows = SparseRows.of(ratings)
+    rows = SparseRows.from_ratings(ratings)
     wanted = torch.tensor(index, dtype=torch.long)
     dense = torch.from_numpy(ratings.matrix.toarray())
     entries = int((dense[wanted] != 0).sum())
@@ -33,8 +33,8 @@ def test_dense_and_bags_equal_the_matrix(index: list[int], density: float, seed:
 @pytest.mark.parametrize("density", [0.0, 0.3, 1.0])
 def test_transposed_rows_are_those_of_the_transposed_matrix(density: float) -> None:
     ratings = some_ratings(density=density)
-    ours, theirs = SparseRows.of(ratings).transposed(), SparseRows.of(ratings.transpose())
-    assert (ours.num_rows, ours.width) == (theirs.num_rows, theirs.width) == (7, SparseRows.of(ratings).num_rows)
+    ours, theirs = SparseRows.from_ratings(ratings).transposed(), SparseRows.from_ratings(ratings.transpose())
+    assert (ours.num_rows, ours.width) == (theirs.num_rows, theirs.width) == (7, ratings.num_users)
     for name, buffer in theirs.named_buffers():
         assert torch.equal(buffer, dict(ours.named_buffers())[name])
 
@@ -44,27 +44,27 @@ def test_the_mean_row_is_that_of_rows_with_an_entry() -> None:
     dense = torch.from_numpy(ratings.matrix.toarray())
     there = dense.any(1)
     assert not there.all()
-    assert torch.allclose(SparseRows.of(ratings).mean(), dense[there].mean(0))
+    assert torch.allclose(SparseRows.from_ratings(ratings).mean(), dense[there].mean(0))
     assert torch.allclose(DenseRows(dense).mean(), dense.mean(0))
 
 
 def test_buffers_stay_out_of_checkpoints() -> None:
-    assert SparseRows.of(some_ratings()).state_dict() == {}
+    assert SparseRows.from_ratings(some_ratings()).state_dict() == {}
 
 
 @pytest.mark.parametrize("sparse", [True, False])
 def test_linked_rows_are_zero_where_there_is_none(sparse: bool) -> None:
     ratings = some_ratings()
     dense = torch.from_numpy(ratings.matrix.toarray())
-    linked = LinkedRows(SparseRows.of(ratings) if sparse else DenseRows(dense), torch.tensor([3, -1, 0]))
+    linked = LinkedRows(SparseRows.from_ratings(ratings) if sparse else DenseRows(dense), torch.tensor([3, -1, 0]))
     rows, present = linked.dense(torch.tensor([0, 1, 2, 0]))
     assert present.tolist() == [True, False, True, True]
     assert torch.equal(rows, torch.stack([dense[3], torch.zeros(7), dense[0], dense[3]]))
 
 
 def test_entries_that_linked_rows_read_are_known_beforehand() -> None:
-    linked = LinkedRows(SparseRows.of(some_ratings()), torch.tensor([3, -1, 0, 5]))
-    each, users = linked.read_for_each(), torch.tensor([2, 1, 0, 1, 3])
+    linked = LinkedRows(SparseRows.from_ratings(some_ratings()), torch.tensor([3, -1, 0, 5]))
+    each, users = linked.entries_per_user(), torch.tensor([2, 1, 0, 1, 3])
     assert each.tolist() == [linked.rows.counts()[row] for row in (3, 0, 0, 5)]  # type: ignore[operator]
     for ours, theirs in zip(linked.dense(users, int(each[users].sum())), linked.dense(users), strict=True):
         assert torch.equal(ours, theirs)
@@ -80,7 +80,7 @@ def test_linked_rows_of_nobody(sparse: bool) -> None:
     rows, present = linked.dense(torch.tensor([1, 0, 1]), 0)
     assert rows.shape == (3, 1)
     assert not present.any()
-    assert not sparse or linked.read_for_each().tolist() == [0, 0]
+    assert not sparse or linked.entries_per_user().tolist() == [0, 0]
 
 
 def test_rows_that_nobody_is_linked_to_are_strangers() -> None:

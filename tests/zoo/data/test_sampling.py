@@ -58,7 +58,7 @@ def test_different_ids_have_different_hashes_and_each_stands_alone(ids: list[str
 
 
 def test_hash_refuses_what_is_no_string() -> None:
-    with pytest.raises(TypeError, match="Ids are strings, not int64"):
+    with pytest.raises(TypeError, match="ids are int64"):
         hash_ids(np.array([1, 2]))
     with pytest.raises(ValueError, match="one axis"):
         hash_ids(np.array([["a"]]))
@@ -71,7 +71,7 @@ def test_mix_depends_on_order_and_on_every_part() -> None:
 
 
 def test_mix_refuses_floats() -> None:
-    with pytest.raises(TypeError, match="not from float64"):
+    with pytest.raises(TypeError, match="is float64"):
         mix(1.5)
 
 
@@ -87,7 +87,7 @@ def test_uniform_integers_are_the_upper_half_of_the_product(key: int, high: int)
 
 
 def test_uniform_integers_refuse_an_impossible_bound() -> None:
-    with pytest.raises(ValueError, match="from 1 to 2\\^32, got 0"):
+    with pytest.raises(ValueError, match="from 1 to 2\\^32"):
         uniform_integers(mix(1), 0)
 
 
@@ -130,7 +130,7 @@ def test_a_users_items_do_not_depend_on_the_other_users_nor_on_how_many_are_draw
     alone = distinct_items(keys[some], counts[some], 40, excluded_lists([lists[row] for row in some]), seed=1, phase=0)
     assert (alone == everyone[some, : alone.shape[1]]).all()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(zoo.data.sampling, "_CELLS", 50)
+        patch.setattr(zoo.data.sampling, "_AT_ONCE", 50)
         again = distinct_items(keys, counts, 40, excluded_lists(lists), seed=1, phase=0)
     assert (again == everyone).all()
 
@@ -206,11 +206,11 @@ def test_a_prefix_is_completed_where_rejection_gives_up() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"count": -1}, "number from 0 up"),
-        ({"count": np.array([1, 2, 3])}, "one for each of the 2 users"),
-        ({"excluded": (np.array([0, 1]), np.array([4]))}, "indptr of 3 rising numbers"),
-        ({"excluded": (np.array([0, 2, 2]), np.array([4, 4]))}, "rise strictly within each user"),
-        ({"num_items": np.array([4, 2])}, "rising array of item numbers"),
+        ({"count": -1}, "count is -1"),
+        ({"count": np.array([1, 2, 3])}, "one for each of 2 users"),
+        ({"excluded": (np.array([0, 1]), np.array([4]))}, "must be 3 rising numbers"),
+        ({"excluded": (np.array([0, 2, 2]), np.array([4, 4]))}, "not strictly rising within each user"),
+        ({"num_items": np.array([4, 2])}, "items are not rising"),
         ({"weights": np.zeros(10)}, "10 finite numbers above 0"),
     ],
 )

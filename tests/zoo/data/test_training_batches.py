@@ -108,7 +108,7 @@ def test_evaluation_is_shared_without_padding() -> None:
 
 def test_a_process_without_a_case_is_refused() -> None:
     assert len(EvaluationBatches(3, 4, lambda index: index, Share(2, 3))) == 1
-    with pytest.raises(ValueError, match=r"3 processes cannot share 2 cases, .* Set trainer.devices to 2 or less"):
+    with pytest.raises(ValueError, match=r"2 cases are too few for 3 processes. Lower trainer.devices"):
         EvaluationBatches(2, 4, lambda index: index, Share(0, 3))
 
 
@@ -126,7 +126,7 @@ def test_negatives_are_never_positives() -> None:
 
 def test_a_user_who_rated_everything_has_no_negative() -> None:
     full = Ratings(csr_array(np.ones((1, 3))), np.array(["u"]), np.array(["a", "b", "c"]))
-    with pytest.raises(ValueError, match="1 users have rated every one of the 3 items"):
+    with pytest.raises(ValueError, match="1 users have rated all 3 items"):
         TrainingExamples(full).negatives(torch.tensor([0]), seeded(0))
     form = TrainingExamples(full).batches("users")
     assert form.size == 1
@@ -158,9 +158,9 @@ def known_counts(world: int, start: int = 0) -> list[UserBatch]:
     assert (np.diff(ratings.matrix.indptr) == 0).any()
     links = torch.arange(23) % 9 - 1
     sources = {
-        "book": LinkedRows(SparseRows.of(some_ratings()), links),
+        "book": LinkedRows(SparseRows.from_ratings(some_ratings()), links),
         "film": LinkedRows(DenseRows(links[:, None]), links),
-        "art": LinkedRows(SparseRows.of(some_ratings(seed=1)), links.flip(0)),
+        "art": LinkedRows(SparseRows.from_ratings(some_ratings(seed=1)), links.flip(0)),
     }
     method = SimpleNamespace(batches="users", num_negatives=1, steps_per_epoch=1, sources=torch.nn.ModuleDict(sources))
     found: list[UserBatch] = []
@@ -168,13 +168,13 @@ def known_counts(world: int, start: int = 0) -> list[UserBatch]:
         made = training_batches(ratings, method, 4, 0, lambda: 1, Share(rank, world))
         made.load_state_dict({"at": start})
         found += [batch for batch in made if isinstance(batch, UserBatch)]
-    rows = SparseRows.of(ratings)
+    rows = SparseRows.from_ratings(ratings)
     for batch in found:
         assert batch.ratings == int(rows.counts_of(batch.users).sum())
         assert torch.equal(rows.dense(batch.users, batch.ratings), rows.dense(batch.users))
         assert [*batch.released] == ["book", "art"]
         for name, entries in batch.released.items():
-            assert entries == int(sources[name].read_for_each()[batch.users].sum())
+            assert entries == int(sources[name].entries_per_user()[batch.users].sum())
             assert torch.equal(*(sources[name].dense(batch.users, known)[0] for known in (entries, None)))
     return found
 

@@ -20,11 +20,11 @@ def some_pairs(num_users: int, num_items: int, density: float, seed: int = 0) ->
 
 @given(st.integers(1, 30), st.integers(1, 40), st.floats(0, 0.9), st.integers(0, 99), st.sampled_from([EXACT, HASHED]))
 def test_what_users_have_is_what_the_pairs_say(
-    users: int, items: int, density: float, seed: int, every_cell: int
+    users: int, items: int, density: float, seed: int, every_entry: int
 ) -> None:
     pairs = some_pairs(users, items, density, seed)
     cells = torch.cartesian_prod(torch.arange(users), torch.arange(items))
-    seen = UnseenItems(pairs, users, items, every_cell).seen(cells[:, 0], cells[:, 1])
+    seen = UnseenItems(pairs, users, items, every_entry).seen(cells[:, 0], cells[:, 1])
     assert seen.nonzero().squeeze(1).tolist() == pairs.tolist()
 
 
@@ -37,11 +37,11 @@ def test_who_shares_a_bit_with_a_pair_is_told_from_it() -> None:
     assert torch.equal(unseen.seen(cells // 10**4, cells % 10**4), torch.isin(cells, pairs))
 
 
-@pytest.mark.parametrize("every_cell", [EXACT, HASHED])
-def test_negatives_are_uniform_over_the_rest(every_cell: int) -> None:
+@pytest.mark.parametrize("every_entry", [EXACT, HASHED])
+def test_negatives_are_uniform_over_the_rest(every_entry: int) -> None:
     pairs = torch.tensor([0, 2, 3, 5, 8, 10])  # of users 0 and 1, of 7 items each
-    generator = torch.Generator() if every_cell == EXACT else None  # torch's own
-    drawn = UnseenItems(pairs, 2, 7, every_cell).draw(torch.ones(40_000, dtype=torch.long), generator)
+    generator = torch.Generator() if every_entry == EXACT else None  # torch's own
+    drawn = UnseenItems(pairs, 2, 7, every_entry).draw(torch.ones(40_000, dtype=torch.long), generator)
     free = [0, 2, 4, 5, 6]
     counts = np.bincount(drawn.numpy(), minlength=7)
     assert counts.sum() == counts[free].sum()

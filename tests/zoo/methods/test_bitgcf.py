@@ -229,7 +229,7 @@ def test_rows_of_zeros_and_ones_are_learned_from(publisher: Publisher, tmp_path:
 
 
 def test_other_rows_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"BiTGCF learns from who has which item.*Release ratings \(Plaintext\)"):
+    with pytest.raises(TypeError, match=r"BiTGCF needs a binary release.*Use Plaintext"):
         trained(BiTGCF(num_factors=4), tmp_path, JLT(num_components=4, epsilon=8.0))
 
 

@@ -162,7 +162,7 @@ def test_every_release_of_zeros_and_ones_is_learned_from(publisher: Publisher, t
 
 
 def test_rows_that_say_nothing_of_single_items_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"CoNet learns from who has which item, .* 'video' .*Release ratings"):
+    with pytest.raises(TypeError, match=r"CoNet needs a binary release of 'video', .*Use Plaintext"):
         fitted(CoNet(dims=(8, 6, 4)), JLT(epsilon=8.0, num_components=8), tmp_path)
 
 
@@ -172,7 +172,7 @@ def test_users_who_have_every_item_of_a_release_are_refused(tmp_path: Path) -> N
             source.matrix[3] = np.ones(source.num_items)
             return super().publish(source, domain)
 
-    with pytest.raises(ValueError, match=r"of the release of 'video', 1 of its users have every one of the 30 items"):
+    with pytest.raises(ValueError, match=r"from the release of 'video', and 1 of its users have all 30 items"):
         fitted(CoNet(dims=(8, 6, 4)), Everything(), tmp_path)
 
 

@@ -316,7 +316,8 @@ def test_of_zeros_and_ones_it_is_the_log_odds_of_each_column() -> None:
     counts, users = np.asarray(ratings.matrix.sum(0)), ratings.num_users
     expected = [math.log((count + 0.5) / (users - count + 0.5)) for count in counts]
     decoded = torch.randn(2, ratings.num_items)
-    torch.testing.assert_close(UsualRow(SparseRows.of(ratings), bits=True)(decoded), decoded + torch.tensor(expected))
+    usual = UsualRow(SparseRows.from_ratings(ratings), bits=True)
+    torch.testing.assert_close(usual(decoded), decoded + torch.tensor(expected))
 
 
 def test_columns_of_nobody_and_of_everybody_stay_finite() -> None:

@@ -208,7 +208,7 @@ def test_every_release_of_pairs_is_learned_from(publisher: Publisher, tmp_path: 
 
 
 def test_rows_that_are_no_pairs_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"DDTCDR learns from who has which item.*'book'.*Release ratings"):
+    with pytest.raises(TypeError, match=r"DDTCDR needs a binary release of 'book'.*Use Plaintext"):
         fitted(data(tmp_path, {"book": JLT(epsilon=4.0, num_components=6)}))
 
 
@@ -218,7 +218,7 @@ def test_a_source_user_who_has_every_item_is_refused(tmp_path: Path) -> None:
     dense[7] = 1
     full = Ratings(csr_array(dense), source.user_ids, source.item_ids)
     path = Plaintext().publish(full, "book").save(tmp_path / "book")
-    said = r"DDTCDR draws .* release of 'book', 1 of its users have every one of the 20 items.*Leave such users out"
+    said = r"DDTCDR draws .* release of 'book', and 1 of its users have all 20 items.*Remove these users"
     with pytest.raises(ValueError, match=said):
         fitted(Synthetic(**SIZES, releases={"book": path}))
 

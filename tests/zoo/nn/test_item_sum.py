@@ -11,7 +11,7 @@ from zoo.nn.item_sum import ItemSum, padded, unpadded
 
 
 def rows_and_dense() -> tuple[Tensor, Tensor, Tensor]:
-    rows, index = SparseRows.of(some_ratings()), torch.tensor([3, 0, 8, 3])
+    rows, index = SparseRows.from_ratings(some_ratings()), torch.tensor([3, 0, 8, 3])
     return *padded(rows.bags(index)), rows.dense(index)
 
 

@@ -21,7 +21,7 @@ def made_of(rows: list[list[float]]) -> Ratings:
 
 
 def graph_of(ratings: Ratings) -> LightGraph:
-    return LightGraph(SparseRows.of(ratings), SparseRows.of(ratings.transpose()))
+    return LightGraph(SparseRows.from_ratings(ratings), SparseRows.from_ratings(ratings.transpose()))
 
 
 def dense_matrix(ratings: Ratings) -> Tensor:

@@ -24,7 +24,7 @@ from zoo.nn.losses import (
 
 
 def test_all_items_loss_is_cross_entropy_of_every_item() -> None:
-    rows = SparseRows.of(some_ratings(density=0.5))
+    rows = SparseRows.from_ratings(some_ratings(density=0.5))
     index = torch.tensor([2, 0, 7, 2])
     logits = 3 * torch.randn(4, 7)
     expected = F.binary_cross_entropy_with_logits(logits, rows.dense(index), reduction="sum")

@@ -12,7 +12,7 @@ from zoo.nn.towers import SparseLinear, SparseTower, TwoTowers
 
 def test_sparse_linear_is_linear_on_the_dense_row() -> None:
     ratings = some_ratings()
-    layer, rows = SparseLinear(7, 4), SparseRows.of(ratings)
+    layer, rows = SparseLinear(7, 4), SparseRows.from_ratings(ratings)
     dense = nn.Linear(7, 4)
     dense.weight.data, dense.bias.data = layer.weight.data.T.clone(), layer.bias.data.clone()
     index = torch.arange(9)
@@ -27,14 +27,14 @@ def test_sparse_linear_is_linear_on_the_dense_row() -> None:
 
 def test_a_tower_ends_without_rectifying() -> None:
     torch.manual_seed(0)
-    factors = SparseTower(7, (16, 8))(SparseRows.of(some_ratings()).bags(torch.arange(9)))
+    factors = SparseTower(7, (16, 8))(SparseRows.from_ratings(some_ratings()).bags(torch.arange(9)))
     assert factors.shape == (9, 8)
     assert (factors < 0).any()
 
 
 def test_dropout_only_while_training() -> None:
     torch.manual_seed(0)
-    tower, bags = SparseTower(7, (4,), dropout=0.5), SparseRows.of(some_ratings()).bags(torch.arange(9))
+    tower, bags = SparseTower(7, (4,), dropout=0.5), SparseRows.from_ratings(some_ratings()).bags(torch.arange(9))
     assert not torch.equal(tower(bags), tower(bags))
     tower.eval()
     assert torch.equal(tower(bags), tower(bags))
@@ -44,7 +44,7 @@ def test_dropout_only_while_training() -> None:
 def test_factors_of_all_items_learn_as_those_of_every_item_by_its_number(dropout: float) -> None:
     """To the bit: gradients are summed over the same ratings in the same order, those that dropout has left over."""
     ratings = some_ratings()
-    rows, columns = SparseRows.of(ratings), SparseRows.of(ratings.transpose())
+    rows, columns = SparseRows.from_ratings(ratings), SparseRows.from_ratings(ratings.transpose())
     towers = TwoTowers(9, 7, (5, 3), scale=1.0, input_dropout=0.0, item_dropout=dropout)
     learned = []
     for factors in (lambda: towers.all_items(columns, rows), lambda: towers.items(columns, torch.arange(7))):

@@ -184,7 +184,7 @@ def test_a_publisher_that_joins_nobody_is_the_same_for_every_target() -> None:
             r"'book' are not all 1\. Set filters",
         ),
         (lambda: projections(delta=1e-6), "delta and noise_seed go with epsilon"),
-        (lambda: ProjectionPublisher(num_directions=0), "num_directions must be at least 1"),
+        (lambda: ProjectionPublisher(num_directions=0), "num_directions is 0. It must be at least 1"),
     ],
 )
 def test_bad_input_is_refused(make: Any, message: str) -> None:  # noqa: ANN401

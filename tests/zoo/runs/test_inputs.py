@@ -10,8 +10,8 @@ from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from pytorch_lightning import Trainer
 
 from datamodules import Evaluation, Files, Synthetic
-from datamodules.links import UserMismatchError
-from datamodules.users import COMMON, OWN
+from datamodules.alignment import UserMismatchError
+from datamodules.public_lists import COMMON, OWN
 from zoo import Plaintext
 from zoo.publishers.base import PlannedRelease, PublicSizes
 from zoo.runs.inputs import HANDOVER, Inputs, UsageError, resolve

@@ -11,8 +11,8 @@ from typing import Any
 
 import polars as pl
 
-from zoo.benchmark.cell import BENCHMARK, CELL, digest_of, folder_of
 from zoo.benchmark.grid import SEARCH, TRIALS, Row, slug
+from zoo.benchmark.runs import BENCHMARK, RUN_FILE, digest_of, folder_of
 from zoo.privacy.record.fields import Guarantee
 from zoo.privacy.record.record import PrivacyRecord, shown_delta
 from zoo.privacy.spending.total import Total, record_of, total_of_run
@@ -324,9 +324,9 @@ def read_files(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]
 
 def _read_run(root: Path, name: str, seed: int, digests: dict[str, str]) -> Run | None:
     folder = root / name
-    if not (folder / CELL).is_file():
+    if not (folder / RUN_FILE).is_file():
         return None
-    cell = json.loads((folder / CELL).read_text(encoding="utf-8"))
+    cell = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
     if digest_of(cell["settings"]) != digests.get(name):
         return None  # of another version of the benchmark
     report, privacy = read_files(folder)

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import yaml
 
-from zoo.benchmark.cell import BENCHMARK
 from zoo.benchmark.grid import Row, slug
 from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results, ResultsError, Run, read_files
+from zoo.benchmark.runs import BENCHMARK
 from zoo.runtime.exports import PUBLISHERS
 from zoo.runtime.run_folder import CASES, CONFIG, DATA, FREE, METRICS, PRIVACY, flat
 

@@ -13,11 +13,11 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from datamodules import CrossDomainDataModule
+from datamodules.data_quality import negative_ratings, warn_once
 from datamodules.filters import binarise, filter_counts
-from datamodules.remarks import on_negative, warn_once
+from datamodules.public_lists import COMMON, agreed_users, read_catalogue
 from datamodules.splits import PAIR, Split, hold_out
 from datamodules.tables import with_categories
-from datamodules.users import COMMON, agreed_users, read_catalogue
 from zoo.runs.cli import ZooCLI, import_names
 from zoo.runs.trainer import quietly
 from zoo.runtime.run_folder import visible, whole
@@ -65,7 +65,7 @@ def _steps(data: CrossDomainDataModule, domain: str, listed: list[str] | None) -
     """A domain's rows from its file to what is split or published, by what was done."""
     filters, catalogue = data.filters, data.catalogues.get(domain)
     found = {"file": with_categories(data.read(domain))}
-    if (remark := on_negative(found["file"], domain, filters)) is not None:
+    if (remark := negative_ratings(found["file"], domain, filters)) is not None:
         warn_once(remark)
     found["threshold"] = binarise(found["file"], filters.threshold, filters.signs, may_be_empty=True)
     if isinstance(catalogue, Path):
@@ -73,7 +73,7 @@ def _steps(data: CrossDomainDataModule, domain: str, listed: list[str] | None) -
     last = list(found.values())[-1]
     least = filters.min_user_ratings, filters.min_item_ratings
     found["filters"] = filter_counts(
-        last, *least, listed if data.is_cut(domain) else None, filters.iterated, may_be_empty=True
+        last, *least, listed if data.limited_to_list(domain) else None, filters.iterated, may_be_empty=True
     )
     return found
 

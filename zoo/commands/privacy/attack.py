@@ -16,7 +16,7 @@ from rich.table import Table
 from scipy.sparse import csr_array
 
 from datamodules import CrossDomainDataModule
-from datamodules.users import COMMON, write_users
+from datamodules.public_lists import COMMON, write_users
 from zoo.commands.privacy.attacks.inverse import perceptron_inverse, ridge_inverse
 from zoo.commands.privacy.attacks.reconstruction import Adversary, Learner, popularity_guess, recovered
 from zoo.commands.privacy.attacks.updates import guessed_right, rows_moved_alike, rows_named
@@ -141,7 +141,7 @@ def _ratings(data: CrossDomainDataModule, name: str) -> Ratings:
         return data.source(name)
     with tempfile.TemporaryDirectory() as scratch:
         data.users = str(write_users(data.common_users(), Path(scratch) / "users.csv"))
-        data.users_worked_out = True
+        data.users_from_ratings = True
         return data.source(name)
 
 

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from datamodules import CrossDomainDataModule
-from datamodules.users import COMMON, OWN, read_catalogue, read_users
+from datamodules.public_lists import COMMON, OWN, read_catalogue, read_users
 from zoo.commands.privacy.show import guaranteed
 from zoo.data.ratings import Step
 from zoo.methods.base import Recommender
@@ -99,7 +99,7 @@ def read_experiment(config: Path, overrides: Sequence[str]) -> Experiment:
     }
     maker = _maker(parsed)
     module = made(CrossDomainDataModule, data)
-    module.users_worked_out = module.users == COMMON  # as fit would
+    module.users_from_ratings = module.users == COMMON  # as fit would
     if isinstance(maker, Recommender):
         maker.check_signs(module.signs)  # without signs a rating's value would say who has rated what
     sources = module.sources if isinstance(maker, Publisher) else (module.target,)

@@ -17,11 +17,11 @@ import torch
 import yaml
 
 from tests.zoo.privacy.record.stated import earlier_file
-from zoo.benchmark.cell import CELL, Cell, cells_of, folder_of
-from zoo.benchmark.command import keep
+from zoo.benchmark.command import save_grid
 from zoo.benchmark.grid import SEARCH, TRIALS, Row
 from zoo.benchmark.grid_file import read_benchmark
 from zoo.benchmark.report.results import CUT_OFFS, MEASURES, RANKINGS, Line, Results, Run, read_results
+from zoo.benchmark.runs import RUN_FILE, BenchmarkRun, folder_of, runs_of
 from zoo.data.metrics import METRICS, ranking_values
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.record.record import PrivacyRecord, unprotected_record
@@ -199,16 +199,16 @@ def fabricate(folder: Path, grid: dict[str, Any] = GRID, facts: FactsOf = facts_
     with contextlib.chdir(folder):  # paths of a benchmark are relative to where its command is run
         benchmark, root = read_benchmark(Path("bench.yaml")), Path("runs")
         root.mkdir(exist_ok=True)
-        keep(benchmark, Path("bench.yaml"), root)
-        for cell in cells_of(benchmark, root):
+        save_grid(benchmark, Path("bench.yaml"), root)
+        for cell in runs_of(benchmark, root):
             if (found := facts(cell.row, cell.seed)) is not None:
                 write_run(cell, found)
     return folder / "runs"
 
 
-def write_run(cell: Cell, facts: Facts) -> None:
+def write_run(cell: BenchmarkRun, facts: Facts) -> None:
     """The files of a finished cell, as far as a report reads them."""
-    cell.begin()
+    cell.prepare_folder()
     cases = cases_of(facts)
     cases.write_parquet(cell.folder / "test_cases.parquet")
     search = cell.settings()["search"]
@@ -230,7 +230,7 @@ def write_run(cell: Cell, facts: Facts) -> None:
         trials = [{"settings": chosen, "val/ndcg@10": 0.1}] * search["trials"]
         (cell.folder / SEARCH).mkdir()
         (cell.folder / SEARCH / TRIALS).write_text(json.dumps({"chosen": chosen, "trials": trials}), encoding="utf-8")
-    for name, value in (("metrics.json", report | facts.more), ("privacy.json", facts.records), (CELL, kept)):
+    for name, value in (("metrics.json", report | facts.more), ("privacy.json", facts.records), (RUN_FILE, kept)):
         (cell.folder / name).write_text(json.dumps(value) + "\n", encoding="utf-8")
 
 

@@ -17,12 +17,12 @@ from tests.samples import binary
 from tests.zoo.benchmark.report.fabricate import BARE, NOTES, SMALL, Facts, fabricate, facts_of, proved
 from zoo import Plaintext
 from zoo.__main__ import main as zoo_main
-from zoo.benchmark.cell import BENCHMARK, CELL
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.command import main
 from zoo.benchmark.report.files import commands, gains_csv, results_csv, seeds_csv
 from zoo.benchmark.report.paired_differences import Gain
 from zoo.benchmark.report.results import MEASURES, RANKINGS, Results
+from zoo.benchmark.runs import BENCHMARK, RUN_FILE
 from zoo.privacy.accounting.relation import Relation
 
 FIRST = "cold/pricdr/jlt-eps-1/seed-0"
@@ -149,7 +149,7 @@ def test_a_report_that_breaks_off_leaves_the_last_one_whole(bare: Path, monkeypa
 
 
 def test_what_is_unfinished_is_said(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (bare / "cold/pricdr/plaintext/seed-2" / CELL).unlink()
+    (bare / "cold/pricdr/plaintext/seed-2" / RUN_FILE).unlink()
     main(["runs", "--out", "out"])
     assert capsys.readouterr().out.endswith("\n6 of 7 runs are finished.\n")
     assert "\n6 of 7 runs are finished." in (bare.parent / "out" / "README.md").read_text(encoding="utf-8")

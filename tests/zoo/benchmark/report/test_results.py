@@ -25,9 +25,9 @@ from tests.zoo.benchmark.report.fabricate import (
     proved,
     unproved,
 )
-from zoo.benchmark.cell import BENCHMARK, CELL
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.results import MEASURES, RANKINGS, GuaranteeKind, Line, Results, ResultsError, read_results
+from zoo.benchmark.runs import BENCHMARK, RUN_FILE
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.accounting.relation import Relation
 
@@ -122,7 +122,7 @@ def test_one_counted_run_is_enough() -> None:
 def test_a_missing_or_half_written_run_is_left_out(tmp_path: Path) -> None:
     root = small(tmp_path)
     before = read_results(root)
-    (root / FIRST / CELL).rename(root / FIRST / f".{CELL}.tmp")
+    (root / FIRST / RUN_FILE).rename(root / FIRST / f".{RUN_FILE}.tmp")
     (root / FIRST / "metrics.json").write_text("{", encoding="utf-8")
     now = read_results(root)
     assert found_in(before) - found_in(now) == {(TASK, "PriCDR, JLT eps 1", 0)}
@@ -133,8 +133,8 @@ def test_runs_of_other_settings_or_an_earlier_benchmark_are_left_out(tmp_path: P
     root = small(tmp_path)
     whole, left = found_in(read_results(root)), {(TASK, "PriCDR, JLT eps 1", 0)}
     others: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
-        (f"{FIRST}/{CELL}", lambda cell: cell["settings"].update(row="other")),
-        (f"{FIRST}/{CELL}", lambda cell: cell["settings"].update(search="other")),
+        (f"{FIRST}/{RUN_FILE}", lambda cell: cell["settings"].update(row="other")),
+        (f"{FIRST}/{RUN_FILE}", lambda cell: cell["settings"].update(search="other")),
         (BENCHMARK, lambda kept: kept["cells"].update({FIRST: "0" * 64})),
         (BENCHMARK, lambda kept: kept["cells"].pop(FIRST)),
     ]
@@ -206,9 +206,9 @@ OLDER: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
     (BENCHMARK, lambda kept: kept.update(tasks=3)),
     (BENCHMARK, lambda kept: kept.update(cells=list(kept["cells"]))),
     (BENCHMARK, lambda kept: kept.update(rows=["PriCDR"])),
-    (f"{FIRST}/{CELL}", lambda cell: cell.pop("settings")),
-    (f"{FIRST}/{CELL}", lambda cell: cell.pop("seconds")),
-    (f"{FIRST}/{CELL}", lambda cell: cell.pop("versions")),
+    (f"{FIRST}/{RUN_FILE}", lambda cell: cell.pop("settings")),
+    (f"{FIRST}/{RUN_FILE}", lambda cell: cell.pop("seconds")),
+    (f"{FIRST}/{RUN_FILE}", lambda cell: cell.pop("versions")),
     (f"{FIRST}/privacy.json", lambda records: records["book"].update(epsilon=-1.0)),
     (f"{FIRST}/privacy.json", lambda records: records["book"].update(guarantee="sure")),
     (f"{FIRST}/privacy.json", lambda records: records["book"].update(relation=None)),

@@ -16,7 +16,7 @@ import yaml
 
 from datamodules import Douban, Restaurant
 from datamodules.amazon import AMAZON
-from datamodules.files import DESCRIBED
+from datamodules.files import KNOWN_FILES
 from zoo.commands.data.by_hand import BY_HAND
 from zoo.commands.data.command import main
 from zoo.commands.data.fetch import KNOWN, registered
@@ -37,7 +37,7 @@ def archive() -> bytes:
 
 
 ARCHIVE = archive()
-CIAO = DESCRIBED["ciao"]["cat01"].source
+CIAO = KNOWN_FILES["ciao"]["cat01"].source
 TABLE = b"user_id,item_id,rating,timestamp\n1,2,3,4\n5,6,3,8\n"
 
 

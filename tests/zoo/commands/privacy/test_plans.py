@@ -69,7 +69,7 @@ def test_every_perturbation_is_planned(capsys: pytest.CaptureFixture[str]) -> No
     said = " ".join(capsys.readouterr().out.split())
     for word in ("one-bit matrix completion, gradient", "change one rating value", "4.00", "Planned for 943 users"):
         assert word in said, word
-    assert "assumed: done to the data before: users are those that the ratings themselves name" in said
+    assert "assumed: done to the data before: users are derived from the ratings" in said
     assert "not protected: the set of rated pairs" in said
     experiment = read_experiment(ROOT / "configs/one_bit_mc/gradient.yaml", [])
     (planned,) = planned_releases(experiment, 943, 1682)
@@ -101,7 +101,7 @@ def test_a_forecast_is_the_record_of_any_ratings_of_these_sizes(perturbation: Pe
     method = OneBitMC(7.0, perturbation=perturbation, alpha=1.0, bounded=True)
     seen = Observations((9, 6), np.array([3, 8, 21, 50]), np.array([1.0, -1.0, -1.0, 1.0]))
     problem = Problem(seen, method.link, NuclearBall(7.0), 1.0, True, method.tolerance)
-    applied = (Step("users are those that the ratings themselves name"),)
+    applied = (Step("users are derived from the ratings"),)
     record = method.perturbation.record(problem, applied)
     assert method.forecast(9, 6, applied) == record
     record.check_against(method.events(9))

@@ -9,9 +9,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-import datamodules.opening
+import datamodules.open_table
+from datamodules.public_lists import is_derived_list, read_users
 from datamodules.tables import read_table
-from datamodules.users import is_worked_out, read_users
 
 DAY = dt.datetime(2020, 1, 1, 12)
 #: A column of each type, and what it is read as: an id, a rating, a time; "" where it is refused.
@@ -40,9 +40,9 @@ COLUMNS: dict[str, tuple[pl.Series, tuple[Any, Any, Any]]] = {
 
 
 WANTED = {
-    "user_id": "strings or integers|drop these rows",
+    "user_id": "strings or integers|no user",
     "rating": "numbers|every row counts as 1",
-    "timestamp": "numbers, or|no finite numbers|numbers or",
+    "timestamp": "numbers or dates|neither a number",
 }
 
 
@@ -55,7 +55,7 @@ def test_a_column_of_every_type_is_read_or_refused_by_name(kind: str, tmp_path: 
         if value != "":
             assert read_table(tmp_path / "x.parquet")[name].to_list() == [value]
         else:
-            with pytest.raises(ValueError, match=rf"{name}.*({wanted})"):
+            with pytest.raises(ValueError, match=rf"(?=.*{name}).*({wanted})"):
                 read_table(tmp_path / "x.parquet")
 
 
@@ -92,11 +92,9 @@ def test_a_file_that_unpacks_to_more_than_it_may_is_not_read(tmp_path: Path, mon
     text = "user_id,item_id,rating,timestamp\n" + "a,b,1,1\n" * 100_000
     path.write_bytes(gzip.compress(text.encode()))
     assert read_table(path).height == 1
-    monkeypatch.setattr(datamodules.opening, "ALWAYS", 1000)
+    monkeypatch.setattr(datamodules.open_table, "ALWAYS", 1000)
     most = f"{100 * path.stat().st_size:,}"
-    with pytest.raises(
-        ValueError, match=rf"x\.csv\.gz unpacks to more than {most} bytes, .*: at most 100 times its size"
-    ):
+    with pytest.raises(ValueError, match=rf"x\.csv\.gz unpacks to more than {most} bytes, the limit for its size"):
         read_table(path)
 
 
@@ -105,7 +103,7 @@ def test_however_large_a_packed_file_is_it_unpacks_to_so_much_at_most(
 ) -> None:
     path = tmp_path / "x.csv.gz"
     path.write_bytes(gzip.compress(("user_id,item_id,rating,timestamp\n" + "a,b,1,1\n" * 1000).encode()))
-    monkeypatch.setattr(datamodules.opening, "UNPACKED", 8000)
+    monkeypatch.setattr(datamodules.open_table, "UNPACKED", 8000)
     with pytest.raises(ValueError, match=r"unpacks to more than 8,000 bytes, .*Unpack it first"):
         read_table(path)
 
@@ -114,8 +112,8 @@ CONSTANT = pl.select(user_id=pl.repeat("a", 10**5), item_id=pl.lit("b"), rating=
 
 
 def limits(patch: pytest.MonkeyPatch, small: int, large: int) -> None:
-    patch.setattr(datamodules.opening, "SMALL", small)
-    patch.setattr(datamodules.opening, "LARGE", large)
+    patch.setattr(datamodules.open_table, "SMALL", small)
+    patch.setattr(datamodules.open_table, "LARGE", large)
 
 
 def test_a_file_that_takes_more_memory_than_it_may_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,9 +123,7 @@ def test_a_file_that_takes_more_memory_than_it_may_is_not_read(tmp_path: Path, m
     limits(monkeypatch, taken, 2**32)
     assert read_table(path).height == 1
     limits(monkeypatch, taken - 1, 2**32)
-    with pytest.raises(
-        ValueError, match=r"has 100,000 rows in [\d,]+ bytes and takes 12 MiB of memory to read, [\d,]+ times its size"
-    ):
+    with pytest.raises(ValueError, match=r"needs 12 MiB of memory for 100,000 rows, [\d,]+ times its size"):
         read_table(path)
 
 
@@ -137,9 +133,9 @@ def test_memory_may_be_so_many_times_the_size(tmp_path: Path, monkeypatch: pytes
     for times, large in ((256, 2**32), (64, 1000)):  # fewer times from `large` bytes on
         columns = times * path.stat().st_size // (32 * 1000)
         limits(monkeypatch, 1000, large)
-        datamodules.opening.check_size(path, [""] * columns)
-        with pytest.raises(ValueError, match=r"At most 64 times is read\. Write it as CSV"):
-            datamodules.opening.check_size(path, [""] * (columns + 1))
+        datamodules.open_table.check_size(path, [""] * columns)
+        with pytest.raises(ValueError, match=r"At most 64 times is allowed\. Write it as CSV"):
+            datamodules.open_table.check_size(path, [""] * (columns + 1))
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])
@@ -152,7 +148,8 @@ def test_a_long_text_is_refused_by_column_and_not_copied(tmp_path: Path, ending:
         row[name] = "é" * 512 + "1"
         pl.DataFrame([row]).write_parquet(tmp_path / "x.parquet")
         pl.DataFrame([row]).write_csv(tmp_path / "x.csv")
-        with pytest.raises(ValueError, match=f"x{ending} has a text of more than 1,024 bytes in column '{name}'"):
+        place = f"{'line 2' if ending == '.csv' else 'row 1'}, column '{name}'"
+        with pytest.raises(ValueError, match=rf"x{ending} has a text of more than 1,024 bytes \({place}\)"):
             read_table(tmp_path / f"x{ending}")
 
 
@@ -165,6 +162,6 @@ def test_columns_of_one_name_before_the_colon_are_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize("content", [b"", b"user_id\na,b\nc,d,e\n"])
 def test_a_list_that_is_no_table_is_told(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "users.csv").write_bytes(content)
-    for read in (read_users, lambda path: is_worked_out(str(path))) if not content else (read_users,):
+    for read in (read_users, lambda path: is_derived_list(str(path))) if not content else (read_users,):
         with pytest.raises(ValueError, match=r"users\.csv (is empty|cannot be read as \.csv: )"):
             read(tmp_path / "users.csv")

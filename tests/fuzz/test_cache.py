@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datamodules import prepared
-from datamodules.prepared import Prepared
+from datamodules.cache import PreparedTarget
 from datamodules.synthetic import Synthetic
 from tests.fuzz.damage import CHANGES, ENDS, HITS, ODD, Change, Hit, cases, changed, damaged
 
@@ -22,13 +22,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = Synthetic(num_users=20, num_items=15, ratings_per_user=5, seed=1)
     data.read_target()
     folder = tmp_path_factory.mktemp("prepared") / "whole"
-    Prepared(data.train, data.validation, data.test).save(folder, ["odd"])
+    PreparedTarget(data.train, data.validation, data.test).save(folder, ["odd"])
     return folder
 
 
 def taken_or_not(whole: Path, folder: Path) -> None:
     """None, unless every byte that is looked at is as it was."""
-    found = Prepared.load(folder, ())
+    found = PreparedTarget.load(folder, ())
     if found is None:
         return
     for name in NAMES[:-1]:
@@ -42,7 +42,7 @@ def with_damage(whole: Path, folder: Path, name: str, hits: list[Hit], at_the_en
     (folder / name).write_bytes(damaged((folder / name).read_bytes(), hits, at_the_end))
     if fits and name != NAMES[-1]:
         (folder / NAMES[-1]).write_text(json.dumps(prepared._digests(folder)))
-        Prepared.load(folder, ())  # whatever it is, it is no reason to stop
+        PreparedTarget.load(folder, ())  # whatever it is, it is no reason to stop
     else:
         taken_or_not(whole, folder)
 
@@ -51,7 +51,7 @@ DAMAGED = {"name": st.sampled_from(NAMES), "hits": HITS, "at_the_end": ENDS, "fi
 
 
 def test_the_whole_one_is_taken(whole: Path) -> None:
-    assert Prepared.load(whole, ()) is not None
+    assert PreparedTarget.load(whole, ()) is not None
 
 
 @cases(60)

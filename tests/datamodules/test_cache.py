@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 import torch
 
-import datamodules.prepared
-import datamodules.remarks
+import datamodules.cache
+import datamodules.data_quality
 import zoo
 from datamodules import Evaluation, Files, Filters
 from tests.zoo.test_full_disk import room_for
@@ -22,7 +22,7 @@ ROWS = [
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data set, all of whose files count as large, and a cache beside it."""
-    monkeypatch.setattr(datamodules.prepared, "LARGE", 1)
+    monkeypatch.setattr(datamodules.cache, "LARGE", 1)
     monkeypatch.setenv("ZOO_CACHE", str(tmp_path / "cache"))
     (tmp_path / "data").mkdir()
     written(tmp_path, ROWS)
@@ -71,7 +71,7 @@ def test_a_second_start_equals_the_first_without_reading_the_table(
     monkeypatch.setattr(Files, "read", lambda *_: pytest.fail("read again"))
     again = read(folder, **settings)
     assert same(first, again)
-    assert f"Prepared ratings taken from {kept(folder)[0]}" in capsys.readouterr().err
+    assert f"Prepared ratings read from the cache {kept(folder)[0]}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_what_was_set_after_it_was_made_counts(folder: Path) -> None:
 
 def test_other_code_prepares_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read(folder)
-    monkeypatch.setattr(datamodules.prepared, "_code", lambda: b"of tomorrow")
+    monkeypatch.setattr(datamodules.cache, "_code", lambda: b"of tomorrow")
     read(folder)
     assert len(kept(folder)) == 2
 
@@ -145,13 +145,13 @@ def test_a_folder_that_cannot_be_written_is_no_reason_to_stop(
     folder: Path, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "file").write_text("no folder")
-    monkeypatch.setattr(datamodules.prepared.pooch, "os_cache", lambda _: folder / place)
+    monkeypatch.setattr(datamodules.cache.pooch, "os_cache", lambda _: folder / place)
     monkeypatch.delenv("ZOO_CACHE")
     assert read(folder).train.num_ratings
 
 
 def test_names_are_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
-    datamodules.prepared.tell("bo\x1b[31mok")
+    datamodules.cache.report("bo\x1b[31mok")
     assert capsys.readouterr().err == "bo\\x1b[31mok\n"
 
 
@@ -180,7 +180,7 @@ def test_what_a_class_of_another_package_reads_is_not_kept(folder: Path) -> None
 
 @pytest.mark.parametrize("room", [0, 900])  # the first file, and the second
 def test_a_disk_without_room_is_no_reason_to_stop(folder: Path, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datamodules.prepared, "tell", lambda _: None)  # what pytest catches is a file too
+    monkeypatch.setattr(datamodules.cache, "report", lambda _: None)  # what pytest catches is a file too
     with room_for(room):
         assert read(folder).train.num_ratings
     assert not list((folder / "cache" / "prepared").glob("*"))
@@ -200,20 +200,20 @@ def test_where_others_may_write_nothing_is_kept_or_taken(folder: Path, capsys: p
         capsys.readouterr()
         assert same(first, read(folder))
         said = capsys.readouterr().err
-        assert f"Nothing is taken from {place} nor kept there: others than you may write to it. Empty it" in said
-        assert "taken from" not in said.replace("Nothing is taken from", "")
+        assert f"The cache {place} is not used: others may write to it. Empty it" in said
+        assert "read from the cache" not in said
         read(folder, seed=4)
         assert len(kept(folder)) == 1
     place.chmod(0o755)  # read by others: only that there are such folders, which are their owner's alone
     assert kept(folder)[0].stat().st_mode & 0o077 == 0
     capsys.readouterr()
     read(folder)
-    assert "Prepared ratings taken from" in capsys.readouterr().err
+    assert "Prepared ratings read from the cache" in capsys.readouterr().err
 
 
 def test_a_folder_of_somebody_else_is_left_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read(folder)
-    monkeypatch.setattr(datamodules.prepared.os, "getuid", lambda: 12345)
+    monkeypatch.setattr(datamodules.cache.os, "getuid", lambda: 12345)
     read(folder, seed=4)
     assert len(kept(folder)) == 1
 
@@ -224,7 +224,7 @@ def test_what_was_warned_of_is_warned_of_again(folder: Path, caplog: pytest.LogC
     asked = {"evaluation": Evaluation(num_candidates=22)}
     said = []
     for _ in range(3):
-        datamodules.remarks._say.cache_clear()
+        datamodules.data_quality._log_once.cache_clear()
         caplog.clear()
         read(folder, **asked)
         said.append(sorted(record.getMessage() for record in caplog.records if record.levelname == "WARNING"))
@@ -241,14 +241,14 @@ def test_what_was_said_before_is_kept_too(folder: Path, caplog: pytest.LogCaptur
     written(folder, [*ROWS, ("u1", "i22", -2.0, 9_999)])
     read(folder)
     read(folder, seed=4)  # made anew in the same process, which does not repeat itself
-    datamodules.remarks._say.cache_clear()
+    datamodules.data_quality._log_once.cache_clear()
     caplog.clear()
     read(folder, seed=4)
     assert "1 of 72 ratings are negative" in caplog.text
 
 
 def test_small_files_are_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datamodules.prepared, "LARGE", 1 << 20)
+    monkeypatch.setattr(datamodules.cache, "LARGE", 1 << 20)
     read(folder)
     assert not kept(folder)
 
@@ -256,7 +256,7 @@ def test_small_files_are_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch)
 def test_who_waits_is_told_what_for(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(datamodules.prepared, "MANY", 10)
+    monkeypatch.setattr(datamodules.cache, "MANY", 10)
     read(folder)
     said = capsys.readouterr().err.splitlines()
     assert [line.split()[0] for line in said] == ["Reading", "Holding", "Drawing"]
@@ -270,7 +270,7 @@ def test_who_waits_is_told_what_for(
 def test_a_source_party_that_waits_is_told_what_for(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(datamodules.prepared, "MANY", 10)
+    monkeypatch.setattr(datamodules.cache, "MANY", 10)
     data = Files("mine", "films", ["books"], root=folder / "data")
     zoo.publish(zoo.FlippedRows(epsilon=8.0), data, folder / "release")
     said = capsys.readouterr().err.splitlines()
@@ -281,7 +281,7 @@ def test_a_source_party_that_waits_is_told_what_for(
 def test_a_source_party_with_small_files_is_told_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(datamodules.prepared, "LARGE", 1 << 20)
+    monkeypatch.setattr(datamodules.cache, "LARGE", 1 << 20)
     zoo.publish(
         zoo.FlippedRows(epsilon=8.0), Files("mine", "films", ["books"], root=folder / "data"), folder / "release"
     )

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from datamodules import Evaluation, Filters
-from datamodules.users import column_ids, in_columns
+from datamodules.public_lists import catalogue_ids, hash_items
 from tests.datamodules.handmade import ROWS, Held, Rows, pairs_of, table_of
 from zoo import FlippedRows
 from zoo.data.ratings import Ratings
@@ -42,7 +42,7 @@ def test_one_rating_moves_one_cell_of_the_same_columns(rows: Rows, at: int, numb
     rows = list(dict.fromkeys(rows))
     gone = at % len(rows)
     one, other = of_file(rows, number, people), of_file(rows[:gone] + rows[gone + 1 :], number, people)
-    assert one.item_ids.tolist() == other.item_ids.tolist() == column_ids(number)
+    assert one.item_ids.tolist() == other.item_ids.tolist() == catalogue_ids(number)
     assert one.user_ids.tolist() == other.user_ids.tolist() == list("abcdef")
     assert np.abs(one.matrix - other.matrix).sum() <= 1
     assert one.binary
@@ -68,20 +68,20 @@ def test_of_signs_one_cell_too(rated: list[tuple[str, str, float]], at: int, peo
 @settings(max_examples=40, deadline=None)
 def test_an_items_column_depends_on_its_id_alone(rows: Rows, others: Rows, number: int) -> None:
     def column_of(some: Rows) -> dict[str, str]:
-        return {item: pairs_of(in_columns(table_of([("a", item)]), number))[0][1] for _, item in some}
+        return {item: pairs_of(hash_items(table_of([("a", item)]), number))[0][1] for _, item in some}
 
     alone = column_of([*rows, *others])
-    assert set(pairs_of(in_columns(table_of([*rows, *others]), number))) == {
+    assert set(pairs_of(hash_items(table_of([*rows, *others]), number))) == {
         (user, alone[item]) for user, item in [*rows, *others]
     }
-    assert set(alone.values()) <= set(column_ids(number))
+    assert set(alone.values()) <= set(catalogue_ids(number))
 
 
 def test_the_columns_are_the_documented_hash() -> None:
     """Both parties, and whoever checks, come to the same column."""
     names = np.array(["B000CQBZPG", "i1", "müsli"])
     at = uniform_integers(mix("columns of a source", hash_ids(names)), 4096).tolist()
-    found = pairs_of(in_columns(table_of([("a", name) for name in names.tolist()]), 4096))
+    found = pairs_of(hash_items(table_of([("a", name) for name in names.tolist()]), 4096))
     assert [item for _, item in found] == [f"column-{n:04d}" for n in at]
     assert at == [1177, 3408, 928]
 
@@ -96,7 +96,7 @@ def test_items_that_share_a_column_count_once_and_the_last_counts(people: str) -
 def test_items_spread_over_the_columns() -> None:
     # 20,000 items on 100 columns, 200 on the average with a standard deviation of 14: one of 100 columns is off by 80 or more with
     # a probability below 1e-5.
-    table = in_columns(table_of([(str(n), f"item {n}") for n in range(20_000)]), 100)
+    table = hash_items(table_of([(str(n), f"item {n}") for n in range(20_000)]), 100)
     counts = table["item_id"].value_counts()["count"].cast(int).to_numpy()
     assert len(counts) == 100
     assert abs(counts - 200).max() < 80
@@ -107,24 +107,22 @@ def test_a_release_of_columns_rests_on_nothing_else(people: str) -> None:
     release = FlippedRows(epsilon=2.0).publish(source, "a")
     assert (release.num_users, release.width) == (6, 64)
     assert release.record.guarantee is Guarantee.PROVED
-    assert "items are hashed to 64 columns, a number and a hash that are public" in str(release.record)
+    assert "items are hashed to 64 columns (number and hash are public)" in str(release.record)
 
 
 @pytest.mark.parametrize("number", [0, -4, 2**32 + 1, True])
 def test_a_number_that_is_none_of_columns_is_refused(number: int) -> None:
-    with pytest.raises(ValueError, match=rf"catalogues.a is {number}; a number of columns is from 1 to 2\^32"):
+    with pytest.raises(ValueError, match=rf"catalogues.a is {number}\. A number of columns is from 1 to 2\^32"):
         Held({}, catalogues={"a": number})
 
 
 def test_a_target_ranks_items() -> None:
-    with pytest.raises(ValueError, match=r"catalogues.b is a number of columns, 64, and 'b' is the target.*CSV file"):
+    with pytest.raises(ValueError, match=r"catalogues.b is 64, and 'b' is the target.*CSV file"):
         Held({}, catalogues={"b": 64})
 
 
 def test_items_are_not_held_out_of_columns() -> None:
-    with pytest.raises(
-        ValueError, match=r"catalogues.a is a number of columns, 64, and evaluation.hold_out_of_sources"
-    ):
+    with pytest.raises(ValueError, match=r"catalogues.a is 64, and evaluation.hold_out_of_sources"):
         Held({}, catalogues={"a": 64}, evaluation=Evaluation(hold_out_of_sources=True))
 
 

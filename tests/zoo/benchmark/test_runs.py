@@ -15,10 +15,10 @@ from jsonargparse import ArgumentParser
 
 from datamodules import CrossDomainDataModule
 from tests.kills import killed_at
-from zoo.benchmark.cell import CELL, LOG, Cell, cells_of
-from zoo.benchmark.fit import logged_to
+from zoo.benchmark.fit import folder_arguments
 from zoo.benchmark.grid import Benchmark, slug
 from zoo.benchmark.grid_file import read_benchmark
+from zoo.benchmark.runs import LOG, RUN_FILE, BenchmarkRun, runs_of
 from zoo.benchmark.search import any_settings
 from zoo.methods.base import Recommender
 from zoo.publishers.base import Publisher
@@ -34,16 +34,16 @@ def system(**settings: object) -> dict[str, Any]:
     return {"systems": {"PriCDR (small)": {"config": "pricdr.yaml", **settings}}}
 
 
-def finish(cell: Cell, seconds: float = 1.5) -> Cell:
+def finish(run: BenchmarkRun, seconds: float = 1.5) -> BenchmarkRun:
     """What a finished run leaves, without the run."""
-    cell.begin()
-    (cell.folder / CELL).write_text(json.dumps({"settings": cell.settings(), "seconds": seconds}), encoding="utf-8")
-    return cell
+    run.prepare_folder()
+    (run.folder / RUN_FILE).write_text(json.dumps({"settings": run.settings(), "seconds": seconds}), encoding="utf-8")
+    return run
 
 
-def only(benchmark: Benchmark) -> Cell:
-    (cell,) = cells_of(benchmark, Path("runs"))
-    return cell
+def only(benchmark: Benchmark) -> BenchmarkRun:
+    (run,) = runs_of(benchmark, Path("runs"))
+    return run
 
 
 def test_a_name_becomes_a_folder() -> None:
@@ -58,14 +58,14 @@ def test_a_name_becomes_a_folder() -> None:
         assert slug(folder) == folder
 
 
-def test_a_cell_is_named_by_task_system_release_and_seed(made: Made) -> None:
+def test_a_run_is_named_by_task_system_release_and_seed(made: Made) -> None:
     releases = [{"publisher": "JLT", "epsilons": [0.5]}]
-    cells = cells_of(made(tasks={"Book -> Music": {"title": "M"}}, **system(releases=releases)), Path("somewhere"))
-    assert [cell.name for cell in cells] == [
+    runs = runs_of(made(tasks={"Book -> Music": {"title": "M"}}, **system(releases=releases)), Path("somewhere"))
+    assert [run.name for run in runs] == [
         "book-music/pricdr-small/jlt-eps-0.5/seed-0",
         "book-music/pricdr-small/noise-jlt-eps-0.5/seed-0",
     ]
-    assert cells[0].folder == Path("somewhere/book-music/pricdr-small/jlt-eps-0.5/seed-0")
+    assert runs[0].folder == Path("somewhere/book-music/pricdr-small/jlt-eps-0.5/seed-0")
     assert only(made(seeds=[7])).name == "music/popularity/seed-7"
 
 
@@ -79,62 +79,62 @@ def test_the_first_seed_of_all_rows_comes_before_the_second_of_any(made: Made) -
             "One": {"config": "pricdr.yaml", "seeds": [3]},
         },
     )
-    assert [cell.name for cell in cells_of(benchmark, Path("runs"))] == [
+    assert [run.name for run in runs_of(benchmark, Path("runs"))] == [
         *("b/z/seed-5", "b/one/seed-3", "a/z/seed-5", "a/own/seed-9", "a/one/seed-3"),
         *("b/z/seed-2", "a/z/seed-2", "a/own/seed-5"),
         "a/own/seed-0",
     ]
 
 
-def test_two_cells_in_one_folder_are_refused(made: Made) -> None:
+def test_two_runs_in_one_folder_are_refused(made: Made) -> None:
     benchmark = made(systems={name: {"config": "pricdr.yaml"} for name in ("PriCDR (1)", "pricdr 1", "other")})
-    with pytest.raises(ValueError, match=r"Several cells share a folder: \['music/pricdr-1/seed-0'\]"):
-        cells_of(benchmark, Path("runs"))
+    with pytest.raises(ValueError, match=r"Several runs share a folder: \['music/pricdr-1/seed-0'\]"):
+        runs_of(benchmark, Path("runs"))
 
 
 @pytest.mark.parametrize("name", ["***", "..", "."])
 def test_a_name_of_signs_alone_does_not_lead_elsewhere(made: Made, name: str) -> None:
     with suppress(ValueError):  # it may as well be refused
-        (cell,) = cells_of(made(systems={name: {"config": "pricdr.yaml"}}), Path("runs"))
-        assert len(cell.folder.resolve().relative_to(Path("runs").resolve()).parts) == 3
+        (run,) = runs_of(made(systems={name: {"config": "pricdr.yaml"}}), Path("runs"))
+        assert len(run.folder.resolve().relative_to(Path("runs").resolve()).parts) == 3
 
 
-def test_a_finished_cell_is_returned(made: Made) -> None:
-    cell = only(made())
-    assert cell.finished() is None
-    kept = finish(cell).finished()
+def test_a_finished_run_is_returned(made: Made) -> None:
+    run = only(made())
+    assert run.finished() is None
+    kept = finish(run).finished()
     assert kept is not None
     assert kept["seconds"] == 1.5
     assert only(made()).finished() == kept, "also when the file is read anew"
 
 
 def test_a_half_written_folder_is_not_finished_and_gives_way(made: Made) -> None:
-    cell = finish(only(made()))
-    (cell.folder / CELL).rename(cell.folder / f".{CELL}.tmp")
-    assert cell.finished() is None
-    (cell.folder / "releases").mkdir()
-    assert cell.begin() == cell.folder / LOG
-    assert list(cell.folder.iterdir()) == []
+    run = finish(only(made()))
+    (run.folder / RUN_FILE).rename(run.folder / f".{RUN_FILE}.tmp")
+    assert run.finished() is None
+    (run.folder / "releases").mkdir()
+    assert run.prepare_folder() == run.folder / LOG
+    assert list(run.folder.iterdir()) == []
 
 
 @pytest.mark.processes
 def test_what_is_half_removed_does_not_count_as_finished(made: Made, place: Path) -> None:
-    """A cell of other settings gives way to that of these; should the settings be changed back, it must not be found half there."""
-    cell = only(made())
-    names = {CELL, *"abcdefgh"}
+    """A run of other settings gives way to that of these; should the settings be changed back, it must not be found half there."""
+    run = only(made())
+    names = {RUN_FILE, *"abcdefgh"}
     for moment in range(0, 20, 2):
-        finish(cell)
+        finish(run)
         for name in "abcdefgh":
-            (cell.folder / name).touch()
-        assert killed_at(place / "runs", moment, cell.begin)
-        assert cell.finished() is None or {path.name for path in cell.folder.iterdir()} == names
+            (run.folder / name).touch()
+        assert killed_at(place / "runs", moment, run.prepare_folder)
+        assert run.finished() is None or {path.name for path in run.folder.iterdir()} == names
 
 
 @pytest.mark.parametrize("text", ["", '{"settings": ', '{"settings": null}', "[]", "\xff"])
 def test_half_a_report_and_another_file_are_not_finished(made: Made, text: str) -> None:
-    cell = finish(only(made()))
-    (cell.folder / CELL).write_text(text, encoding="latin-1")
-    assert cell.finished() is None
+    run = finish(only(made()))
+    (run.folder / RUN_FILE).write_text(text, encoding="latin-1")
+    assert run.finished() is None
 
 
 SEARCH = {"trials": 2, "parameters": {"model.lr": {"low": 0.1, "high": 1.0}}}
@@ -156,24 +156,24 @@ def released(**settings: object) -> dict[str, Any]:
         released(publisher={"class_path": "JLT", "init_args": {"num_components": 5}}),
     ],
 )
-def test_a_cell_of_other_settings_is_not_finished(made: Made, changed: dict[str, Any]) -> None:
-    cell = finish(only(made(**system(**released()))))
+def test_a_run_of_other_settings_is_not_finished(made: Made, changed: dict[str, Any]) -> None:
+    run = finish(only(made(**system(**released()))))
     assert only(made(**system(**released()))).finished() is not None
     other = only(made(**system(**changed)))
-    assert other.folder == cell.folder
+    assert other.folder == run.folder
     assert other.finished() is None
-    assert replace(cell, seed=1).finished() is None, "nor is one of another seed"
+    assert replace(run, seed=1).finished() is None, "nor is one of another seed"
     task = {"music": {"title": "Music", "settings": {"data.link": 0.1}}}
     assert only(made(tasks=task, **system(**released()))).finished() is None
 
 
 def test_a_config_that_was_changed_since_counts_as_other_settings(made: Made, place: Path) -> None:
-    cell = finish(only(made()))
+    run = finish(only(made()))
     before = (place / "popularity.yaml").read_text(encoding="utf-8")
     (place / "popularity.yaml").write_text(before + "\n", encoding="utf-8")
-    assert cell.finished() is None
+    assert run.finished() is None
     (place / "popularity.yaml").write_text(before, encoding="utf-8")
-    assert cell.finished() is not None
+    assert run.finished() is not None
 
 
 def test_words_that_change_no_figure_leave_it_finished(made: Made) -> None:
@@ -184,42 +184,43 @@ def test_words_that_change_no_figure_leave_it_finished(made: Made) -> None:
 
 
 @pytest.mark.usefixtures("here")
-def test_a_cell_is_an_ordinary_run_in_its_folder(made: Made) -> None:
-    cell = only(
+def test_a_run_is_an_ordinary_run_in_its_folder(made: Made) -> None:
+    run = only(
         made(
             seeds=[4],
             **system(settings={"model.lr": 0.01}, releases=[{"publisher": "Plaintext", "noise_control": False}]),
         )
     )
-    cell.begin()
-    cell.run()
-    kept = cell.finished()
+    run.prepare_folder()
+    run.execute()
+    kept = run.finished()
     assert kept is not None
     assert kept.keys() == {"settings", "seconds", "finished", "versions"}
     assert kept["seconds"] > 0
-    found = {path.name for path in cell.folder.iterdir()}
-    assert {"metrics.json", "data.json", "privacy.json", "config.yaml", "test_cases.parquet", "releases", CELL} <= found
-    assert not list(cell.folder.rglob("*.ckpt")), "a table needs no checkpoint"
-    assert not list(cell.folder.rglob("*.tmp"))
-    report = json.loads((cell.folder / "metrics.json").read_text())
+    found = {path.name for path in run.folder.iterdir()}
+    files = "metrics.json data.json privacy.json config.yaml test_cases.parquet releases"
+    assert {*files.split(), RUN_FILE} <= found
+    assert not list(run.folder.rglob("*.ckpt")), "a table needs no checkpoint"
+    assert not list(run.folder.rglob("*.tmp"))
+    report = json.loads((run.folder / "metrics.json").read_text())
     assert (report["method"], report["seed"]) == ("PriCDR", 4)
-    assert "lr: 0.01" in (cell.folder / "config.yaml").read_text()
+    assert "lr: 0.01" in (run.folder / "config.yaml").read_text()
 
 
 def test_the_folder_of_a_run_is_named_whole(place: Path) -> None:
-    arguments = logged_to(Path("runs/a/seed-0"))
+    arguments = folder_arguments(Path("runs/a/seed-0"))
     logger = json.loads(arguments[arguments.index("--trainer.logger") + 1])
     assert logger["init_args"] == {"save_dir": "runs/a", "name": "", "version": "seed-0"}
 
 
 @pytest.mark.usefixtures("here")
-def test_a_cell_has_one_process_and_keeps_its_checkpoint_where_that_is_asked_for(made: Made) -> None:
+def test_a_run_has_one_process_and_keeps_its_checkpoint_where_that_is_asked_for(made: Made) -> None:
     """Lightning starts further processes by the command at hand, which is the whole benchmark."""
-    cell = only(made(systems={"Popularity": {"config": "popularity.yaml", "settings": {"trainer.devices": 2}}}))
-    cell.begin()
-    cell.run(keep_checkpoints=True)
-    assert yaml.safe_load((cell.folder / "config.yaml").read_text())["trainer"]["devices"] == "1"
-    assert [path.name for path in cell.folder.rglob("*.ckpt")] == ["best.ckpt"]
+    run = only(made(systems={"Popularity": {"config": "popularity.yaml", "settings": {"trainer.devices": 2}}}))
+    run.prepare_folder()
+    run.execute(keep_checkpoints=True)
+    assert yaml.safe_load((run.folder / "config.yaml").read_text())["trainer"]["devices"] == "1"
+    assert [path.name for path in run.folder.rglob("*.ckpt")] == ["best.ckpt"]
 
 
 @pytest.mark.usefixtures("here")
@@ -242,9 +243,9 @@ def test_a_misspelt_setting_is_said_without_opening_data(
 
 @pytest.mark.usefixtures("here")
 def test_a_value_that_the_publisher_refuses_is_said_too(made: Made, place: Path) -> None:
-    cell = only(made(**system(**released(epsilons=[-1]))))
+    run = only(made(**system(**released(epsilons=[-1]))))
     with pytest.raises(ValueError, match="epsilon must be a positive finite number"):
-        cell.check()
+        run.check()
     before = sorted(place.rglob("*"))
     only(made(**system(settings={"data": "Files", "data.name": "absent", "data.target": "a"}))).check()
     assert sorted(place.rglob("*")) == before, "a check opens no data and writes nothing"
@@ -263,9 +264,9 @@ def written(config: Path) -> dict[str, Any]:
     return parts
 
 
-def parts(cell: Cell) -> dict[str, str]:
+def parts(run: BenchmarkRun) -> dict[str, str]:
     """What a check looks at: the settings of each part of the experiment, whatever the epsilon of the row."""
-    system, task, row = cell.benchmark.systems[cell.row.system], cell.benchmark.tasks[cell.row.task], cell.row
+    system, task, row = run.benchmark.systems[run.row.system], run.benchmark.tasks[run.row.task], run.row
     config = written(ROOT / system.config)
     given = task.settings | system.settings
     found: dict[str, list[Any]] = {
@@ -280,9 +281,9 @@ def parts(cell: Cell) -> dict[str, str]:
     return {part: json.dumps([part, settings], sort_keys=True) for part, settings in found.items()}
 
 
-def sought(cell: Cell) -> dict[str, str]:
-    """Arguments that a search of the cell may set, each with one of its values."""
-    search = cell.benchmark.systems[cell.row.system].search
+def sought(run: BenchmarkRun) -> dict[str, str]:
+    """Arguments that a search of the run may set, each with one of its values."""
+    search = run.benchmark.systems[run.row.system].search
     words = any_settings(search) if search else []
     return dict(zip(words[::2], words[1::2], strict=True))
 
@@ -298,12 +299,12 @@ def parser_of(part: str) -> ArgumentParser:
     return parser
 
 
-def check_part(cell: Cell, part: str) -> None:
+def check_part(run: BenchmarkRun, part: str) -> None:
     """What a check does with a model, data or a publisher, from the same words, and without all else that a command line holds."""
-    words = cell.benchmark.arguments(cell.row, cell.seed) + [word for pair in sought(cell).items() for word in pair]
+    words = run.benchmark.arguments(run.row, run.seed) + [word for pair in sought(run).items() for word in pair]
     pairs = zip(words[::2], words[1::2], strict=True)
     given = [word for pair in pairs if pair[0].split(".")[0] == f"--{part}" for word in pair]
-    config = written(ROOT / cell.benchmark.systems[cell.row.system].config)
+    config = written(ROOT / run.benchmark.systems[run.row.system].config)
     parser = parser_of(part)
     parser.instantiate(parser.parse_args([f"--{part}", json.dumps(config.get(part)), *given]))
 
@@ -320,16 +321,16 @@ def test_the_rows_of_shipped_benchmarks_can_be_made(
     monkeypatch.chdir(ROOT)
     import_names()
     checked: set[str] = set()  # parts that are in order
-    for cell in (cell for path in shipped for cell in cells_of(read_benchmark(path), tmp_path / "runs")):
-        assert cell.row.epsilon is None or 0 < cell.row.epsilon < math.inf, "which is all that a publisher asks of it"
-        found = parts(cell)
+    for run in (run for path in shipped for run in runs_of(read_benchmark(path), tmp_path / "runs")):
+        assert run.row.epsilon is None or 0 < run.row.epsilon < math.inf, "which is all that a publisher asks of it"
+        found = parts(run)
         new = {part for part, settings in found.items() if settings not in checked}
-        searched = {name.split(".")[0].removeprefix("--") for name in sought(cell) if "search" in new}
+        searched = {name.split(".")[0].removeprefix("--") for name in sought(run) if "search" in new}
         wanted = {"publisher" if part == "release" else part for part in new - {"search"} | searched}
         if wanted <= PARTS.keys():
             for part in sorted(wanted):
-                check_part(cell, part)
+                check_part(run, part)
         else:
-            cell.check()
+            run.check()
         checked |= set(found.values())
     assert not (tmp_path / "runs").exists()

@@ -1,4 +1,4 @@
-"""The target's ratings as they are learned from and held out: made once of a large file, and kept for the next start."""
+"""Cache of the target's training ratings and held-out cases, for the next start with the same large files and settings."""
 
 from __future__ import annotations
 
@@ -25,64 +25,53 @@ from safetensors.torch import load_file
 from scipy.sparse import csr_array
 
 import zoo.data.ratings
+from datamodules.data_quality import collected_warnings, unreliable_reasons, warn_once
 from datamodules.protocol import Evaluation
-from datamodules.remarks import hearing, on_cases, warn_once
 from zoo.data.evaluation import HeldOutCases
 from zoo.data.ratings import Ratings, Step
 from zoo.data.rows import SparseRows
 from zoo.release.files import save_tensors
 from zoo.runtime.run_folder import plain, visible, whole_folder, write_json, write_table
 
-#: Bytes of files from which on it is said what is being done, and what was prepared is kept: smaller ones take a second or two.
+#: Bytes of files that are reported and cached; smaller ones take a second or two.
 LARGE = 1 << 26
-#: Ratings from which on each stage is told.
+#: Number of ratings from which on each stage is reported.
 MANY = 2_000_000
-#: Attributes of a datamodule that decide nothing of what is made of its files; a list of users counts by its content.
+#: Attributes of a datamodule that do not affect the result; a list of users counts by its content.
 _INDIFFERENT = {"releases", "release_paths", "links", "trusted", "denoiser", "made_with", "trainer", "summary"}
-_INDIFFERENT |= {"batch_size", "evaluation_batch_size", "top_k", "users", "users_worked_out", "seed"}
+_INDIFFERENT |= {"batch_size", "evaluation_batch_size", "top_k", "users", "users_from_ratings", "seed"}
 _TENSORS, _IDS = "ratings.safetensors", ("users.parquet", "items.parquet")
 _WARNED, _DIGESTS = "warned.json", "digests.json"
-#: What may go wrong with files of a cache, which is no reason to stop.
+#: Errors of cache files, which never stop a run.
 _BROKEN = (OSError, KeyError, ValueError, RecursionError, SafetensorError, PolarsError, PanicException)
 
 
-class Prepared(NamedTuple):
-    """What is learned from, and what is held out of it."""
+class PreparedTarget(NamedTuple):
+    """Training ratings and held-out cases of a target."""
 
     train: Ratings
     validation: HeldOutCases
     test: HeldOutCases
 
     def summary(self, domain: str, evaluation: Evaluation, signs: bool, seed: int) -> dict[str, Any]:
-        """Plain numbers for people, and what is odd about them."""
+        """Return counts for people, and reasons why the metrics may be unreliable."""
         train, validation, test = self
-        odd = on_cases(train, test, evaluation, signs)
-        rated = len(test.seen.items)  # at the test, every pair has been seen
+        odd = unreliable_reasons(train, test, evaluation, signs)
+        rated = len(test.seen.items)  # the test has seen every pair
+        target = {"domain": domain, "users": train.num_users, "items": train.num_items, "ratings": rated}
+        cases = {"validation_cases": len(validation.users), "test_cases": len(test.users)}
         return {
-            "target": {
-                "domain": domain,
-                "users": train.num_users,
-                "items": train.num_items,
-                "ratings": rated,
-                "density": rated / (train.num_users * train.num_items),
-            },
-            "train_ratings": train.num_ratings,
-            "validation_cases": len(validation.users),
-            "test_cases": len(test.users),
+            "target": {**target, "density": rated / (train.num_users * train.num_items)},
+            **{"train_ratings": train.num_ratings, **cases},
             "users_without_test_item": train.num_users - len(torch.unique(test.users)),
-            "split": evaluation.split,
-            "signs": signs,
-            "seed": seed,
-            "releases": {},
-            "remarks": [*odd],
-            "test_says_little": odd,
+            **{"split": evaluation.split, "signs": signs, "seed": seed, "releases": {}},
+            **{"remarks": [*odd], "test_says_little": odd},
         }
 
     def save(self, folder: Path, warned: Sequence[str] = ()) -> None:
-        """Write it as a folder of a given name, whole or not at all, with what was ``warned`` of as it was made."""
-        # A full disk, a folder that may not be written, or another process that was first: a cache is no reason to stop.
-        with suppress(*_BROKEN):
-            folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # ratings are nobody else's
+        """Write it to a folder, atomically, with the warnings given while it was made."""
+        with suppress(*_BROKEN):  # a full disk, a read-only folder, or a faster process
+            folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # ratings are private
             with whole_folder(folder, private=True) as temporary:
                 save_tensors(self._tensors(), temporary / _TENSORS)
                 for name, ids in zip(_IDS, (self.train.user_ids, self.train.item_ids), strict=True):
@@ -99,8 +88,8 @@ class Prepared(NamedTuple):
         return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
     @classmethod
-    def load(cls, folder: Path, applied: tuple[Step, ...]) -> Prepared | None:
-        """Read what `save` wrote, and warn again; None where there is nothing, or not to the byte what was written."""
+    def load(cls, folder: Path, applied: tuple[Step, ...]) -> PreparedTarget | None:
+        """Read what `save` wrote, and repeat its warnings; None if it is missing or was changed."""
         try:
             if json.loads((folder / _DIGESTS).read_text(encoding="utf-8")) != _digests(folder):
                 return None
@@ -133,70 +122,73 @@ def _cases(tensors: Mapping[str, torch.Tensor], phase: str, num_items: int) -> H
     return HeldOutCases(users, items, listed, ratings, rows)
 
 
-def prepared(
-    files: Iterable[Path] | None, settings: Mapping[str, Any], applied: tuple[Step, ...], make: Callable[[], Prepared]
-) -> Prepared:
-    """Return what ``make`` gives, or what an earlier start has cached of the same files and settings.
+def load_or_prepare(
+    files: Iterable[Path] | None,
+    settings: Mapping[str, Any],
+    applied: tuple[Step, ...],
+    make: Callable[[], PreparedTarget],
+) -> PreparedTarget:
+    """Return what ``make`` gives, or the cached result of an earlier start with the same files and settings.
 
     Large files (`LARGE`) are cached in the folder ``ZOO_CACHE``, else in the user's cache folder, under a digest of the files'
-    contents, the settings, and the code. The cache holds the target's own data; a source's ratings are never cached. Where
-    others may write to it, it is not used.
+    contents, the settings, and the code. The cache holds the target's own data; a source's ratings are never cached. A folder
+    that others may write to is not used.
 
     Args:
-        files: What is read; None: nobody knows, and nothing is cached.
-        settings: All that decides what is made of the files.
-        applied: What is done to the ratings, for the records of who reads them.
-        make: Prepares it.
+        files: The files that are read; None if they are unknown: then nothing is cached.
+        settings: All settings that affect the result.
+        applied: Steps of preprocessing, for privacy records.
+        make: Prepares the target.
     """
-    there, reading = _large(files)
+    existing, reading = _large(files)
     if not reading:
         return make()
-    key = _key(there, settings)
+    key = _key(existing, settings)
     folder = Path(os.environ.get("ZOO_CACHE") or pooch.os_cache("cdr-zoo")) / "prepared" / key
     if _is_open_to_others(folder.parent):
-        tell(
-            f"Nothing is taken from {folder.parent} nor kept there: others than you may write to it. Empty it and make it yours "
-            "alone (chmod 700), or point ZOO_CACHE elsewhere."
+        report(
+            f"The cache {folder.parent} is not used: others may write to it. Empty it and run chmod 700, or set ZOO_CACHE."
         )
         return make()
-    if (kept := Prepared.load(folder, applied)) is not None:
-        tell(f"Prepared ratings taken from {folder}.")
-        return kept
-    tell(f"{reading}; the next start reads what was made of it.")
-    with hearing() as warned:
+    if (cached := PreparedTarget.load(folder, applied)) is not None:
+        report(f"Prepared ratings read from the cache {folder}.")
+        return cached
+    report(f"{reading}. The next start reads the cache.")
+    with collected_warnings() as warned:
         made = make()
-    if _key(there, settings) == key:  # nobody has changed a file while it was read
-        shutil.rmtree(folder, ignore_errors=True)  # what is there is damaged
+    if _key(existing, settings) == key:  # no file changed while it was read
+        shutil.rmtree(folder, ignore_errors=True)  # a damaged cache
         made.save(folder, warned)
     return made
 
 
-def tell_what_is_read(files: Iterable[Path] | None) -> None:
-    """Say at a terminal which files are read, if they are large."""
+def report_large_files(files: Iterable[Path] | None) -> None:
+    """Report which files are read, if they are large."""
     if reading := _large(files)[1]:
-        tell(f"{reading}.")
+        report(f"{reading}.")
 
 
 def _large(files: Iterable[Path] | None) -> tuple[list[Path], str]:
-    """Files that are there, and a sentence on them if they are large."""
-    there = [path for path in files or () if path.is_file()]
-    size = sum(path.stat().st_size for path in there)
-    return there, f"Reading {', '.join(path.name for path in there)} ({size / 2**20:,.0f} MiB)" if size >= LARGE else ""
+    """Return the existing files, and a sentence on them if they are large."""
+    existing = [path for path in files or () if path.is_file()]
+    size = sum(path.stat().st_size for path in existing)
+    names = ", ".join(path.name for path in existing)
+    return existing, f"Reading {names} ({size / 2**20:,.0f} MiB)" if size >= LARGE else ""
 
 
 def _is_open_to_others(folder: Path) -> bool:
-    """Whether somebody else may have written there: it, or a link to it, is another's, or others may write to it."""
+    """Return whether another user owns the folder or a link to it, or may write to it."""
     if not hasattr(os, "getuid"):
         return False
     try:
         named, found = folder.lstat(), folder.stat()
-    except (OSError, ValueError):  # it is not there; or whatever else saving and loading will meet
+    except (OSError, ValueError):  # missing, or an error that saving and loading will meet
         return False
     return {named.st_uid, found.st_uid} != {os.getuid()} or bool(stat.S_IMODE(found.st_mode) & 0o022)
 
 
-def decisive(attributes: Mapping[str, Any], kind: str, users: str, seed: int) -> dict[str, Any]:
-    """Cache key: every setting that may affect the result, from a datamodule's attributes, class, word for its users and seed."""
+def cache_key_settings(attributes: Mapping[str, Any], kind: str, users: str, seed: int) -> dict[str, Any]:
+    """Return the settings of the cache key: all that may affect the result."""
     own = {name: plain(value) for name, value in attributes.items() if name not in _INDIFFERENT and name[0] != "_"}
     return {**own, "class": kind, "users": users, "split_seed": seed}
 
@@ -210,7 +202,7 @@ def _key(files: Iterable[Path], settings: Mapping[str, Any]) -> str:
 
 @cache
 def _code() -> bytes:
-    """SHA-256 of the code that prepares: other code may make something else of the same settings."""
+    """Return the SHA-256 of the code that prepares data: a changed version may prepare it differently."""
     state = hashlib.sha256()
     for room in (Path(__file__).parent, Path(zoo.data.ratings.__file__).parent):
         for file in sorted(room.glob("*.py")):
@@ -218,12 +210,12 @@ def _code() -> bytes:
     return state.digest()
 
 
-def teller(num_ratings: int) -> Callable[[str], None]:
-    """Says what is being done, if it is done to so many ratings that people wait for it."""
-    return tell if num_ratings >= MANY else lambda _: None
+def progress_reporter(num_ratings: int) -> Callable[[str], None]:
+    """Return `report` if there are many ratings (`MANY`), else a function that does nothing."""
+    return report if num_ratings >= MANY else lambda _: None
 
 
 @rank_zero_only
-def tell(sentence: str) -> None:
-    """Say at a terminal, of ratings that take their time, what is being done."""
+def report(sentence: str) -> None:
+    """Print progress to standard error, in the first of several processes."""
     print(visible(sentence), file=sys.stderr, flush=True)

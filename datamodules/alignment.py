@@ -1,0 +1,57 @@
+"""Alignment: from which domains a target may learn, and which row of a release belongs to which of its users."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from zoo.data.pairs import Ids
+from zoo.data.ratings import index_of
+from zoo.release.release import Release
+
+
+class MissingReleaseError(FileNotFoundError):
+    """The release of a source is missing."""
+
+
+class UserMismatchError(ValueError):
+    """The users of the target and of a release do not match."""
+
+
+def check_sources(target: str, sources: Sequence[str]) -> None:
+    """Refuse a source that is the target or is named twice."""
+    if target in sources:
+        raise ValueError(f"sources are {list(sources)}. They must not contain the target, {target!r}. Remove it.")
+    if repeated := sorted(name for name, count in Counter(sources).items() if count > 1):
+        raise ValueError(f"sources repeat {repeated}. Each source has one release. Name it once.")
+
+
+def link_users(users: Ids, name: str, release: Release, path: str, *, missing_is_error: bool) -> Tensor:
+    """Return the row of each target user in a release of the source ``name``, shape ``(users,)``, -1 for none.
+
+    Users of the release that the target does not have are ignored. A release without users links none, and is no error.
+
+    Raises:
+        UserMismatchError: If the release (``path`` in the message) is of another domain, or lacks required users.
+    """
+    if release.domain != name:
+        domain = release.domain
+        raise UserMismatchError(f"{path} is the release of {domain!r}, not of {name!r}. Set --data.releases.{domain}.")
+    return torch.from_numpy(aligned_rows(users, release.user_ids, path, missing_is_error=missing_is_error))
+
+
+def aligned_rows(users: Ids, others: Ids, what: str, *, missing_is_error: bool) -> npt.NDArray[np.int64]:
+    """Return the row of each user among others, shape ``(users,)``, -1 for none; ``what`` names the others in messages."""
+    rows = index_of(others, users).copy()
+    common, total = int((rows >= 0).sum()), len(users)
+    if len(others) and not common:
+        ids = f"there: {str(others[0])!r}, target: {str(users[0])!r}"
+        none = f"{what} covers {len(others)} users, none of the target's {total}"
+        raise UserMismatchError(f"{none}. Use the same ids in both ({ids}).")
+    if len(others) and common < total and missing_is_error:
+        some = f"{what} covers {len(others)} users; {total - common} of the target's {total} have no row"
+        raise UserMismatchError(f"{some}. Publish with an agreed --data.users FILE, or set --data.missing_users zero.")
+    return rows
