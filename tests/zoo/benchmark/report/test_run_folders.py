@@ -218,9 +218,9 @@ def test_what_is_no_tested_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match=r"nothing has no test NDCG@10\. Its run needs held-out items"):
         read_run_folders([a_run(tmp_path / "nothing", metrics={})])
     (grid := a_run(tmp_path / "grid")).joinpath("benchmark.json").write_text("{}")
-    with pytest.raises(ResultsError, match=r"grid is the folder of a benchmark\. It has its own report"):
+    with pytest.raises(ResultsError, match=r"grid is a benchmark\. Report on it alone"):
         read_run_folders([good, grid])
-    with pytest.raises(ResultsError, match=r"Named more than once: .*good\. Name each run once\."):
+    with pytest.raises(ResultsError, match=r"Repeated runs: .*good\. Name each run once\."):
         read_run_folders([good, tmp_path / "good" / ".." / "good"])
 
 
