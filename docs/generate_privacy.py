@@ -15,7 +15,7 @@ from result_tables import gains
 from tables import name, read, table, where
 
 from zoo.commands.privacy.show import share
-from zoo.privacy.accounting.accountant import epsilon_of, guess_of
+from zoo.privacy.accounting.accountant import attack_success_of, epsilon_of
 from zoo.privacy.accounting.events import (
     GaussianEvent,
     GaussianProjectionEvent,
@@ -149,7 +149,7 @@ def users_table() -> str:
 
 def with_guess(event: PrivacyEvent) -> str:
     """Epsilon at delta, and how often a yes-or-no fact can be guessed at most."""
-    return f"{rounded_up(epsilon_of([event], DELTA))} ({share(guess_of([event]))})"
+    return f"{rounded_up(epsilon_of([event], DELTA))} ({share(attack_success_of([event]))})"
 
 
 def user_level_table() -> str:
@@ -161,7 +161,9 @@ def user_level_table() -> str:
         sigma, w = 1 / gauss_mu(epsilon, DELTA), mix_w(DIM, epsilon, DELTA)
         sigmas = [sigma * math.sqrt(k) for k in USERS]
         held = [f"{digits(s)} ({rounded_up(gauss_epsilon(DELTA, 1 / s))})" for s in sigmas]
-        guess = max(guess_of([GaussianEvent(sigma)]), guess_of([GaussianProjectionEvent(w, DIM)]))  # of both releases
+        guess = max(
+            attack_success_of([GaussianEvent(sigma)]), attack_success_of([GaussianProjectionEvent(w, DIM)])
+        )  # of both releases
         rows.append((f"{epsilon:g}", share(guess), digits(sigma), digits(w), *held))
     return table(titles, rows, left=0)
 

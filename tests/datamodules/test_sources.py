@@ -108,7 +108,7 @@ def test_validation_that_is_drawn_where_none_ships_is_felt_too(lists: dict[str, 
     everything = of_file(rows, evaluation, validation=False, **lists)
     found = [moved(everything, of_file([r for r in rows if r != gone], evaluation, False, **lists)) for gone in rows]
     assert max(found) == 2
-    assert "drawn ones would let a rating move up to 2 entries" in sentence(everything.applied[-1].condition)
+    assert "drawn ones would let one rating move up to 2 entries" in sentence(everything.applied[-1].condition)
 
 
 @pytest.mark.parametrize(("asked", "spent"), [(False, 1.0), (True, 2.0)])
@@ -139,7 +139,7 @@ def test_a_minimum_takes_others_with_it_on_whatever_lists(filters: Filters, rows
     assert moved(one, other) == 5
     record = FlippedRows(epsilon=1.0).publish(one, "a").record
     assert record.guarantee is Guarantee.CONDITIONAL
-    assert "no rating decides which users and items reach a minimum count" in str(record)
+    assert "no single rating decides which users and items reach a minimum count" in str(record)
 
 
 @forall(

@@ -153,8 +153,8 @@ RUNS = (
         ("several ratings cost a root of what they do", "else float(ratings)", "else math.sqrt(ratings)"),
         (
             "a guess about several ratings is that about one",
-            "None if together is None else guess_of(together)",
-            "None if together is None else guess_of(ledger)",
+            "None if together is None else attack_success_of(together)",
+            "None if together is None else attack_success_of(ledger)",
         ),
     ),
     *edits_of(

@@ -87,7 +87,7 @@ def test_a_subclass_of_ours_is_somebody_elses() -> None:
 def test_a_record_that_went_past_the_publishers_is_not_called_proved() -> None:
     """As one that a source made by hand: its mechanism is none of ours."""
     record = NoNoise().forecast(9, 7)
-    assert record.standing == "conditional (if it is as claimed by 'MyRows', not audited here)"
+    assert record.standing == "conditional (if the claim of 'MyRows' is true, not audited here)"
     assert privacy_cells(record)[-1] == "conditional"
     assert "proved" not in record.summary()
 

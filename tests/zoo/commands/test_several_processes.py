@@ -211,10 +211,10 @@ print("digest", release.digest, flush=True)
 
 def test_a_script_of_two_processes_publishes_once_and_pays_once(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
-    budget = Budget.make(tmp_path / "spent.jsonl", Cap(20.0, 1e-4, Relation.CHANGE_ONE_RATING))
+    budget = Budget.create(tmp_path / "spent.jsonl", Cap(20.0, 1e-4, Relation.CHANGE_ONE_RATING))
     ended = done([sys.executable, "script.py", "released", str(budget.path)], tmp_path)
     assert ended.returncode == 0, ended.stderr
-    assert len(Budget(budget.path).spent) == 1
+    assert len(Budget(budget.path).entries) == 1
     digests = [line.split()[1] for line in ended.stdout.splitlines() if line.startswith("digest")]
     assert digests == [Release.load(tmp_path / "released").digest] * 2
 

@@ -166,14 +166,14 @@ class Unshaped(BPR):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epsilon": 1.0}, "needs clip"),
-        ({"epsilon": -1.0, "clip": 1.0}, "epsilon must be a positive finite number"),
-        ({"epsilon": 1.0, "clip": 0.0}, "sensitivity must be a positive finite number"),
+        ({"epsilon": 1.0}, "clip is missing"),
+        ({"epsilon": -1.0, "clip": 1.0}, "epsilon is .*must be finite"),
+        ({"epsilon": 1.0, "clip": 0.0}, "sensitivity is .*must be positive and finite"),
         ({"delta": 1e-5}, "delta and noise_seed go with epsilon; got delta 1e-05"),
         ({"noise_seed": 1}, "delta and noise_seed go with epsilon"),
         ({"clip": -1.0}, "clip must be a positive finite number, or null"),
-        ({"epsilon": 1.0, "clip": 1.0, "num_releases": 0}, "num_releases must be a whole number of at least 1, got 0"),
-        ({"num_releases": 0}, "num_releases must be a whole number of at least 1, got 0"),
+        ({"epsilon": 1.0, "clip": 1.0, "num_releases": 0}, "num_releases is .*must be an integer of at least 1 0"),
+        ({"num_releases": 0}, "num_releases is .*must be an integer of at least 1 0"),
         (
             {"num_releases": 7},
             "7 releases share an epsilon, and there is none. Set epsilon, e.g. 8.0, or leave num_rel",
@@ -218,7 +218,7 @@ def test_vectors_without_the_noise_of_their_record_are_refused(tmp_path: Path) -
     spacing = lattice_spacing(sigma)
     refused("half", (vectors / 2 / spacing).round() * spacing, "they vary too little")
     refused("one user", vectors * (torch.arange(20) != 3)[:, None, None], "those of some users vary too little")
-    refused("moved", vectors + spacing / 4, "do not lie on the lattice")
+    refused("moved", vectors + spacing / 4, "are off the lattice")
     refused(
         "wider",
         torch.cat([vectors, vectors], dim=2),

@@ -205,7 +205,7 @@ def test_warnings_of_others_are_heard() -> None:
 def test_the_forecast_is_the_record_and_the_plan_the_ledger(mechanism: str, noise_seed: int | None) -> None:
     publisher = GeneratorPublisher(network(mechanism, noise_seed))
     release, forecast = publisher.publish(ratings(), "book"), publisher.forecast(20, 7)
-    before = "done to the data before: split random2"
+    before = "earlier step: split random2"
     assert before in release.record.sentences("assumptions")
     assert forecast == replace(release.record, steps=())
     assert (release.record.guarantee is Guarantee.PROVED) == (mechanism in SOUND and noise_seed is None)

@@ -99,10 +99,10 @@ def test_the_papers_form_protects_nobody() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epsilon": 0.0}, "epsilon must be a positive finite number"),
-        ({"density": 0.0}, r"density must lie in \(0, 1\], got 0\.0"),
-        ({"density": 1.1}, "density must lie in"),
-        ({"num_components": 0}, "dim must be an integer of at least 1"),
+        ({"epsilon": 0.0}, "epsilon is .*must be finite"),
+        ({"density": 0.0}, r"density is 0\.0.*must be in \(0, 1\]"),
+        ({"density": 1.1}, "density is .*must be in"),
+        ({"num_components": 0}, "dim is .*must be an integer of at least 1"),
         (
             {"calibration": "gaussian"},
             "calibration of SJLT must be 'unit' or 'max', got 'gaussian'. JLT has the others",

@@ -35,8 +35,8 @@ from zoo import (
     Shuffled,
 )
 from zoo.methods.target_data import ReleaseMismatchError
-from zoo.privacy.mechanisms.claimed import ClaimedMechanism
-from zoo.privacy.mechanisms.noisy_rows import half_way
+from zoo.privacy.mechanisms.noisy_rows import lattice_midpoint
+from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism
 from zoo.release.files import ReleaseError
 from zoo.runs.cli import ZooCLI
 from zoo.testing.tiny import attached as attach
@@ -166,7 +166,7 @@ def test_only_the_numbers_change(name: str, tmp_path: Path) -> None:
         release.record.claims
     ):  # and these no longer have the noise that the record claims: they are to be handed to nobody
         with pytest.raises(
-            ReleaseError, match=r"lattice of their noise|Reported cells must be 1|not above the threshold"
+            ReleaseError, match=r"lattice of their noise|Reported entries must be 1|not above the record's threshold"
         ):
             Release.load(path)
     else:
@@ -209,7 +209,7 @@ def test_a_kept_cell_says_the_same_in_either_layout(publisher: Publisher, monkey
     inputs: Any = sparse.record.public_inputs
     if "sigma" in inputs:
         sigma, threshold = inputs["sigma"], inputs["threshold"]
-        assert threshold == half_way(sigma, sigma)
+        assert threshold == lattice_midpoint(sigma, sigma)
         absent = norm.logcdf(threshold, 1, sigma) - norm.logcdf(threshold, 0, sigma)
         evidence = (rows - 0.5) / sigma**2 - absent
     else:
@@ -239,7 +239,7 @@ def stated(publisher: Publisher, **inputs: object) -> Release:
     said = {**release.record.public_inputs, **inputs}
     said = {name: value for name, value in said.items() if value is not None}
     record, mechanism = release.record, release.record.mechanism
-    claimed = ClaimedMechanism(name=mechanism.name, noise_std=record.noise_scale, inputs=said)
+    claimed = ThirdPartyMechanism(name=mechanism.name, noise_std=record.noise_scale, inputs=said)
     return replace(release, record=replace(record, mechanism=claimed))
 
 
@@ -258,7 +258,7 @@ FLIPPED, NOISY = FlippedRows(epsilon=2.0, noise_seed=1), NoisyRows(epsilon=4.0, 
         (
             FLIPPED,
             {"flip_probability": 0.5},
-            "kept with probability 0.5 and a zero with 0.5, so what is kept says nothing",
+            "kept with probability 0.5, a zero with 0.5. The one must be likelier",
         ),
         (
             NOISY,
@@ -281,7 +281,7 @@ def test_a_record_that_does_not_say_how_rows_were_drawn(
 def test_projections_without_their_noise_scale_are_refused() -> None:
     release = JLT(epsilon=8.0, num_components=8, seed=0, noise_seed=1).publish(SOURCE, "book")
     for scale, said in ((None, "None"), (0.0, "0.0")):
-        record = replace(release.record, mechanism=ClaimedMechanism(name="JLT", noise_std=scale))
+        record = replace(release.record, mechanism=ThirdPartyMechanism(name="JLT", noise_std=scale))
         with pytest.raises(ValueError, match=f"needs noise_scale from the record of JLT, .* it says {said}. Leave"):
             Denoiser()(replace(release, record=record))
 

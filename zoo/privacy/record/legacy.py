@@ -1,4 +1,4 @@
-"""Records of schema 1 and 2, which stated every figure and every sentence: their mechanisms are built and compared with them."""
+"""Records of schema 1 and 2, which state all figures and sentences: their mechanisms are rebuilt and compared with them."""
 
 import math
 import re
@@ -19,41 +19,33 @@ from zoo.privacy.accounting.events import (
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.mechanisms import mechanism_named
 from zoo.privacy.mechanisms.base import Mechanism, MechanismError, Plain
-from zoo.privacy.mechanisms.claimed import ClaimedMechanism, close
+from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism, nearly_equal
 from zoo.privacy.record.derived import Derived, Selection
-from zoo.privacy.record.fields import FLOATING_POINT, Guarantee, InconsistentRecordError, RecordError, read_field
-from zoo.privacy.record.steps import Done
+from zoo.privacy.record.fields import (
+    ASK_SOURCE,
+    FLOATING_POINT,
+    Guarantee,
+    InconsistentRecordError,
+    RecordError,
+    read_field,
+)
+from zoo.privacy.record.schema import DERIVED
+from zoo.privacy.record.steps import RecordedStep
 from zoo.privacy.record.words import CLAIMED_BY, NOT_AUDITED
 
 _FIELDS = {
     "mechanism": "str",
-    "guarantee": "Guarantee",
     "noise_source": "str",
-    "unit": "Unit | None",
-    "relation": "Relation | None",
-    "epsilon": "float | None",
-    "delta": "float | None",
-    "mu": "float | None",
-    "sensitivity": "float | None",
-    "sensitivity_norm": "str | None",
-    "clip": "float | None",
-    "noise_scale": "float | None",
-    "compositions": "int",
-    "accountant": "str",
     "public_inputs": "Mapping[str, Plain]",
-    "conditions": "tuple[str, ...]",
-    "assumptions": "tuple[str, ...]",
-    "not_protected": "tuple[str, ...]",
-    "requested_epsilon": "float | None",
     "reason": "str | None",
+    **DERIVED,
 }
-_CLAIMS = ("epsilon", "delta", "mu", "requested_epsilon")  # what a record without a guarantee must not state
+_CLAIMS = ("epsilon", "delta", "mu", "requested_epsilon")  # absent from a record without a guarantee
 _TRIED, _OTHER_SEEDS = "releases it was chosen among, by results", "projection seeds of the others"
 _DONE = "done to the data before: "
 _KNOWN_BEFORE = (
     "the seed of the projection was fixed, and its guarantee is a mean over projections that nobody knew before"
 )
-_NEXT = "Do not use the release; ask the source party for a correct one."
 _TRAINED = (
     "the sets of users and items",
     "figures measured on the source's ratings, and whatever is chosen by them",
@@ -130,7 +122,7 @@ EARLIER: Mapping[str, tuple[str, ...]] = {
     ),
     "cold_start_drawn": ("no rating decides whose history is hidden",),
 }
-"""How records of schema 1 and 2 worded each code; a code that is not here was not stated then."""
+"""Sentences of each code in records of schema 1 and 2, which stored them; a code that is missing here was not stated then."""
 
 _CODES = {text: code for code, texts in EARLIER.items() for text in texts if "{" not in text}
 _MOVED = re.compile(
@@ -139,86 +131,79 @@ _MOVED = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True)
-class EarlierMechanism(ClaimedMechanism):
-    """A mechanism of ours as an old record states it, where there is no ledger to build it from."""
+class EarlierMechanism(ThirdPartyMechanism):
+    """A mechanism of this package as an old record states it, without a ledger to rebuild it from."""
 
-    ours: ClassVar[bool] = True
+    built_in: ClassVar[bool] = True
 
 
 def fields_of_earlier(
     values: Mapping[str, Any], ledger: Sequence[PrivacyEvent] | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the fields of a record of schema 1 or 2, and the record as it would have been written in schema 2."""
+    """Return the fields of a record of schema 1 or 2, and the record as schema 2 would have written it."""
     schema = values["schema"]
     if schema == 1:
         values = _from_schema_1(values)
     if values.keys() != {"schema", "floating_point", *_FIELDS}:
-        raise RecordError(
-            f"The record of schema {schema} must hold exactly {sorted(_FIELDS)}, it holds {sorted(values)}."
-        )
+        raise RecordError(f"The fields are {sorted(values)}. Schema {schema} has exactly {sorted(_FIELDS)}.")
     if values["floating_point"] != FLOATING_POINT:
         raise RecordError("The record lacks the sentence on floating-point arithmetic that every record carries.")
     old = {name: read_field(name, kind, values[name]) for name, kind in _FIELDS.items()}
     written = {**values, "schema": 2}
     _check_stated(old)
     inputs = {name: value for name, value in old["public_inputs"].items() if name not in (_TRIED, _OTHER_SEEDS)}
-    if (other := inputs.pop("mechanism", old["mechanism"])) != old["mechanism"] and old[
-        "guarantee"
-    ] is not Guarantee.NONE:
+    other = inputs.pop("mechanism", old["mechanism"])
+    if other != old["mechanism"] and old["guarantee"] is not Guarantee.NONE:
         raise InconsistentRecordError(
-            f"{old['mechanism']}: public_inputs state another mechanism, {str(other)[:80]!r}. {_NEXT}"
+            f"{old['mechanism']}: public_inputs name another mechanism, {str(other)[:80]!r}. {ASK_SOURCE}"
         )
     old["public_inputs"] = inputs
     mechanism = _mechanism(old, ledger)
     selection = _selection(old, values["public_inputs"], mechanism, ledger)
-    steps = tuple(Done(text.removeprefix(_DONE)) for text in old["assumptions"] if text.startswith(_DONE))
+    steps = tuple(RecordedStep(text.removeprefix(_DONE)) for text in old["assumptions"] if text.startswith(_DONE))
     reasons = () if old["reason"] is None else (_code(old["reason"]),)
-    # The seed was a setting then, 0 unless another was given.
+    # In schema 1 the seed was a setting with the default 0.
     if schema == 1 and not reasons and _is_mean(old):
         reasons = ("projection_known_before",)
-    built = not isinstance(mechanism, ClaimedMechanism)
+    built = not isinstance(mechanism, ThirdPartyMechanism)
     stated = tuple(_code(text) for text in old["conditions"])
     provisos = tuple(code for code in stated if code not in mechanism.statement.conditions) if built else ()
     notes = {name: value for name, value in inputs.items() if name not in mechanism.public_inputs} if built else {}
-    made = {"mechanism": mechanism, "noise_source": old["noise_source"], "notes": notes, "reasons": reasons}
-    return {**made, "provisos": provisos, "steps": steps if built else (), "selection": selection}, written
+    fields = {"mechanism": mechanism, "noise_source": old["noise_source"], "notes": notes, "reasons": reasons}
+    return {**fields, "provisos": provisos, "steps": steps if built else (), "selection": selection}, written
 
 
 def check_earlier(record: Derived, written: Mapping[str, Any]) -> None:
-    """Refuse a record of which a figure or sentence is not what follows from its mechanism."""
+    """Refuse a record whose figures or sentences differ from those of its mechanism."""
     mechanism = record.mechanism
-    if isinstance(mechanism, ClaimedMechanism) or not record.claims:
+    if isinstance(mechanism, ThirdPartyMechanism) or not record.claims:
         return
     for name in ("mu", "requested_epsilon", "sensitivity", "sensitivity_norm", "clip", "noise_scale", "compositions"):
         _compare(mechanism, name, written[name], getattr(record, name))
     if not (written["epsilon"] or 0.0) * (1 + 1e-6) >= (record.epsilon or 0.0):
         raise InconsistentRecordError(
-            f"{mechanism.name}: the record states epsilon {written['epsilon']}, its ledger gives {record.epsilon:.6g}. {_NEXT}"
+            f"{mechanism.name}: epsilon is {written['epsilon']}. The ledger gives {record.epsilon:.6g}. {ASK_SOURCE}"
         )
     for name, value in mechanism.public_inputs.items():
         if name in written["public_inputs"]:
             _compare(mechanism, f"public_inputs[{name!r}]", written["public_inputs"][name], value)
     statement = mechanism.statement
-    for kind, said, codes in (
-        ("conditions", written["conditions"], statement.conditions),
-        ("assumptions", written["assumptions"], statement.assumptions),
-        ("not_protected", written["not_protected"], statement.not_protected),
-    ):
+    for kind, codes in statement._asdict().items():
         for code in codes:
             texts = [text.format(m=mechanism) for text in EARLIER.get(code, ())]
-            if texts and not {*texts} & {*said} and not (code == "metrics" and "map" in mechanism.tensors):
-                raise InconsistentRecordError(f"{mechanism.name}: {kind} must say {texts[0]!r}. {_NEXT}")
+            if texts and not {*texts} & {*written[kind]} and not (code == "metrics" and "map" in mechanism.tensors):
+                raise InconsistentRecordError(f"{mechanism.name}: {kind} lack {texts[0]!r}. {ASK_SOURCE}")
 
 
 def _compare(mechanism: Mechanism, name: str, stated: object, due: object) -> None:
-    if not close(stated, due):
+    if not nearly_equal(stated, due):
         raise InconsistentRecordError(
-            f"{mechanism.name}: {name} is stated as {str(stated)[:80]}, its ledger gives {str(due)[:80]}. {_NEXT}"
+            f"{mechanism.name}: {name} is {str(stated)[:80]}. The ledger gives {str(due)[:80]}. {ASK_SOURCE}"
         )
 
 
 def _from_schema_1(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of an old record, whose proof was silent on what was done to the data before."""
+    """Return the values as schema 2 would state them; schema 1 has no conditions."""
     conditional = values.get("guarantee") == Guarantee.PROVED
     guarantee = Guarantee.CONDITIONAL.value if conditional else values.get("guarantee")
     unstated = (
@@ -232,16 +217,12 @@ def _check_stated(old: Mapping[str, Any]) -> None:
     """Refuse fields that contradict each other."""
     none = old["guarantee"] is Guarantee.NONE
     if none != (old["reason"] is not None) or (none and any(old[name] is not None for name in _CLAIMS)):
-        raise RecordError(
-            "A record without a guarantee must give its reason and state no epsilon, delta or mu; others no reason."
-        )
+        raise RecordError("guarantee is 'none' without a reason, or with epsilon, delta or mu; or the reverse.")
     if bool(old["conditions"]) != (old["guarantee"] is Guarantee.CONDITIONAL):
-        raise RecordError(
-            f"conditions go with guarantee 'conditional', which has at least one; got {old['guarantee'].value!r}."
-        )
+        raise RecordError(f"guarantee is {old['guarantee'].value!r}. Only 'conditional' has conditions, at least one.")
     relation = old["relation"]
     if (None if relation is None else relation.unit) is not old["unit"]:
-        raise RecordError(f"Relation {relation} does not protect unit {old['unit']}.")
+        raise RecordError(f"unit is {old['unit']}. Relation {relation} protects another unit.")
 
 
 def _code(text: str) -> str:
@@ -269,26 +250,24 @@ def _mechanism(old: Mapping[str, Any], ledger: Sequence[PrivacyEvent] | None) ->
     claims, build = old["reason"] is None, _BUILD.get(name)
     if kind is None or ledger is None or build is None or leading is None:
         if claims and ledger is not None and name in _NO_RELEASES:
-            raise RecordError(f"The record is of {name}, which is no publisher's: it hands over no release.")
+            raise RecordError(f"mechanism is {name}. It belongs to no publisher, so no release has its record.")
         ours = kind is not None or name in _NO_RELEASES
-        return _as_stated(old, EarlierMechanism if ours else ClaimedMechanism)
+        return _as_stated(old, EarlierMechanism if ours else ThirdPartyMechanism)
     try:
         sizes = {
-            name: old["public_inputs"][name] for name in ("num_users", "num_items") if name in old["public_inputs"]
+            size: read_field(size, "int", old["public_inputs"][size])
+            for size in ("num_users", "num_items")
+            if size in old["public_inputs"]
         }
-        for name_of_size, value in sizes.items():
-            sizes[name_of_size] = read_field(name_of_size, "int", value)
         common = {"relation": old["relation"], "delta": old["delta"] or 0.0, **sizes}
         return kind(**common, **build(old, leading, ledger))
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         if claims:
-            raise InconsistentRecordError(
-                f"{name}: its figures are not of this mechanism ({error}). {_NEXT}"
-            ) from error
+            raise InconsistentRecordError(f"The figures are not those of {name} ({error}). {ASK_SOURCE}") from error
         return _as_stated(old, EarlierMechanism)
 
 
-def _as_stated(old: Mapping[str, Any], kind: type[ClaimedMechanism]) -> ClaimedMechanism:
+def _as_stated(old: Mapping[str, Any], kind: type[ThirdPartyMechanism]) -> ThirdPartyMechanism:
     names = (
         "relation", "epsilon", "delta", "mu", "requested_epsilon", "sensitivity", "sensitivity_norm", "clip", "compositions",
         "not_protected",
@@ -301,7 +280,7 @@ def _as_stated(old: Mapping[str, Any], kind: type[ClaimedMechanism]) -> ClaimedM
 def _selection(
     old: Mapping[str, Any], inputs: Mapping[str, Plain], mechanism: Mechanism, ledger: Sequence[PrivacyEvent] | None
 ) -> Selection | None:
-    if _TRIED not in inputs or not ledger or isinstance(mechanism, ClaimedMechanism) or old["reason"] is not None:
+    if _TRIED not in inputs or not ledger or isinstance(mechanism, ThirdPartyMechanism) or old["reason"] is not None:
         return None
     return Selection(
         num_candidates=read_field(_TRIED, "int", inputs[_TRIED]),
@@ -312,9 +291,13 @@ def _selection(
     )
 
 
-def _multiplier(event: PrivacyEvent, kind: type[GaussianEvent] = GaussianEvent) -> float:
-    if not isinstance(event, kind):
-        raise MechanismError(f"the ledger begins with a {type(event).__name__}")
+def _wrong_ledger(event: PrivacyEvent) -> MechanismError:
+    return MechanismError(f"the ledger begins with a {type(event).__name__}")
+
+
+def _multiplier(event: PrivacyEvent) -> float:
+    if not isinstance(event, GaussianEvent):
+        raise _wrong_ledger(event)
     return event.noise_multiplier
 
 
@@ -336,7 +319,7 @@ def _noisy_rows(old: Mapping[str, Any], event: PrivacyEvent, _: object) -> dict[
 
 def _flipped_rows(old: Mapping[str, Any], event: PrivacyEvent, _: object) -> dict[str, Any]:
     if not isinstance(event, RandomisedResponseEvent):
-        raise MechanismError(f"the ledger begins with a {type(event).__name__}")
+        raise _wrong_ledger(event)
     return {"flip_probability": event.flip_probability, "keep": _number(old, "keep")}
 
 
@@ -344,16 +327,16 @@ def _projected(old: Mapping[str, Any], event: PrivacyEvent, _: object) -> dict[s
     inputs, users = old["public_inputs"], old["unit"] is Unit.USER
     dim, w, calibration = inputs.get("num_components"), _number(old, "w"), inputs.get("calibration")
     if type(dim) is not int or not isinstance(calibration, str):
-        raise MechanismError("num_components and calibration must be stated")
+        raise MechanismError("num_components or calibration is missing")
     random = isinstance(event, GaussianProjectionEvent)
     if random is (calibration in ("unit", "max")):
-        raise MechanismError(f"calibration {calibration!r} does not go with a {type(event).__name__}")
+        raise MechanismError(f"calibration {calibration!r} does not match a {type(event).__name__}")
     largest = None
     if not random:
         largest = math.sqrt(dim) if calibration == "unit" else w / (_multiplier(event) * (old["sensitivity"] or 0.0))
     known = "form" not in inputs
     if known and random and type(inputs.get("projection_seed")) is not int:
-        raise MechanismError("projection_seed must name the projection")
+        raise MechanismError("projection_seed is missing")
     return {
         "calibration": calibration,
         "dim": dim,
@@ -385,7 +368,7 @@ def _bridge(old: Mapping[str, Any], event: PrivacyEvent, _: object) -> dict[str,
 
 def _critic(old: Mapping[str, Any], event: PrivacyEvent, ledger: Sequence[PrivacyEvent]) -> dict[str, Any]:
     if not isinstance(event, PoissonSampledGaussianEvent):
-        raise MechanismError(f"the ledger begins with a {type(event).__name__}")
+        raise _wrong_ledger(event)
     return {**_steps(old, ledger), "noise_multiplier": event.noise_multiplier, "rate": event.rate}
 
 

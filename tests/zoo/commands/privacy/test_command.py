@@ -118,7 +118,7 @@ def test_ratings_cost_the_largest_release_and_users_the_sum_of_all() -> None:
     reference.compose(GaussianDpEvent(multiplier), 2)
     assert total(users).epsilon == pytest.approx(reference.get_epsilon(1e-5), rel=1e-3)
     assert "protect different things" in (total([small, users[0]]).reason or "")
-    assert "guarantees nothing" in (total([small, planned(Plaintext())]).reason or "")
+    assert "has no guarantee" in (total([small, planned(Plaintext())]).reason or "")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_page_of_a_release_without_guarantee_names_no_epsilon(
     Plaintext().publish(binary(), "books").save(tmp_path / "release")
     main(["show", str(tmp_path / "release")])
     said = out(capsys)
-    assert "guarantees nothing (the ratings are handed over as they are)" in said
+    assert "has no guarantee (the ratings are handed over as they are)" in said
     assert "epsilon" not in said.replace("no epsilon", "")
 
 

@@ -139,7 +139,7 @@ def test_fewer_steps_than_planned_cost_less(mechanism: Mechanism) -> None:
 def test_what_was_done_to_the_data_before_is_named() -> None:
     for mechanism in ("private_d", "gs_wgan", "none"):
         record = made(mechanism).record(USERS, [Step("users with fewer than 5 ratings left out")])
-        text = "done to the data before: users with fewer than 5 ratings left out"
+        text = "earlier step: users with fewer than 5 ratings left out"
         assert text in record.sentences("assumptions")
 
 

@@ -241,12 +241,12 @@ def test_the_record_is_of_the_rounds_that_were_played() -> None:
     assert (whole.guarantee, part.guarantee) == (Guarantee.PROVED, Guarantee.CONDITIONAL)
     said = str(part)
     for words in (
-        "nothing that looked at these ratings ended",
+        "stop training does not depend on these ratings",
         "is trusted with both",
-        "each checkpoint was resumed once at most",
+        "each checkpoint is resumed at most once",
         "own vector",
         "in a step stays secret",
-        "done to the data before: split",
+        "earlier step: split",
     ):
         assert words in said
     assert "nothing that looked" not in str(whole)
