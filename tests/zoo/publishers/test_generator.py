@@ -291,8 +291,8 @@ def test_an_interrupted_training_releases_nothing(tmp_path: Path, monkeypatch: p
     ("settings", "message"),
     [
         ({"sample_size": 21}, "sample_size 21 is more than the 20 users. Take at most as many"),
-        ({"epsilon": 0.0}, "epsilon must"),
-        ({"epsilon": -1.0}, "epsilon must"),
+        ({"epsilon": 0.0}, "epsilon is"),
+        ({"epsilon": -1.0}, "epsilon is"),
         ({"delta": 0.05}, "delta 0.05 is not below one over the 20 users"),
         ({"clip": 0.0}, "clip must be a positive finite number"),
     ],

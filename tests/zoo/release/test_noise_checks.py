@@ -231,7 +231,7 @@ def test_more_ones_than_there_can_be_are_refused(publisher: Publisher, tmp_path:
     more = publisher.publish(rated(400, 300, 1.0), "book").tensors["rows"].clone()
     loaded(replace(honest, tensors={"rows": more}), tmp_path / "all")
     more[:20] = more.max()
-    with pytest.raises(ReleaseError, match=r"too many (cells are )?ones|users have too many ones"):
+    with pytest.raises(ReleaseError, match=r"too many (entries are )?ones|users have too many ones"):
         loaded(replace(honest, tensors={"rows": more}), tmp_path)
 
 
@@ -335,7 +335,7 @@ def test_rows_of_another_shape_are_not_those_of_the_record(name: str) -> None:
     release = PUBLISHERS[name](None).publish(SOURCE, "book")
     rows = release.tensors["rows"]
     for other in (rows[:, 1:], torch.cat([rows, rows])):
-        with pytest.raises(ReleaseError, match=r"is of 200 users and width .*\. The rows are"):
+        with pytest.raises(ReleaseError, match=r"There are .* rows of width .*has 200 users and width"):
             check(release, {"rows": other})
 
 

@@ -68,9 +68,9 @@ def test_what_is_too_much_draws_no_noise(file: Path, tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("publisher", "message"),
     [
-        (Plaintext(), "A release without a guarantee"),
-        (JLT(epsilon=2.0, num_components=5, noise_seed=1), r"without a guarantee \(seeded noise\)"),
-        (NoisyRows(epsilon=1.0, relation="zero_out_one_user", clip=2.0), "counts under 'change_one_rating'"),
+        (Plaintext(), "The release has no guarantee"),
+        (JLT(epsilon=2.0, num_components=5, noise_seed=1), r"has no guarantee \(seeded noise\)"),
+        (NoisyRows(epsilon=1.0, relation="zero_out_one_user", clip=2.0), "is for 'change_one_rating'"),
         (JLT(epsilon=2.0, num_components=5, delta=0.5), "not below one over the 9 users"),
     ],
 )
@@ -163,7 +163,7 @@ def test_a_party_publishes_within_its_budget_and_signs_and_another_trusts_it(
     assert "Spent by 'book': 8.00." in said
     about = json.loads((Path("book") / MANIFEST).read_text())["about"]
     assert (about["contact"], about["rationale"], about["curator"]) == ("privacy@books.example", "As agreed.", None)
-    with pytest.raises(BudgetExceededError, match="above the cap of 8"):
+    with pytest.raises(BudgetExceededError, match="The cap is 8"):
         cli("publish", *PROJECTED, *paid, "--out", "again")
 
     trusting = ("--data.trusted", tmp_path / "key.pub.pem")

@@ -20,5 +20,7 @@ def delta_for(num_users: int, requested: float | None) -> float:
     default = default_delta(num_users)
     delta = default if requested is None else requested
     if delta >= 1 / num_users:
-        raise ValueError(f"delta is {delta:g}. It must be below 1/{num_users} (one over the users), e.g. {default:g}.")
+        raise ValueError(
+            f"delta {delta:g} is not below one over the {num_users} users. Take {default:g} or less, or omit it."
+        )
     return delta

@@ -83,7 +83,7 @@ def test_a_plan_says_under_which_conditions_a_guarantee_would_hold(capsys: pytes
     said = " ".join(capsys.readouterr().out.split())
     assert "conditional" in said
     assert "holds if: the user list is public" in said
-    assert "assumed: ratings lie in [0, 1]" in said
+    assert "assumed: ratings are in [0, 1]" in said
 
 
 @pytest.mark.parametrize(

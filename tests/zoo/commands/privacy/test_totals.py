@@ -242,7 +242,7 @@ def test_a_page_in_json_holds_the_numbers_as_they_are(tmp_path: Path, capsys: py
     assert answer["record"] == release.record.to_dict()
     assert answer["digest"] == release.digest
     assert answer["shown"]["epsilon"] == "2.00"
-    assert answer["shown"]["guarantee"] == "conditional (if who is a user is public)"
+    assert answer["shown"]["guarantee"] == "conditional (assumes that who is a user is public)"
     assert answer["ledger"][0]["type"] == "GaussianEvent"
     assert 0.5 < answer["guess"] < 0.7
     assert [group["ratings"] for group in answer["several_ratings"]] == [1, 2, 5, 10, 50]

@@ -172,7 +172,7 @@ def test_an_objective_is_shown_where_it_is_of_what_was_noised(
     ids=lambda m: m.__name__,
 )
 def test_an_epsilon_out_of_range_is_refused(make: Callable[[float], Perturbation], bad: float) -> None:
-    with pytest.raises(ValueError, match="epsilon must"):
+    with pytest.raises(ValueError, match="epsilon is"):
         make(bad)
 
 
@@ -187,9 +187,9 @@ def test_a_probit_objective_is_refused_unless_nothing_is_promised() -> None:
     assert "private for its exact minimiser alone, which no solver returns" in said
     assert "needs alpha here, the largest entry" in refused(ObjectivePerturbation(1.0, inexact=True), Probit())
     assert "needs alpha here" in refused(ObjectivePerturbation(1.0, paper_faithful=True), Probit())
-    assert "epsilon must be more than 0.7713" in refused(ObjectivePerturbation(0.5, inexact=True), Probit(), 1.0)
+    assert "needs more than 0.7713" in refused(ObjectivePerturbation(0.5, inexact=True), Probit(), 1.0)
     gaussian = ObjectivePerturbation(1.0, noise="gaussian", inexact=True)
-    assert "noise must be 'laplace' for the probit link" in refused(gaussian, Probit(), 1.0)
+    assert "noise is 'gaussian' with the probit link, which needs 'laplace'" in refused(gaussian, Probit(), 1.0)
 
 
 def test_settings_of_an_objective_are_checked_before_data_are_read() -> None:

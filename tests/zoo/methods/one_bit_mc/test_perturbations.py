@@ -211,10 +211,10 @@ def test_several_ratings_of_one_person_are_priced_by_the_noise() -> None:
     def said(perturbation: Perturbation) -> str:
         return perturbation.record(problem()).sentences("not_protected")[-1]
 
-    assert "k of them have k times the epsilon" in said(InputPerturbation(1.0))
-    assert "k of them have k times the epsilon" in said(InputPerturbation(1.0, hide_pairs=True))
+    assert "k of them cost k times the epsilon" in said(InputPerturbation(1.0))
+    assert "k of them cost k times the epsilon" in said(InputPerturbation(1.0, hide_pairs=True))
     assert "sqrt(k) times mu" in said(GradientPerturbation(1.0))
-    assert "k of them have k times the epsilon" in said(GradientPerturbation(1.0, noise="laplace"))
+    assert "k of them cost k times the epsilon" in said(GradientPerturbation(1.0, noise="laplace"))
     assert "sqrt(k) times mu" in said(ObjectivePerturbation(1.0, noise="gaussian"))
     assert "up to k times mu" in said(OutputPerturbation(1.0))
 

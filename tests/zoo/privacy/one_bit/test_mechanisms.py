@@ -197,11 +197,13 @@ def test_noisy_output_has_the_noise_of_the_plan() -> None:
 
 
 def test_probit_objectives_out_of_reach_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"epsilon must be more than 0\.771388 .* got 0\.5: so much is lost"):
+    with pytest.raises(ValueError, match=r"epsilon is 0\.5.*needs more than 0\.771388"):
         plan_objective(Probit(), 0.5, alpha=1.0)
     with pytest.raises(ValueError, match="alpha is needed for the probit link"):
         plan_objective(Probit(), 2.0)
-    with pytest.raises(ValueError, match="noise must be 'laplace' for the probit link, got 'gaussian'"):
+    with pytest.raises(
+        ValueError, match="noise is 'gaussian' with the probit link, which needs 'laplace', got 'gaussian'"
+    ):
         plan_objective(Probit(), 2.0, alpha=1.0, noise="gaussian", delta=1e-5)
     with pytest.raises(ValueError, match="The link must be convex, got 'logistic, flipped'"):
         plan_objective(Flipped(Logistic(), 0.1, 0.1), 2.0)

@@ -265,7 +265,7 @@ def test_noise_with_a_seed_claims_nothing_also_after_it() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epsilon": 0.0}, "epsilon must be"),
+        ({"epsilon": 0.0}, "epsilon is 0"),
         ({"clip": -1.0}, r"clip must be a positive finite number, got -1\.0"),
         ({"num_rounds": 0}, "steps must be an integer of at least 1, got 0"),
         ({"rate": 1.5}, r"rate must lie in \(0, 1\]"),

@@ -92,8 +92,8 @@ def test_its_settings_are_all_that_makes_it() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"epsilon": 0.0}, "epsilon must"),
-        ({"epsilon": math.nan}, "epsilon must"),
+        ({"epsilon": 0.0}, "epsilon is"),
+        ({"epsilon": math.nan}, "epsilon is"),
         ({"delta": 0.0}, "delta must"),
         ({"delta": 1.0}, "delta must"),
         ({"rows": 0}, "rows must be an integer of at least 1, got 0"),
