@@ -84,7 +84,7 @@ def test_what_no_publisher_writes_is_refused_by_line(
     lines = [json.loads(line) for line in whole.splitlines()]
     lines[at][name] = value
     (tmp_path / "x.jsonl").write_bytes(with_digests_that_fit(lines))
-    with pytest.raises(BudgetError, match=f"Line {at + 1} of .*x.jsonl is not what was written") as refused:
+    with pytest.raises(BudgetError, match=f"Line {at + 1} of .*x.jsonl was altered") as refused:
         Budget(tmp_path / "x.jsonl")
     refusal_of(refused.value, "x.jsonl")
 

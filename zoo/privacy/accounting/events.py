@@ -56,16 +56,13 @@ class NonPrivateEvent(PrivacyEvent):
 class GaussianEvent(PrivacyEvent):
     """One release of a vector with independent Gaussian noise on every coordinate.
 
-    Args:
-        noise_multiplier: Standard deviation of the noise over the L2 sensitivity, dimensionless. Its inverse is mu.
-
     Examples:
         >>> from zoo.privacy.accounting.accountant import epsilon_of
         >>> round(epsilon_of([GaussianEvent(noise_multiplier=2.0)], delta=1e-5), 3)
         1.993
     """
 
-    noise_multiplier: float
+    noise_multiplier: float  # standard deviation of the noise over the L2 sensitivity, dimensionless; its inverse is mu
 
     def __post_init__(self) -> None:
         _check_multiplier(self.noise_multiplier)
@@ -80,18 +77,14 @@ class GaussianProjectionEvent(PrivacyEvent):
     may share M, because the accountant assumes nothing about the dependence of matrices. Another event through the same M after
     it is public costs more than is counted here, so `zoo.privacy.record.shared_projection` refuses it.
 
-    Args:
-        noise_multiplier: w over the L2 sensitivity of x before projection, dimensionless.
-        dim: Number of rows of M.
-
     Examples:
         >>> from zoo.privacy.accounting.accountant import epsilon_of
         >>> round(epsilon_of([GaussianProjectionEvent(noise_multiplier=20.0, dim=16)], delta=1e-5), 3)
         0.849
     """
 
-    noise_multiplier: float
-    dim: int
+    noise_multiplier: float  # w over the L2 sensitivity of x before projection, dimensionless
+    dim: int  # number of rows of M
 
     def __post_init__(self) -> None:
         _check_multiplier(self.noise_multiplier)
@@ -107,10 +100,6 @@ class PoissonSampledGaussianEvent(PrivacyEvent):
     The sample stays secret. The event is for whole users only: a zeroed-out user adds nothing to the sum, a replaced one moves it
     by up to twice the clip norm. The accountant counts that, so the event is the same under both relations.
 
-    Args:
-        noise_multiplier: Standard deviation of the noise over the L2 norm that one user's part is clipped to, dimensionless.
-        rate: Probability that a user is in the sum, independent for each user.
-
     Examples:
         >>> from zoo.privacy.accounting.accountant import epsilon_of
         >>> step = PoissonSampledGaussianEvent(noise_multiplier=2.0, rate=0.01)
@@ -120,8 +109,8 @@ class PoissonSampledGaussianEvent(PrivacyEvent):
 
     relations: ClassVar[frozenset[Relation]] = frozenset({Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER})
 
-    noise_multiplier: float
-    rate: float
+    noise_multiplier: float  # noise deviation over the L2 norm that one user's part is clipped to, dimensionless
+    rate: float  # probability that a user is in the sum, independent for each user
 
     def __post_init__(self) -> None:
         _check_multiplier(self.noise_multiplier)
@@ -136,16 +125,13 @@ class RandomisedResponseEvent(PrivacyEvent):
     A change that moves k bits is k such events. A whole user has as many bits as there are items, so a record that claims to
     protect a user by fewer events is refused (`zoo.privacy.mechanisms.third_party`). Costs ``ln((1 - p)/p)`` with no delta, tight.
 
-    Args:
-        flip_probability: Probability of a wrong report, in (0, 1/2).
-
     Examples:
         >>> from zoo.privacy.accounting.accountant import epsilon_of
         >>> round(epsilon_of([RandomisedResponseEvent(flip_probability=0.25)], delta=0.0), 3)
         1.099
     """
 
-    flip_probability: float
+    flip_probability: float  # of a wrong report, in (0, 1/2)
 
     def __post_init__(self) -> None:
         if not _SMALLEST <= self.flip_probability < 0.5:
@@ -159,16 +145,13 @@ class RandomisedResponseEvent(PrivacyEvent):
 class LaplaceEvent(PrivacyEvent):
     """One release of a vector with independent Laplace noise on every coordinate; costs 1 / multiplier, with no delta.
 
-    Args:
-        noise_multiplier: Scale of the noise over the L1 sensitivity, dimensionless.
-
     Examples:
         >>> from zoo.privacy.accounting.accountant import epsilon_of
         >>> round(epsilon_of([LaplaceEvent(noise_multiplier=0.5)], delta=0.0), 6)
         2.0
     """
 
-    noise_multiplier: float
+    noise_multiplier: float  # scale of the noise over the L1 sensitivity, dimensionless
 
     def __post_init__(self) -> None:
         _check_multiplier(self.noise_multiplier)
@@ -178,16 +161,13 @@ class LaplaceEvent(PrivacyEvent):
 class PureEvent(PrivacyEvent):
     """One release that costs at most epsilon with no delta, with nothing else known about it.
 
-    Args:
-        epsilon: Upper bound of the privacy loss.
-
     Examples:
         >>> from zoo.privacy.accounting.accountant import epsilon_of
         >>> round(epsilon_of([PureEvent(0.5), PureEvent(0.5)], delta=0.0), 6)
         1.0
     """
 
-    epsilon: float
+    epsilon: float  # upper bound of the privacy loss
 
     def __post_init__(self) -> None:
         if not _SMALLEST <= self.epsilon <= _LARGEST:

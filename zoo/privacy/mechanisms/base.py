@@ -55,12 +55,6 @@ class Mechanism(ABC):
     A subclass is one file of this package. Its fields are written to the record of each release. A reader builds the mechanism
     from them and derives all figures and codes again, so a record cannot state two values of one fact.
 
-    Args:
-        relation: Neighbouring relation of the guarantee.
-        delta: Probability with which the bound epsilon may fail.
-        num_users: Public number of users.
-        num_items: Public number of items.
-
     Raises:
         MechanismError: The class does not allow the parameters.
 
@@ -81,10 +75,10 @@ class Mechanism(ABC):
     made = OldName("output_name")
     cells = OldName("entry_model")
 
-    relation: Relation
-    delta: float = 0.0
-    num_users: int = 1
-    num_items: int = 1
+    relation: Relation  # neighbouring relation of the guarantee
+    delta: float = 0.0  # probability with which the bound epsilon may fail
+    num_users: int = 1  # public
+    num_items: int = 1  # public
 
     def __init_subclass__(cls, **options: Any) -> None:  # noqa: ANN401  of other base classes
         super().__init_subclass__(**options)

@@ -22,6 +22,7 @@ class NoisySteps(Mechanism):
 
     relations = ONE_USER
     noise_on: ClassVar[str] = ""  # target of the noise, in words
+    assumed: ClassVar[tuple[str, ...]] = ()  # further codes of assumptions
     not_protected: ClassVar[tuple[str, ...]] = ("users_and_items", "metrics", "evaluation_items", "training_failure")
 
     noise_multiplier: float  # standard deviation of the noise over the clip
@@ -60,11 +61,6 @@ class NoisySteps(Mechanism):
         return Statement(("public_sets", "settings_chosen_blind", *self.assumed, *ended), self.not_protected)
 
     @property
-    def assumed(self) -> tuple[str, ...]:
-        """Further codes of assumptions."""
-        return ()
-
-    @property
     def public_inputs(self) -> dict[str, Plain]:
         """Steps, noise and sizes."""
         inputs: dict[str, Plain] = {"steps": self.steps, "noise_multiplier": self.noise_multiplier}
@@ -74,6 +70,8 @@ class NoisySteps(Mechanism):
 @dataclass(frozen=True, kw_only=True)
 class SampledSteps(NoisySteps):
     """Noisy steps of DP-SGD: each is on a secret Poisson sample of the users."""
+
+    assumed = ("sample_secret",)
 
     rate: float  # probability that a user is in a step, independent for each user
 
@@ -96,11 +94,6 @@ class SampledSteps(NoisySteps):
     def sensitivity(self) -> float:
         """``clip`` for zeroing out a user, and twice that for replacement."""
         return row_sensitivity(self.relation, self.clip)
-
-    @property
-    def assumed(self) -> tuple[str, ...]:
-        """The sample is secret."""
-        return ("sample_secret",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +151,7 @@ class PrivateRounds(SampledSteps):
 
     name = "DP-FedAvg"
     noise_on = "the sum of clients' clipped updates, every number of it"
+    assumed = ("sample_secret", "trusted_server", "resumed_once")
     not_protected = (
         "users_and_items",
         "own_vectors",
@@ -165,11 +159,6 @@ class PrivateRounds(SampledSteps):
         "metrics_of_these",
         "training_failure_of_domain",
     )
-
-    @property
-    def assumed(self) -> tuple[str, ...]:
-        """The server is trusted, also with checkpoints of interrupted runs."""
-        return ("sample_secret", "trusted_server", "resumed_once")
 
     @property
     def public_inputs(self) -> dict[str, Plain]:

@@ -59,15 +59,10 @@ def write_field(value: Any) -> Any:  # noqa: ANN401  each field has a type of it
 
 
 def read_field(name: str, kind: str, value: object) -> Any:  # noqa: ANN401  each field has a type of its own
-    """Return the value of a field from the untrusted JSON of another party; the record checks its range.
-
-    Args:
-        name: Name of the field, for the message.
-        kind: Type of the field, as the record's class declares it.
-        value: Plain JSON.
+    """Return the value of a field from the untrusted JSON of another party; ``kind`` is its type in the record's class.
 
     Raises:
-        RecordError: The value has another type, or is not one of the allowed values.
+        RecordError: The value has another type, or is not one of the allowed values. The record checks its range.
     """
     if value is None and kind.endswith(" | None"):
         return None

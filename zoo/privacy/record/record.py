@@ -38,17 +38,8 @@ _TOLERANCE = 1e-6  # relative; more than the difference of convolutions between 
 class PrivacyRecord(Derived):
     """The privacy guarantee of one release: privacy unit, privacy loss, assumptions, and what is not protected.
 
-    Epsilon, sensitivity, noise and conditions are properties, derived from the fields. A record without a guarantee has no
-    epsilon, delta or mu.
-
-    Args:
-        mechanism: Mechanism that made the release.
-        noise_source: ``"os entropy"``, ``"philox keyed by os entropy"``, ``"seeded noise"`` or ``"none"``.
-        steps: What was done to the ratings before, in order.
-        notes: Further public inputs, which no figure is derived from.
-        reasons: Codes or texts: why there is no guarantee.
-        provisos: Codes or texts: further conditions.
-        selection: The choice among several releases, if there was one.
+    Epsilon, sensitivity, noise and conditions are properties, derived from the fields (`zoo.privacy.record.derived.Derived`). A
+    record without a guarantee has no epsilon, delta or mu.
 
     Raises:
         RecordError: Fields contradict each other, or a value is out of range.

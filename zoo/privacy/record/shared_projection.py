@@ -37,7 +37,6 @@ def refuse_shared_projection(records: Iterable[Derived]) -> None:
         RecordError: Two records have the same seed, and the guarantee of one is a mean over projections.
     """
     seen: dict[str, tuple[int, bool]] = {}  # by seed: the first release, and whether its guarantee is a mean
-    seen: dict[str, tuple[int, bool]] = {}  # by seed: where it was named first, and whether under a mean
     for number, record in enumerate(records, 1):
         if not record.claims:
             continue

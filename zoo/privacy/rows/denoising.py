@@ -195,10 +195,7 @@ def estimate_prior(rows: Rows, model: EntryModel, max_components: int) -> Prior:
        relative to the mean of all.
     3. Refinement: the residual's singular components above the noise, at most ``max_components``, scaled back.
 
-    Args:
-        rows: Released rows, shape ``(users, items)``.
-        model: How entries were drawn.
-        max_components: Largest number of components.
+    ``rows`` are as released, shape ``(users, items)``, and ``model`` is how their entries were drawn.
     """
     num_users, num_items = rows.shape
     slope, intercept = model.line

@@ -76,16 +76,11 @@ class Cap:
 
     Under a relation that protects ratings, the cap holds for each domain separately, because a rating is in one domain. Under one
     that protects users, it holds for all domains together.
-
-    Args:
-        epsilon: Finite number above 0.
-        delta: Number in [0, 1).
-        relation: Neighbouring relation of all releases.
     """
 
-    epsilon: float
-    delta: float
-    relation: Relation
+    epsilon: float  # finite and above 0
+    delta: float  # in [0, 1)
+    relation: Relation  # of all releases
 
     def __post_init__(self) -> None:
         if not (self.epsilon > 0 and math.isfinite(self.epsilon)) or not 0 <= self.delta < 1:
@@ -106,10 +101,7 @@ class BudgetEntry:
 
 
 class Budget:
-    """A budget file at the time of reading; `spend` reads it again under a lock.
-
-    Args:
-        path: The file, which `create` writes.
+    """A budget file that `create` wrote, at the time of reading; `spend` reads it again under a lock.
 
     Attributes:
         cap: Largest privacy loss of all releases together.
@@ -155,14 +147,10 @@ class Budget:
         return cls(path)
 
     def total_after(self, account: Account, data: str) -> Total:
-        """Return the total with one more release of these data; a `BudgetError` if the budget does not allow it.
+        """Return the total with one more release of these data (SHA-256); a `BudgetError` if the budget does not allow it.
 
         A new digest of a domain's data is another version of the same users' ratings, so losses add up. The same data under
         another domain's name are refused, because their losses would not be added to the earlier ones.
-
-        Args:
-            account: The release.
-            data: SHA-256 of its ratings.
         """
         if not account.record.claims:
             raise BudgetError(

@@ -68,10 +68,6 @@ def total_of(accounts: Iterable[Account], delta: float | None = None) -> Total:
     There is no total if a release has no guarantee, if relations differ, if two releases share a projection that a guarantee
     is a mean over, or if delta is at least one over the number of users.
 
-    Args:
-        accounts: The releases.
-        delta: Delta of the total, or None.
-
     Examples:
         >>> from zoo.privacy.mechanisms import NoisyRows
         >>> from zoo.privacy.randomness.noise import NoiseSource

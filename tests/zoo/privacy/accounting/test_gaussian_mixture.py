@@ -43,11 +43,7 @@ def test_widths_of_noise(setting: tuple[int, float, float], unit: float, mix: fl
 
 @pytest.mark.parametrize(
     ("epsilon", "paper", "unit", "mix", "true"),
-    [
-        (0.5, 14934, 140.64, 141.62, 0.00275),
-        (8, 933.36, 12.005, 12.161, 0.0636),
-        (64, 116.67, 2.5343, 2.6072, 0.618),
-    ],
+    [(0.5, 14934, 140.64, 141.62, 0.00275), (8, 933.36, 12.005, 12.161, 0.0636), (64, 116.67, 2.5343, 2.6072, 0.618)],
 )
 def test_the_papers_noise_gives_far_less_epsilon_than_it_is_asked_for(
     epsilon: float, paper: float, unit: float, mix: float, true: float

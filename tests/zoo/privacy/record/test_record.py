@@ -114,8 +114,7 @@ def test_a_calibrated_record_agrees_with_its_ledger() -> None:
 
 
 @pytest.mark.parametrize(
-    "ledger",
-    [[GaussianEvent(0.999 / MU)], [GaussianEvent(1 / MU), GaussianEvent(50.0)], [NonPrivateEvent()]],
+    "ledger", [[GaussianEvent(0.999 / MU)], [GaussianEvent(1 / MU), GaussianEvent(50.0)], [NonPrivateEvent()]]
 )
 def test_an_understated_epsilon_is_refused(ledger: list[Any]) -> None:
     with pytest.raises(UnderstatedPrivacyError, match=r"JLT: epsilon is 8 at delta 1e-05. The ledger gives"):

@@ -152,13 +152,7 @@ def largest_norm() -> float:
         ({"dim": 400, "epsilon": 1.0, "calibration": "paper"}, 7466.905446209314),
         ({"dim": 400, "epsilon": 1.0, "rating_range": 4.0}, 4 * 74.61263269631878),
         (
-            {
-                "dim": 400,
-                "epsilon": 8.0,
-                "calibration": "gaussian",
-                "relation": Relation.REPLACE_ONE_USER,
-                "clip": 3.0,
-            },
+            {"dim": 400, "epsilon": 8.0, "calibration": "gaussian", "relation": Relation.REPLACE_ONE_USER, "clip": 3.0},
             6 * 12.161070370790775,
         ),
         (

@@ -137,9 +137,7 @@ def test_kept_zeros_are_spread_evenly_over_the_zeros() -> None:
     for kept in (
         noisy_rows_above(rows, plan(), NoiseSource.seeded(5)),
         flipped_rows(
-            rows,
-            FlippedRows.calibrate(epsilon=3.0, num_users=USERS, num_items=ITEMS, keep=0.5),
-            NoiseSource.seeded(6),
+            rows, FlippedRows.calibrate(epsilon=3.0, num_users=USERS, num_items=ITEMS, keep=0.5), NoiseSource.seeded(6)
         ),
     ):
         observed = ((kept.toarray() != 0) & (truth == 0)).sum(axis=0)
@@ -302,10 +300,7 @@ def test_a_large_catalogue_costs_what_is_kept() -> None:
     p = flips.flip_probability
     for kept, one, zero in (
         (flipped_rows(rows, flips, NoiseSource.os()), flips.keep * (1 - p), flips.keep * p),
-        (
-            noisy_rows_above(rows, noise, NoiseSource.os()),
-            *norm.sf(noise.threshold, loc=[1, 0], scale=noise.noise_std),
-        ),
+        (noisy_rows_above(rows, noise, NoiseSource.os()), *norm.sf(noise.threshold, loc=[1, 0], scale=noise.noise_std)),
     ):
         mean = rows.nnz * one + (users * items - rows.nnz) * zero
         assert 8e6 < mean < 1.2e7

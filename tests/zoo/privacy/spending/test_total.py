@@ -89,10 +89,7 @@ def test_conditions_of_all_are_listed_with_whose_they_are() -> None:
         ([account("b", seed=1)], r"b has no guarantee \(seeded noise\)"),
         ([account("b", domain="music", seed=1)], r"b has no guarantee \(seeded noise\)"),
         ([account("b", relation=USER)], "the relations differ .*a change_one_rating, b zero_out_one_user"),
-        (
-            [account("b", domain="music", relation=Relation.CHANGE_ONE_RATING_VALUE)],
-            "the relations differ",
-        ),
+        ([account("b", domain="music", relation=Relation.CHANGE_ONE_RATING_VALUE)], "the relations differ"),
         ([account("b", delta=1e-3, num_users=500)], "delta 0.001 is not below one over the 900,000 users of a"),
     ],
 )

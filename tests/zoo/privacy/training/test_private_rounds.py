@@ -242,7 +242,7 @@ def test_the_record_is_of_the_rounds_that_were_played() -> None:
     said = str(part)
     for words in (
         "stop training does not depend on these ratings",
-        "is trusted with both",
+        "the server is trusted with",
         "each checkpoint is resumed at most once",
         "own vector",
         "in a step stays secret",
@@ -269,7 +269,7 @@ def test_noise_with_a_seed_claims_nothing_also_after_it() -> None:
         ({"clip": -1.0}, r"clip must be a positive finite number, got -1\.0"),
         ({"num_rounds": 0}, "steps must be an integer of at least 1, got 0"),
         ({"rate": 1.5}, r"rate must lie in \(0, 1\]"),
-        ({"delta": 1.0}, "delta must"),
+        ({"delta": 1.0}, "delta is"),
         ({"relation": Relation.CHANGE_ONE_RATING}, "Training protects whole users"),
     ],
 )
