@@ -71,7 +71,7 @@ class NoisySteps(Mechanism):
 class SampledSteps(NoisySteps):
     """Noisy steps of DP-SGD: each is on a secret Poisson sample of the users."""
 
-    assumed = ("sample_secret",)
+    assumed: ClassVar[tuple[str, ...]] = ("sample_secret",)
 
     rate: float  # probability that a user is in a step, independent for each user
 

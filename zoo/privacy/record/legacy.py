@@ -1,9 +1,12 @@
 """Records of schema 1 and 2, which state all figures and sentences: their mechanisms are rebuilt and compared with them."""
 
+import csv
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar
 
 from zoo.privacy.accounting.accountant import flattened
@@ -43,91 +46,24 @@ _FIELDS = {
 _CLAIMS = ("epsilon", "delta", "mu", "requested_epsilon")  # absent from a record without a guarantee
 _TRIED, _OTHER_SEEDS = "releases it was chosen among, by results", "projection seeds of the others"
 _DONE = "done to the data before: "
-_KNOWN_BEFORE = (
-    "the seed of the projection was fixed, and its guarantee is a mean over projections that nobody knew before"
-)
-_TRAINED = (
-    "the sets of users and items",
-    "figures measured on the source's ratings, and whatever is chosen by them",
-    "held-out items of this domain, where they are used to evaluate",
-    "whether training fails: with no rating at all, or numbers that diverge, there is no release",
-)
-
-EARLIER: Mapping[str, tuple[str, ...]] = {
-    "binary_ratings": ("a rating counts as 1, its absence as 0",),
-    "public_sets": (
-        "the sets of users and items are public, or treated as such",
-        "the sets of users and items are public and fixed in advance: a catalogue, not what occurs in the data",
-    ),
-    "rows_clipped": ("rows are clipped to an L2 norm of {m.clip:g} before the noise",),
-    "rows_clipped_before_projection": ("rows are clipped to an L2 norm of {m.clip:g} before projection",),
-    "ratings_bounded": ("ratings lie in [0, {m.rating_range:g}], and one that is absent counts as 0",),
-    "data_independent_of_projection": ("the data were not chosen after seeing the projection",),
-    "layers_clipped": ("each layer of a user's vectors is clipped to an L2 norm of {m.clip:g} before the noise",),
-    "settings_chosen_blind": ("settings, widths and initial weights were chosen without looking at these ratings",),
-    "shared_epsilon": (
-        "it is one of {m.num_releases} releases that spend the epsilon asked for together, as they may all be of the same users",
-    ),
-    "bridge_rows_clipped": (
-        "rows are clipped to an L2 norm of {m.clip:g} before the sums, and again, cut to the kept items, before the map",
-    ),
-    "projections_given": (
-        "the target's projections, of length 1 at most each, are taken as given: they were made without the ratings of the source",
-    ),
-    "sample_secret": ("which users were in a step stays secret",),
-    "ended_blind": ("training was ended by nothing that looked at these ratings",),
-    "others_given": (
-        "the network's weights and the vectors of all other users are taken as given, though they were learned from this user's "
-        "ratings too",
-    ),
-    "sets": (
-        "the sets of users and items: where they are read off the ratings, one that a single rating brings in shows",
-        "the sets of users and items: a user or an item that one rating alone brings in shows",
-    ),
-    "evaluation_items": (_TRAINED[2],),
-    "item_means": ("item means, if they are known from elsewhere",),
-    "several_ratings_sqrt": ("several ratings of one user together: k of them cost sqrt(k) times mu",),
-    "several_ratings_linear": ("several ratings of one user together: k of them cost k times as much",),
-    "several_ratings_mu": ("several ratings of one user together: k of them cost k times mu at worst",),
-    "several_ratings_random": (
-        "several ratings of one user together: k of them cost as one change that is sqrt(k) times as large",
-    ),
-    "personal_recommendations": (
-        "what a person is shown, and whoever sees that: it is made with the map and the person's own row, which is read as it is "
-        "and only where it lies (joint differential privacy); of everybody else it tells no more than the map does",
-    ),
-    "target_users": ("the target's users, whose projections the source sees under a record of their own",),
-    "users_and_items": (_TRAINED[0],),
-    "users": ("the set of users",),
-    "metrics": (_TRAINED[1],),
-    "training_failure": (_TRAINED[3],),
-    "influence_on_others": (
-        "what a user's ratings did to the vectors of others, to item vectors and updates that are exchanged where training is "
-        "federated, and to whatever else is made with the network",
-    ),
-    "users_from_ratings": (
-        "its users are public knowledge, although they are read off the ratings and one whom a single rating brings in shows",
-    ),
-    "items_from_ratings": (
-        "its items are public knowledge, although they are read off the ratings and one that a single rating brings in shows",
-    ),
-    "users_in_common": ("the users in common are public knowledge, although they are worked out from all ratings",),
-    "counts_decide": (
-        "no rating decides who or what reaches a minimum count, although one that does takes others with it",
-    ),
-    "threshold_from_ratings": ("the threshold is public, although it is the mean of all ratings",),
-    "times_from_rows": ("no rating decides when held-out items begin, although shares of all rows do",),
-    "validation_given": (
-        "validation rows ship with the domain, although drawn ones would let a rating move up to 2 cells",
-    ),
-    "cold_start_drawn": ("no rating decides whose history is hidden",),
-}
-"""Sentences of each code in records of schema 1 and 2, which stored them; a code that is missing here was not stated then."""
-
-_CODES = {text: code for code, texts in EARLIER.items() for text in texts if "{" not in text}
 _MOVED = re.compile(
     r"no rating decides what else is held out, although by the split (\w+) one rating may move up to (\d+) cells of its user"
 )
+
+
+@cache
+def earlier_sentences() -> dict[str, tuple[str, ...]]:
+    """Return the sentences of each code in records of schema 1 and 2, which stored them; other codes were not stated then."""
+    found: dict[str, tuple[str, ...]] = {}
+    with Path(__file__).with_name("legacy_sentences.csv").open(newline="", encoding="utf-8") as file:
+        for code, text in list(csv.reader(file))[1:]:
+            found[code] = (*found.get(code, ()), text)
+    return found
+
+
+@cache
+def _codes() -> dict[str, str]:
+    return {text: code for code, texts in earlier_sentences().items() for text in texts if "{" not in text}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +126,7 @@ def check_earlier(record: Derived, written: Mapping[str, Any]) -> None:
     statement = mechanism.statement
     for kind, codes in statement._asdict().items():
         for code in codes:
-            texts = [text.format(m=mechanism) for text in EARLIER.get(code, ())]
+            texts = [text.format(m=mechanism) for text in earlier_sentences().get(code, ())]
             if texts and not {*texts} & {*written[kind]} and not (code == "metrics" and "map" in mechanism.tensors):
                 raise InconsistentRecordError(f"{mechanism.name}: {kind} lack {texts[0]!r}. {ASK_SOURCE}")
 
@@ -232,7 +168,7 @@ def _code(text: str) -> str:
         return CLAIMED_BY + text.removeprefix("it is as claimed by ").removesuffix(f", {NOT_AUDITED}")
     if text.startswith("nothing that was done to the data before depends on"):
         return "unstated"
-    return "projection_known_before" if text == _KNOWN_BEFORE else _CODES.get(text, text)
+    return _codes().get(text, text)
 
 
 def _is_mean(old: Mapping[str, Any]) -> bool:

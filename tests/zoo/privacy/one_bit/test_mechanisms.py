@@ -201,11 +201,9 @@ def test_probit_objectives_out_of_reach_are_refused() -> None:
         plan_objective(Probit(), 0.5, alpha=1.0)
     with pytest.raises(ValueError, match=r"alpha is missing. The probit link needs"):
         plan_objective(Probit(), 2.0)
-    with pytest.raises(
-        ValueError, match="noise is 'gaussian' with the probit link, which needs 'laplace', got 'gaussian'"
-    ):
+    with pytest.raises(ValueError, match="noise is 'gaussian' with the probit link, which needs 'laplace'"):
         plan_objective(Probit(), 2.0, alpha=1.0, noise="gaussian", delta=1e-5)
-    with pytest.raises(ValueError, match="The link must be convex, got 'logistic, flipped'"):
+    with pytest.raises(ValueError, match=r"link is 'logistic, flipped'. It must be convex"):
         plan_objective(Flipped(Logistic(), 0.1, 0.1), 2.0)
 
 
@@ -237,9 +235,9 @@ def test_deltas_go_with_gaussian_noise() -> None:
         lambda: plan_gradient(1.0, steps=3),
         lambda: plan_output(Logistic(), 1.0, 0.0, alpha=1.0, ridge=1.0, steps=3, step_size=0.1),
     ):
-        with pytest.raises(ValueError, match=r"delta is .*must be in \[1e-300, 1\), got 0\.0"):
+        with pytest.raises(ValueError, match=r"delta is .*must be in \[1e-300, 1\)"):
             gaussian()
-    with pytest.raises(ValueError, match="Allowed are 'laplace' and 'gaussian', got 'uniform'"):
+    with pytest.raises(ValueError, match=r"noise is 'uniform'. Allowed are 'laplace' and 'gaussian'"):
         plan_gradient(1.0, steps=3, noise="uniform")  # type: ignore[arg-type]
 
 

@@ -245,7 +245,7 @@ def test_the_record_is_of_the_rounds_that_were_played() -> None:
         "the server is trusted with",
         "each checkpoint is resumed at most once",
         "own vector",
-        "in a step stays secret",
+        "sampled in a step stay secret",
         "earlier step: split",
     ):
         assert words in said
