@@ -69,9 +69,7 @@ MECHANISMS = (
         ("the items that are stretched least", "items - count)[items - count :]", "items - count)[:count]"),
     ),
     *edits_of(
-        f"{ROWS}/hadamard.py",
-        (f"{OF_ROWS}/test_hadamard.py",),
-        ("a forgotten root", "1 / math.sqrt(size)", "1 / size"),
+        f"{ROWS}/hadamard.py", (f"{OF_ROWS}/test_hadamard.py",), ("a forgotten root", "1 / math.sqrt(size)", "1 / size")
     ),
     *edits_of(
         f"{ROWS}/sparse_matrix.py",

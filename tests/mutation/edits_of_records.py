@@ -116,9 +116,7 @@ RECORDS = (
         ),
     ),
     *edits_of(
-        f"{MADE}/jlt.py",
-        (NOISE_CHECKS,),
-        ("a single centred row is not looked at", "if row.any():", "if False:"),
+        f"{MADE}/jlt.py", (NOISE_CHECKS,), ("a single centred row is not looked at", "if row.any():", "if False:")
     ),
     *edits_of(
         f"{MADE}/vectors.py",
@@ -249,9 +247,7 @@ RECORDS = (
         ("any tensors are those of a training", "    mechanism.check_kind(tensors)\n", ""),
     ),
     *edits_of(
-        "zoo/release/release.py",
-        (NOISE_CHECKS,),
-        ("rows are read unseen", "            release.check_noise()\n", ""),
+        "zoo/release/release.py", (NOISE_CHECKS,), ("rows are read unseen", "            release.check_noise()\n", "")
     ),
     # Who asks for records.
     *edits_of(

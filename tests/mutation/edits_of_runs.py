@@ -341,11 +341,7 @@ RUNS = (
     *edits_of(
         f"{REPORT}/run_folders.py",
         (f"{OF_REPORT}/test_run_folders.py",),
-        (
-            "whatever was held out is compared",
-            "if key in common and ours[key] != theirs[key]",
-            "if False",
-        ),
+        ("whatever was held out is compared", "if key in common and ours[key] != theirs[key]", "if False"),
         ("any noise is a row's control", "return made.release if there or", "return made.release if True or"),
         ("a second run of a seed takes the first's place", "and made.run.seed not in row.runs", ""),
     ),

@@ -46,7 +46,7 @@ def hit_rate(**settings: Any) -> float:  # noqa: ANN401
     seed_everything(0)
     method = SPPG(
         steps=100, sample_size=100, condition_dim=4, generator_dims=(), critic_dims=(8,), lr_generator=1e-2,
-        lr_critic=1e-2, **settings,
+        lr_critic=1e-2, **settings
     )  # fmt: skip
     data = Popular(num_users=500, num_items=80, seed=0, batch_size=5)
     trainer = trainer_of(epochs=1, num_sanity_val_steps=0)

@@ -107,10 +107,7 @@ def test_understating_is_noticed() -> None:
         ({"epsilon": 1.0, "calibration": "gaussian", "relation": "zero_out_one_user"}, "clip is missing"),
         ({"epsilon": 1.0, "calibration": "gaussian", "relation": "zero_out_one_user", "clip": 0.0}, "positive"),
         ({"epsilon": 1.0, "relation": "zero_out_one_user", "clip": 1.0}, "Use 'gaussian'"),
-        (
-            {"epsilon": 1.0, "calibration": "max", "relation": "zero_out_one_user", "clip": 1.0},
-            "Use 'gaussian'",
-        ),
+        ({"epsilon": 1.0, "calibration": "max", "relation": "zero_out_one_user", "clip": 1.0}, "Use 'gaussian'"),
         ({"epsilon": 1.0, "calibration": "best"}, "calibration is .*Allowed are"),
         ({"epsilon": 1.0, "relation": "friends"}, "friends"),
     ],

@@ -260,11 +260,7 @@ FLIPPED, NOISY = FlippedRows(epsilon=2.0, noise_seed=1), NoisyRows(epsilon=4.0, 
             {"flip_probability": 0.5},
             "released with probability 0.5, a zero with 0.5. The one must be likelier",
         ),
-        (
-            NOISY,
-            {"sigma": -1.0},
-            r"sigma is -1.0 in the record of NoisyRows.*1e-30, 1e\+30",
-        ),
+        (NOISY, {"sigma": -1.0}, r"sigma is -1.0 in the record of NoisyRows.*1e-30, 1e\+30"),
         (NOISY, {"sigma": 1e-200}, "sigma is 1e-200"),
         (NOISY, {"sigma": 10**400}, "sigma is 10000000"),
         (NOISY, {"threshold": "high"}, "threshold is 'high'"),
@@ -402,11 +398,7 @@ def test_a_config_takes_a_denoiser_with_settings(cli: Callable[..., ZooCLI], con
     ],
 )
 def test_a_typo_in_its_settings_is_refused(
-    cli: Callable[..., ZooCLI],
-    config: Path,
-    capsys: pytest.CaptureFixture[str],
-    setting: tuple[str, str],
-    said: str,
+    cli: Callable[..., ZooCLI], config: Path, capsys: pytest.CaptureFixture[str], setting: tuple[str, str], said: str
 ) -> None:
     with pytest.raises((SystemExit, ValueError)) as refused:
         cli("fit", "--config", config, *setting)

@@ -97,7 +97,7 @@ def test_a_report_and_the_command_have_the_same_total(
     data = Synthetic(num_users=100, num_items=30, ratings_per_user=4, sources=["book", "film", "music"], target="game")
     run = fit(
         PPGenCDR(dims=(8, 4), encoder_dims=(8,)), data, publisher=GeneratorPublisher(network), max_epochs=1,
-        accelerator="cpu", enable_progress_bar=False,
+        accelerator="cpu", enable_progress_bar=False
     )  # fmt: skip
     run.test()
     capsys.readouterr()

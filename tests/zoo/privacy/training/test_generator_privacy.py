@@ -28,7 +28,7 @@ ZERO_OUT, REPLACE = Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER
 def made(mechanism: Any = "private_d", **change: Any) -> GeneratorPrivacy:  # noqa: ANN401
     settings: dict[str, Any] = {
         "epsilon": 4.0, "delta": None, "relation": ZERO_OUT, "clip": 0.5, "steps": 50, "sample_size": 40, "n_critic": 3,
-        "paper_faithful": mechanism in FAITHFUL,
+        "paper_faithful": mechanism in FAITHFUL
     }  # fmt: skip
     return GeneratorPrivacy(mechanism, **(settings | change))
 
@@ -68,7 +68,7 @@ def test_dp_sgd_claims_what_an_independent_accountant_gives_it(
     assert record.public_inputs == {
         "steps": 50, "sample_size": 40, "n_critic": 3, "num_items": 30, "num_users": USERS,
         "noise_multiplier": plan.noise_multiplier,
-        "noise is on": "each sum of users' clipped gradients",
+        "noise is on": "each sum of users' clipped gradients"
     }  # fmt: skip
     assert "sample_secret" in record.assumptions
     record.check_against(privacy.events(USERS))
