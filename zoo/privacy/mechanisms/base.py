@@ -259,4 +259,5 @@ def check_positive(mechanism: Mechanism, *names: str, most: float = math.inf) ->
     for name in names:
         value = getattr(mechanism, name)
         if value is not None and not (isinstance(value, int | float) and 0 < value <= most and value < math.inf):
-            raise MechanismError(f"{mechanism.name}: {name} is {value!r}. It must be a positive number up to {most:g}.")
+            limit = "" if most == math.inf else f" of at most {most:g}"
+            raise MechanismError(f"{mechanism.name}: {name} is {value!r}. It must be a positive number{limit}.")

@@ -96,8 +96,6 @@ class Bridge(GaussianMechanism):
                 "change_one_rating."
             )
         check_sensitivity(clip)
-        if kept_items is not None and kept_items < 1:
-            raise ValueError(f"kept_items is {kept_items}. It must be at least 1, or null for all items.")
         if not 0 < counts_share < 1:
             raise ValueError(f"counts_share is {counts_share}. It must be in (0, 1), e.g. 0.1.")
         return cls(

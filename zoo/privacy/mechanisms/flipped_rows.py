@@ -57,8 +57,6 @@ class FlippedRows(ResponseMechanism):
         flip = flip_probability(epsilon)
         if keep is None:
             keep = min(1.0, _FALSE_ONES / max(1.0, num_users * num_items * flip))
-        if not 0 < keep <= 1:
-            raise ValueError(f"keep is {keep!r}. The share of reported ones to release must be in (0, 1].")
         return cls(flip_probability=flip, keep=keep, num_users=num_users, num_items=num_items)
 
     @property

@@ -82,8 +82,6 @@ class UserVectors(GaussianMechanism):
         """
         if relation.unit is not Unit.USER:
             raise ValueError(f"relation is {relation.value!r}. Vectors protect users: use replace_one_user.")
-        if num_layers < 1:
-            raise ValueError(f"num_layers is {num_layers}. It must be at least 1.")
         check_releases(num_releases)
         l2_sensitivity(relation, 1.0, clip)  # refuses a user without a bound
         assert clip is not None

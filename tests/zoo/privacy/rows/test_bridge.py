@@ -70,7 +70,7 @@ def test_which_items_are_kept_is_told_by_the_noisy_counts_alone() -> None:
     ("settings", "message"),
     [
         ({"counts_share": 1.0}, r"counts_share is 1\.0. It must be in \(0, 1\)"),
-        ({"kept_items": 0}, "kept_items is 0. It must be at least 1"),
+        ({"kept_items": 0}, "kept_items is 0. It must be a positive number"),
         ({"clip": math.inf}, "positive and finite"),
         (
             {"relation": Relation.CHANGE_ONE_RATING_VALUE},
