@@ -71,7 +71,7 @@ def test_the_record_of_a_release() -> None:
     assert (record.mechanism.name, record.unit, record.relation) == ("SJLT", "rating", "change_one_rating")
     assert (record.epsilon, record.delta, record.mu) == (2.0, 1e-5, gauss_mu(2.0, 1e-5))
     assert record.public_inputs["density"] == 0.5
-    assert not any("after seeing the projection" in text for text in record.assumptions)
+    assert not any("depend on the projection" in text for text in record.sentences("assumptions"))
     assert not torch.equal(
         release.tensors["rows"], SJLT(epsilon=2.0, num_components=5).publish(binary(), "book").tensors["rows"]
     )

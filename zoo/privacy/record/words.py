@@ -70,7 +70,7 @@ SENTENCES = {
     "ranked_ratings": "held-out ratings, if they are used to evaluate",
     "item_means": "item means, if they are known from elsewhere",
     "several_ratings_sqrt": f"{_OF_USER} sqrt(k) times mu",
-    "several_ratings_linear": f"{_OF_USER} k times the epsilon",
+    "several_ratings_linear": f"{_OF_USER} k times as much",
     "several_ratings_mu": f"{_OF_USER} at most k times mu",
     "several_ratings_random": f"{_OF_USER} as much as one change that is sqrt(k) times as large",
     "several_signs": f"{_OF_USER} k times the epsilon",

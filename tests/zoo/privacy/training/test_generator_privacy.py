@@ -89,7 +89,7 @@ def test_gs_wgan_claims_one_gaussian_release_of_all_rows(relation: Relation) -> 
     assert record.noise_scale == pytest.approx(0.5 * sigma, rel=1e-9)
     assert (record.compositions, record.clip, record.relation) == (17, 0.5, relation)
     assert record.public_inputs["noise is on"] == "the gradient of each generated row"
-    assert "which users were in a step stays secret" not in record.assumptions, "nothing rests on it"
+    assert "the users sampled in a step stay secret" not in record.sentences("assumptions"), "nothing rests on it"
     record.check_against(privacy.events(USERS))
     (event,) = privacy.events(USERS)
     assert event == SelfComposedEvent(GaussianEvent(plan.noise_multiplier / (2 * math.sqrt(40))), 17)
