@@ -21,7 +21,7 @@ from tests.zoo.benchmark.report.fabricate import BARE, SMALL, fabricate
 from zoo import Release
 from zoo.benchmark import command as benchmark
 from zoo.benchmark import runner
-from zoo.benchmark.cell import BENCHMARK, CELL, entry_numbers
+from zoo.benchmark.cell import BENCHMARK, CELL, cells_of
 from zoo.benchmark.grid_file import read_benchmark
 from zoo.benchmark.report import command as report
 from zoo.benchmark.report.results import read_results
@@ -182,7 +182,7 @@ def test_a_benchmark_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest
         assert figures_of(place) == wanted
         assert before == {path: path.stat().st_mtime_ns for path in before}, "what was finished is not run again"
         monkeypatch.chdir(place)
-        assert all(cell.finished() for cell in entry_numbers(read_benchmark(Path("bench.yaml")), Path("out")))
+        assert all(cell.finished() for cell in cells_of(read_benchmark(Path("bench.yaml")), Path("out")))
         done(partial(read_results, place / "out"))
 
 

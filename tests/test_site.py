@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from zoo.__main__ import HELP
-from zoo.benchmark.cell import entry_numbers
+from zoo.benchmark.cell import cells_of
 from zoo.benchmark.grid_file import read_benchmark
 
 ROOT = Path(__file__).parent.parent
@@ -55,7 +55,7 @@ def test_the_example_of_a_benchmark_file_has_the_cells_that_its_page_counts(
     (tmp_path / "example.yaml").write_text(blocks("benchmark_file.md", "yaml")[0], encoding="utf-8")
     benchmark = read_benchmark(tmp_path / "example.yaml")
     assert len(list(benchmark.rows())) == 6
-    assert len(entry_numbers(benchmark, tmp_path)) == 18
+    assert len(cells_of(benchmark, tmp_path)) == 18
 
 
 def test_stars_of_a_help_text_are_shown_as_stars(monkeypatch: pytest.MonkeyPatch) -> None:

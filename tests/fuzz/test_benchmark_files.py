@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.fuzz.damage import CHANGES, HITS, ODD, Change, Hit, cases, changed, damaged, refusal_of
-from zoo.benchmark.cell import entry_numbers
+from zoo.benchmark.cell import cells_of
 from zoo.benchmark.command import cell_table
 from zoo.benchmark.estimate import Estimate
 from zoo.benchmark.grid import BenchmarkError
@@ -44,7 +44,7 @@ def grid_or_refused(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     try:
         benchmark = read_benchmark(path)
-        cells = entry_numbers(benchmark, path.parent / "runs")
+        cells = cells_of(benchmark, path.parent / "runs")
     except BenchmarkError as refused:
         refusal_of(refused, path.name if "share a folder" not in str(refused) else "")
         return
@@ -65,7 +65,7 @@ def with_changes(path: Path, changes: list[Change]) -> None:
 def test_the_whole_one_is_read(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_bytes(TEXT)
-    assert len(entry_numbers(read_benchmark(path), tmp_path)) == 2 + 2 * 5
+    assert len(cells_of(read_benchmark(path), tmp_path)) == 2 + 2 * 5
     grid_or_refused(path, TEXT)
 
 

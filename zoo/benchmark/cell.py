@@ -139,7 +139,7 @@ def folder_of(row: Row) -> str:
     return "/".join(slug(part) for part in (row.task, row.system, row.release) if part)
 
 
-def entry_numbers(benchmark: Benchmark, root: Path) -> list[Cell]:
+def cells_of(benchmark: Benchmark, root: Path) -> list[Cell]:
     """Return every cell, the first seed of all rows before the second of any.
 
     Raises:

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from zoo.benchmark.cell import BENCHMARK, LOG, Cell, entry_numbers
+from zoo.benchmark.cell import BENCHMARK, LOG, Cell, cells_of
 from zoo.benchmark.cluster import COMMON, JOBS, Cluster, cluster_of
 from zoo.benchmark.estimate import Estimate, duration
 from zoo.benchmark.grid import Benchmark, BenchmarkError
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> None:
         cluster = cluster_of(options)
         benchmark = read_benchmark(options.config)
         root = options.runs or Path("runs/benchmarks") / options.config.stem
-        cells = chosen(entry_numbers(benchmark, root), options.only)
+        cells = chosen(cells_of(benchmark, root), options.only)
         processes = cluster.options["slurm_array_parallelism"] if cluster else options.processes or cores()
         estimate = Estimate(cells, options.config.stem)
         if options.dry_run:
@@ -99,7 +99,7 @@ def submit(cluster: Cluster, cells: Sequence[Cell], options: argparse.Namespace,
 
 def keep(benchmark: Benchmark, config: Path, root: Path) -> None:
     """Write the benchmark next to its runs, with the digest of the settings of each cell."""
-    digests = {cell.name: cell.digest for cell in entry_numbers(benchmark, root)}
+    digests = {cell.name: cell.digest for cell in cells_of(benchmark, root)}
     root.mkdir(parents=True, exist_ok=True)
     write_json(root / BENCHMARK, {"name": config.stem, "config": str(config), **benchmark.plain(), "cells": digests})
 

@@ -148,7 +148,7 @@ class CFGAN(Adversarial):
         fake_scores = self._realness(observed, rows * self.mask(purchased))
         loss = F.softplus(-fake_scores).mean()
         if self.zr_ratio:
-            zeros = sample_zeros(purchased, self.zr_ratio)
+            zeros = sampled_zeros(purchased, self.zr_ratio)
             loss = loss + self.zr_weight * (rows.square() * zeros).sum(1).mean()
         return {"loss": loss, "fake_scores": fake_scores}
 
@@ -160,7 +160,7 @@ class CFGAN(Adversarial):
 
     def mask(self, purchased: Tensor) -> Tensor:
         """What the discriminator sees of generated rows: purchases (batch, num_items), and sampled zeros with `PM`."""
-        return purchased + sample_zeros(purchased, self.pm_ratio) if self.pm_ratio else purchased
+        return purchased + sampled_zeros(purchased, self.pm_ratio) if self.pm_ratio else purchased
 
     def _realness(self, observed: Bags, rows: Tensor) -> Tensor:
         scores: Tensor = self.discriminator(observed, rows)
@@ -172,6 +172,6 @@ class CFGAN(Adversarial):
         return rows
 
 
-def sample_zeros(purchased: Tensor, ratio: float) -> Tensor:
+def sampled_zeros(purchased: Tensor, ratio: float) -> Tensor:
     """1 at a fresh sample of the zeros of 0/1 rows (batch, num_items), each with probability ``ratio``; else 0."""
     return ((torch.rand_like(purchased) < ratio) & (purchased == 0)).to(purchased.dtype)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.zoo.benchmark.processes import ABSENT, POPULARITY, run, times, unruly_methods
 from zoo.benchmark import command
-from zoo.benchmark.cell import CELL, digest_of, entry_numbers
+from zoo.benchmark.cell import CELL, cells_of, digest_of
 from zoo.benchmark.grid_file import read_benchmark
 
 pytestmark = pytest.mark.usefixtures("cell_server")
@@ -72,7 +72,7 @@ def copy(ran: Ran, tmp_path: Path) -> Path:
 
 
 def test_every_cell_that_can_end_ends_finished(ran: Ran) -> None:
-    cells = entry_numbers(read_benchmark(ran.config), ran.runs)
+    cells = cells_of(read_benchmark(ran.config), ran.runs)
     finished = {cell.name for cell in cells if cell.finished() is not None}
     assert finished == {f"music/{name}" for name in ("popularity/seed-0", "popularity/seed-1", "last/seed-0")}
     for name in finished:
@@ -89,7 +89,7 @@ def test_what_was_run_is_kept_for_the_report(ran: Ran) -> None:
     kept = json.loads((ran.runs / command.BENCHMARK).read_text())
     benchmark = read_benchmark(ran.config)
     assert {key: kept[key] for key in benchmark.plain()} == benchmark.plain()
-    cells = {cell.name: cell for cell in entry_numbers(benchmark, ran.runs)}
+    cells = {cell.name: cell for cell in cells_of(benchmark, ran.runs)}
     assert kept["cells"].keys() == cells.keys()
     for name in ("music/popularity/seed-0", "music/popularity/seed-1"):
         settings = json.loads((ran.runs / name / CELL).read_text())["settings"]

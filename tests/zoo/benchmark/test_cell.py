@@ -15,7 +15,7 @@ from jsonargparse import ArgumentParser
 
 from datamodules import CrossDomainDataModule
 from tests.kills import killed_at
-from zoo.benchmark.cell import CELL, LOG, Cell, entry_numbers
+from zoo.benchmark.cell import CELL, LOG, Cell, cells_of
 from zoo.benchmark.fit import logged_to
 from zoo.benchmark.grid import Benchmark, slug
 from zoo.benchmark.grid_file import read_benchmark
@@ -42,7 +42,7 @@ def finish(cell: Cell, seconds: float = 1.5) -> Cell:
 
 
 def only(benchmark: Benchmark) -> Cell:
-    (cell,) = entry_numbers(benchmark, Path("runs"))
+    (cell,) = cells_of(benchmark, Path("runs"))
     return cell
 
 
@@ -60,7 +60,7 @@ def test_a_name_becomes_a_folder() -> None:
 
 def test_a_cell_is_named_by_task_system_release_and_seed(made: Made) -> None:
     releases = [{"publisher": "JLT", "epsilons": [0.5]}]
-    cells = entry_numbers(made(tasks={"Book -> Music": {"title": "M"}}, **system(releases=releases)), Path("somewhere"))
+    cells = cells_of(made(tasks={"Book -> Music": {"title": "M"}}, **system(releases=releases)), Path("somewhere"))
     assert [cell.name for cell in cells] == [
         "book-music/pricdr-small/jlt-eps-0.5/seed-0",
         "book-music/pricdr-small/noise-jlt-eps-0.5/seed-0",
@@ -79,7 +79,7 @@ def test_the_first_seed_of_all_rows_comes_before_the_second_of_any(made: Made) -
             "One": {"config": "pricdr.yaml", "seeds": [3]},
         },
     )
-    assert [cell.name for cell in entry_numbers(benchmark, Path("runs"))] == [
+    assert [cell.name for cell in cells_of(benchmark, Path("runs"))] == [
         *("b/z/seed-5", "b/one/seed-3", "a/z/seed-5", "a/own/seed-9", "a/one/seed-3"),
         *("b/z/seed-2", "a/z/seed-2", "a/own/seed-5"),
         "a/own/seed-0",
@@ -89,13 +89,13 @@ def test_the_first_seed_of_all_rows_comes_before_the_second_of_any(made: Made) -
 def test_two_cells_in_one_folder_are_refused(made: Made) -> None:
     benchmark = made(systems={name: {"config": "pricdr.yaml"} for name in ("PriCDR (1)", "pricdr 1", "other")})
     with pytest.raises(ValueError, match=r"Several cells share a folder: \['music/pricdr-1/seed-0'\]"):
-        entry_numbers(benchmark, Path("runs"))
+        cells_of(benchmark, Path("runs"))
 
 
 @pytest.mark.parametrize("name", ["***", "..", "."])
 def test_a_name_of_signs_alone_does_not_lead_elsewhere(made: Made, name: str) -> None:
     with suppress(ValueError):  # it may as well be refused
-        (cell,) = entry_numbers(made(systems={name: {"config": "pricdr.yaml"}}), Path("runs"))
+        (cell,) = cells_of(made(systems={name: {"config": "pricdr.yaml"}}), Path("runs"))
         assert len(cell.folder.resolve().relative_to(Path("runs").resolve()).parts) == 3
 
 
@@ -320,7 +320,7 @@ def test_the_rows_of_shipped_benchmarks_can_be_made(
     monkeypatch.chdir(ROOT)
     import_names()
     checked: set[str] = set()  # parts that are in order
-    for cell in (cell for path in shipped for cell in entry_numbers(read_benchmark(path), tmp_path / "runs")):
+    for cell in (cell for path in shipped for cell in cells_of(read_benchmark(path), tmp_path / "runs")):
         assert cell.row.epsilon is None or 0 < cell.row.epsilon < math.inf, "which is all that a publisher asks of it"
         found = parts(cell)
         new = {part for part, settings in found.items() if settings not in checked}

@@ -14,7 +14,7 @@ import pytest
 
 from tests.zoo.benchmark.processes import ABSENT, POPULARITY, wait_until
 from zoo.benchmark import cluster, command
-from zoo.benchmark.cell import BENCHMARK, CELL, entry_numbers
+from zoo.benchmark.cell import BENCHMARK, CELL, cells_of
 from zoo.benchmark.cluster import JOBS, run_job
 from zoo.benchmark.grid import BenchmarkError
 from zoo.benchmark.grid_file import read_benchmark
@@ -89,7 +89,7 @@ def test_an_array_has_a_job_for_each_cell(slurm: Path, write: Write, capsys: pyt
     own = {"--array=0-2%2", "--job-name=zoo-bench", "--nodes=1", f"--output={jobs}/%A_%a_0_log.out"}
     assert own | {"--partition=gpu", "--cpus-per-task=4", "--mem=1536MB", "--time=01:30:00", "--qos=low"} <= flags()
     assert not [flag for flag in flags() if flag.startswith("--error")], "one log for each job"
-    todo = entry_numbers(read_benchmark(Path("bench.yaml")), Path("out"))[:3]
+    todo = cells_of(read_benchmark(Path("bench.yaml")), Path("out"))[:3]
     assert [(job.func, job.args) for job in submitted()] == [(run_job, (cell, True)) for cell in todo]
     assert len((slurm / "sbatch.txt").read_text().splitlines()) == 1
     said = capsys.readouterr().out.splitlines()
@@ -144,7 +144,7 @@ def test_python_in_safe_mode_stays_in_safe_mode(slurm: Path, monkeypatch: pytest
 def test_a_job_whose_cell_fails_fails(
     place: Path, monkeypatch: pytest.MonkeyPatch, error: str, message: str | None
 ) -> None:
-    (cell,) = entry_numbers(read_benchmark(Path("bench.yaml")), Path("out"))
+    (cell,) = cells_of(read_benchmark(Path("bench.yaml")), Path("out"))
     asked: list[object] = []
 
     def run(*given: object) -> list[Outcome]:
@@ -254,7 +254,7 @@ def test_a_dry_run_submits_nothing(
 
 
 def test_where_nothing_is_left_nothing_is_submitted(slurm: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (cell,) = entry_numbers(read_benchmark(Path("bench.yaml")), Path("out"))
+    (cell,) = cells_of(read_benchmark(Path("bench.yaml")), Path("out"))
     cell.begin()
     write_json(cell.folder / CELL, {"settings": cell.settings(), "seconds": 1.0})
     launch(*SLURM)
@@ -270,7 +270,7 @@ def test_the_array_that_is_submitted_runs_each_cell_once(slurm: Path, write: Wri
     launch(*SLURM, "--cluster-options", "timeout_min=5")
     logs = Path("out", JOBS)
     wait_until(lambda: len(list(logs.glob("*_result.pkl"))) == 3, "the jobs have not ended")
-    cells = entry_numbers(read_benchmark(Path("bench.yaml")), Path("out"))
+    cells = cells_of(read_benchmark(Path("bench.yaml")), Path("out"))
     finished = {cell.name for cell in cells if cell.finished() is not None}
     assert finished == {"music/popularity/seed-0", "music/popularity/seed-1"}
     results = sorted(pickle.loads(path.read_bytes())[0] for path in logs.glob("*_result.pkl"))

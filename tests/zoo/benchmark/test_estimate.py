@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from zoo.benchmark.cell import CELL, Cell, entry_numbers
+from zoo.benchmark.cell import CELL, Cell, cells_of
 from zoo.benchmark.estimate import Estimate, duration
 from zoo.benchmark.grid import Benchmark
 
@@ -22,7 +22,7 @@ SYSTEMS = {
 def cells(made: Made) -> dict[str, Cell]:
     """Cells by the end of their names."""
     benchmark = made(tasks={"a": {"title": "A"}, "b": {"title": "B"}}, seeds=[0, 1], systems=SYSTEMS)
-    return {cell.name: cell for cell in entry_numbers(benchmark, Path("runs"))}
+    return {cell.name: cell for cell in cells_of(benchmark, Path("runs"))}
 
 
 def finish(cell: Cell, seconds: float) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.zoo.benchmark.grids import names, released, searched, system
-from zoo.benchmark.cell import entry_numbers
+from zoo.benchmark.cell import cells_of
 from zoo.benchmark.grid import Benchmark, BenchmarkError, Range, Search
 from zoo.benchmark.grid_file import read_benchmark
 
@@ -269,9 +269,7 @@ def test_a_baseline_names_a_row_and_changes_no_cell(write: Write, made: Made, tm
     name = next(plain.rows()).name
     named = made(baseline=name)
     assert (plain.baseline, named.baseline, named.plain()["baseline"]) == ("", name, name)
-    assert [cell.digest for cell in entry_numbers(named, tmp_path)] == [
-        cell.digest for cell in entry_numbers(plain, tmp_path)
-    ]
+    assert [cell.digest for cell in cells_of(named, tmp_path)] == [cell.digest for cell in cells_of(plain, tmp_path)]
     with pytest.raises(BenchmarkError, match=r"The baseline is 'Nobody'\. It must be one of the rows \['"):
         read_benchmark(write(baseline="Nobody"))
 
@@ -317,5 +315,5 @@ def test_a_series_changes_no_cell(made: Made, tmp_path: Path) -> None:
     """What is finished stays finished when a series is declared."""
     declared = in_series("Popularity", {4: "few", 16: "many"})
     bare = in_series("", {}) | {"series": None}
-    digests = [{cell.name: cell.digest for cell in entry_numbers(made(**grid), tmp_path)} for grid in (declared, bare)]
+    digests = [{cell.name: cell.digest for cell in cells_of(made(**grid), tmp_path)} for grid in (declared, bare)]
     assert digests[0] == digests[1]

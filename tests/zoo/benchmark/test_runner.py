@@ -11,7 +11,7 @@ import pytest
 
 from tests.zoo.benchmark.processes import POPULARITY, is_held, run, times, unruly_methods, wait_until
 from zoo.benchmark import runner
-from zoo.benchmark.cell import CELL, LOG, Cell, entry_numbers
+from zoo.benchmark.cell import CELL, LOG, Cell, cells_of
 from zoo.benchmark.grid import Benchmark
 from zoo.benchmark.runner import Outcome, _error, _work, locked, run_cells
 from zoo.runtime.run_folder import write_json
@@ -37,13 +37,13 @@ def test_running_cells_end_with_an_interrupted_benchmark(unruly: Path, made: Mad
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_cells(entry_numbers(benchmark, Path("out")), processes=2, threads=1, ended=interrupt)
+        run_cells(cells_of(benchmark, Path("out")), processes=2, threads=1, ended=interrupt)
     wait_until(lambda: not is_held(unruly / "held"), "the process of a cell still lives")
     assert [path.parent.parent.name for path in (unruly / "out").rglob(CELL)] == ["quick"]
 
 
 def test_cells_are_run_in_their_order_and_so_many_at_a_time(place: Path, made: Made) -> None:
-    cells = entry_numbers(made(seeds=[2, 0]), Path("out"))
+    cells = cells_of(made(seeds=[2, 0]), Path("out"))
     begun: list[list[int]] = []
     outcomes = run_cells(
         cells,
@@ -60,7 +60,7 @@ def test_a_cell_waits_for_the_search_of_another(made: Made) -> None:
     search = {"trials": 1, "seeds": "first", "parameters": {"model.l2": {"choices": [1.0]}}}
     ease = {"config": "popularity.yaml", "settings": {"model": "EASE"}}
     systems = {"EASE": {**ease, "search": search}, "Searching itself": {**ease, "search": search | {"seeds": "each"}}}
-    first, own, second, other = entry_numbers(made(seeds=[0, 1], systems=systems), Path("out"))
+    first, own, second, other = cells_of(made(seeds=[0, 1], systems=systems), Path("out"))
     everything = {cell.name for cell in (first, own, second, other)}
     assert [cell.waits_for(everything) for cell in (first, own, second, other)] == [False, False, True, False]
     assert not second.waits_for(everything - {first.name})
@@ -71,7 +71,7 @@ def test_a_cell_that_another_process_runs_is_left_to_it(
     made: Made, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as the job of a cluster; a cell that the other process has finished meanwhile is finished."""
-    free, held = entry_numbers(made(seeds=[0, 1]), Path("out"))
+    free, held = cells_of(made(seeds=[0, 1]), Path("out"))
 
     def work(cell: Cell) -> None:
         monkeypatch.setattr(runner, "PATIENCE", 0.0)

@@ -15,7 +15,7 @@ from dp_accounting.dp_event import ComposedDpEvent, GaussianDpEvent
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 from zoo import Release
-from zoo.benchmark.cell import entry_numbers
+from zoo.benchmark.cell import cells_of
 from zoo.benchmark.fit import Trial
 from zoo.benchmark.grid import TRIALS, Benchmark, Range, Search
 from zoo.benchmark.grid_file import read_benchmark
@@ -67,7 +67,7 @@ class Searched:
 
 
 def run(benchmark: Benchmark, root: Path) -> Searched:
-    (cell,) = entry_numbers(benchmark, root)
+    (cell,) = cells_of(benchmark, root)
     cell.begin()
     cell.run()
     assert cell.finished() is not None
@@ -252,7 +252,7 @@ def test_more_trials_than_choices_are_refused() -> None:
 def test_the_first_seed_may_search_for_the_others(made: Made, place: Path) -> None:
     searching_ease = searching({"model.l2": {"choices": [1.0, 500.0]}}, 2, releases=[], settings={"model": "EASE"})
     searching_ease["systems"]["PriCDR"]["search"]["seeds"] = "first"
-    first, second = entry_numbers(made(**searching_ease, seeds=[3, 1]), place / "runs")
+    first, second = cells_of(made(**searching_ease, seeds=[3, 1]), place / "runs")
     assert (first.searcher, second.searcher) == (first, first)
     with pytest.raises(ValueError, match=r"music/pricdr/seed-3 is not finished\. It searches settings of PriCDR"):
         second.run()
@@ -266,7 +266,7 @@ def test_the_first_seed_may_search_for_the_others(made: Made, place: Path) -> No
 
 @pytest.mark.usefixtures("here")
 def test_a_search_without_validation_is_refused(made: Made, place: Path) -> None:
-    cells = entry_numbers(made(**searching(WEIGHTS, settings={"data.evaluation.split": "latest1"})), place / "runs")
+    cells = cells_of(made(**searching(WEIGHTS, settings={"data.evaluation.split": "latest1"})), place / "runs")
     cells[0].begin()
     with pytest.raises(ValueError, match="chooses by validation NDCG@10, and this split has no validation set"):
         cells[0].run()

@@ -13,7 +13,7 @@ from tests.zoo.methods.single_domain import fitted, learned, popular
 from zoo import CFGAN
 from zoo.data.batch_types import UserBatch
 from zoo.data.rows import Bags
-from zoo.methods.cfgan import ACTIVATIONS, Activation, RowPerceptron, Scheme, sample_zeros
+from zoo.methods.cfgan import ACTIVATIONS, Activation, RowPerceptron, Scheme, sampled_zeros
 
 SMALL: dict[str, Any] = {"generator_dims": (8, 8), "discriminator_dims": (4,)}
 USERS = torch.tensor([5, 0, 119])
@@ -40,13 +40,13 @@ def test_samples_are_zeros_fresh_and_as_many_as_asked() -> None:
     torch.manual_seed(0)
     purchased = torch.zeros(200, 1000)
     purchased[:, :10] = 1
-    sample, another = sample_zeros(purchased, 0.3), sample_zeros(purchased, 0.3)
+    sample, another = sampled_zeros(purchased, 0.3), sampled_zeros(purchased, 0.3)
     assert set(sample.unique().tolist()) == {0.0, 1.0}
     assert not (sample * purchased).any()
     assert 0.29 < float(sample[:, 10:].mean()) < 0.31
     assert 0.08 < float((sample * another)[:, 10:].mean()) < 0.10, "drawn anew, and apart from the first"
-    assert not sample_zeros(purchased, 0.0).any()
-    assert torch.equal(sample_zeros(purchased, 1.0), 1 - purchased)
+    assert not sampled_zeros(purchased, 0.0).any()
+    assert torch.equal(sampled_zeros(purchased, 1.0), 1 - purchased)
 
 
 @pytest.mark.parametrize("scheme", ["ZR", "PM", "ZP"])

@@ -105,8 +105,8 @@ def slow_loss(method: DARec, users: Tensor) -> tuple[float, int]:
             total += bits(decoded(method.target_decoder, method.target_usual, code), own)
             for name, row in there.items():
                 out = decoded(method.source_decoders[name], method.source_usual[name], code)
-                row_sensitivity = bits(out, row) if name == "book" else float(((out - row) ** 2).sum())
-                total += method.source_weight * row_sensitivity
+                of_row = bits(out, row) if name == "book" else float(((out - row) ** 2).sum())
+                total += method.source_weight * of_row
             if there:
                 told += 1
                 logits = layers(method.classifier, code)

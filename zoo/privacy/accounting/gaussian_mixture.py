@@ -37,8 +37,8 @@ def check_dim(dim: int) -> None:
 def mixture_delta(epsilon: float, mu: float, projections: Mapping[int, float], *, coupled: bool) -> float:
     """Return an upper bound of delta of Gaussian releases, some with a random, public sensitivity.
 
-    Given its matrix, a release through a public Gaussian matrix of ``dim`` rows is a Gaussian release with ``mu^2 = s^2 Q``,
-    where Q follows the chi-square law with ``dim`` degrees of freedom. Given all matrices, releases compose to ``mu^2 + sum
+    For a fixed matrix, a release through a public Gaussian matrix of ``dim`` rows is a Gaussian release with ``mu^2 = s^2 Q``.
+    Q follows the chi-square law with ``dim`` degrees of freedom. Given all matrices, releases compose to ``mu^2 + sum
     s_k^2 Q_k``, and delta is the mean of the Gaussian curve over the Q. Tails outside the integral count as lost entirely.
 
     With one projection this is exact. With several, nothing is assumed about the dependence of the matrices: the curve is

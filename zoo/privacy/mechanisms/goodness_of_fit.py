@@ -245,8 +245,9 @@ def _smallest(probabilities: Floats, *, independent: bool) -> float:
     """Return an upper bound of the probability that one or several of many p-values are so small.
 
     No p-value is smaller than uniform except by chance. The smallest of m is below ``p`` with a probability of at most ``m p``,
-    dependent or not. Of independent ones the k-th smallest follows a beta law, for every k at once with the same factor m (Berk &
-    Jones, *Goodness-of-fit test statistics that dominate the Kolmogorov statistics*, 1979, with a union bound for its law).
+    dependent or not. Of independent ones the k-th smallest follows a beta law, for every k at once with the same factor m.
+
+    Reference: Berk & Jones, *Goodness-of-fit test statistics that dominate the Kolmogorov statistics*, 1979, with a union bound.
     """
     count = len(probabilities)
     if not independent:

@@ -309,8 +309,8 @@ def plan_output(
     """Return Gaussian noise for every entry of the matrix after a fixed number of projected gradient steps. Opens no data.
 
     Protects the value of one rating: neighbours differ in one sign. The steps are
-    ``X <- clamp(project(X - step_size (gradient + ridge X)))`` from X = 0, exactly ``steps`` of them, with the full gradient
-    of the negative log-likelihood, an exact projection on a fixed convex set (or none), and last a clamp of the entries to plus
+    ``X <- clamp(project(X - step_size (gradient + ridge X)))`` from X = 0, exactly ``steps`` of them. Each takes the full gradient
+    of the negative log-likelihood, and an exact projection on a fixed convex set (or none). Last it clamps the entries to plus
     and minus alpha. `output_sensitivity` bounds the distance that their result can move (L2). Convergence is not needed. Any use
     of the noisy matrix is post-processing, such as another projection.
 

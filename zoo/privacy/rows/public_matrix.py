@@ -92,7 +92,7 @@ class GaussianMatrix(PublicMatrix):
     """Independent standard normals from a public seed, the same on every machine; JLT's M. Arguments: `PublicMatrix`.
 
     The column of an item depends only on the seed, the width and the item's index. So a block of items is computed separately, bit
-    for bit as in the whole matrix, for widths up to 8,192 (above, the last digit of a rescaled column may differ). A product by
+    for bit as in the whole matrix, for widths up to 8,192. Above, the last digit of a rescaled column may differ. A product by
     blocks adds the same terms in another order, and may differ in its last digits.
     """
 

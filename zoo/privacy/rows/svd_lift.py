@@ -1,6 +1,6 @@
 """PriCDR's publishing as printed (Chen et al., WWW 2022, Algorithm 1): lifted singular values, a secret M, no noise.
 
-It is for comparison with the release of this project, `zoo.privacy.mechanisms.jlt`, whose page states when the lift
+It is for comparison with the release of this project. `zoo.privacy.mechanisms.jlt` states when the lift
 ``R1 = U sqrt(S^2 + w^2) V^T`` of ``R = U S V^T`` is distributed like noise. R is items x users here, as in the paper's proofs.
 
 * With fewer items than users, the lift misses the directions outside R's row space. The output is always in that space and

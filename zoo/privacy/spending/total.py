@@ -65,8 +65,8 @@ def total_of(accounts: Iterable[Account], delta: float | None = None) -> Total:
     every domain, so for users all releases compose. A release given twice counts once. Names of domains are compared without
     case and extra blanks.
 
-    There is no total if a release has no guarantee, if relations differ, if two releases share a projection that a guarantee
-    is a mean over, or if delta is at least one over the number of users.
+    There is no total if a release has no guarantee, if relations differ, or if delta is at least one over the number of users.
+    There is none either if two releases share a projection that a guarantee is a mean over.
 
     Examples:
         >>> from zoo.privacy.mechanisms import NoisyRows

@@ -17,7 +17,7 @@ import torch
 import yaml
 
 from tests.zoo.privacy.record.stated import earlier_file
-from zoo.benchmark.cell import CELL, Cell, entry_numbers, folder_of
+from zoo.benchmark.cell import CELL, Cell, cells_of, folder_of
 from zoo.benchmark.command import keep
 from zoo.benchmark.grid import SEARCH, TRIALS, Row
 from zoo.benchmark.grid_file import read_benchmark
@@ -200,7 +200,7 @@ def fabricate(folder: Path, grid: dict[str, Any] = GRID, facts: FactsOf = facts_
         benchmark, root = read_benchmark(Path("bench.yaml")), Path("runs")
         root.mkdir(exist_ok=True)
         keep(benchmark, Path("bench.yaml"), root)
-        for cell in entry_numbers(benchmark, root):
+        for cell in cells_of(benchmark, root):
             if (found := facts(cell.row, cell.seed)) is not None:
                 write_run(cell, found)
     return folder / "runs"
