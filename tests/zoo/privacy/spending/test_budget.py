@@ -16,6 +16,7 @@ import pytest
 from tests.kills import killed_at, moments
 from tests.zoo.privacy.spending.accounts import RATING, USER, account
 from zoo.privacy.accounting.gaussian import gauss_epsilon
+from zoo.privacy.mechanisms import NoisyRows
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.spending.budget import Budget, BudgetError, BudgetExceededError, Cap
 from zoo.privacy.spending.total import Account
@@ -302,3 +303,18 @@ def test_another_name_of_the_file_is_the_same_budget(file: Path, tmp_path: Path)
     Budget(tmp_path / "other.jsonl").spend(account("a"), DATA)
     assert len(Budget(file).entries) == 1
     assert Budget(tmp_path / "other.jsonl").path == file.resolve()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_old_names_are_those_of_the_new_ones(file: Path) -> None:
+    budget = Budget(file)
+    assert (budget.spent, budget.torn) == (budget.entries, budget.has_partial_line)
+    assert budget.spent_by_domain() == budget.epsilon_by_domain()
+    with pytest.deprecated_call(match="total_after"):
+        assert budget.after(account("c"), DATA).epsilon == budget.total_after(account("c"), DATA).epsilon
+
+
+def test_a_mechanism_may_have_old_names() -> None:
+    with pytest.deprecated_call(match="output_name"):
+        kind = type("Old", (NoisyRows,), {"made": "noise"})
+    assert kind.output_name == "noise"  # type: ignore[attr-defined]
