@@ -16,7 +16,7 @@ import pytest
 from tests.kills import killed_at, moments
 from tests.zoo.privacy.spending.accounts import RATING, USER, account
 from zoo.privacy.accounting.gaussian import gauss_epsilon
-from zoo.privacy.mechanisms import NoisyRows
+from zoo.privacy.mechanisms.noisy_rows import NoisyRows
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.spending.budget import Budget, BudgetError, BudgetExceededError, Cap
 from zoo.privacy.spending.total import Account
@@ -317,4 +317,4 @@ def test_old_names_are_those_of_the_new_ones(file: Path) -> None:
 def test_a_mechanism_may_have_old_names() -> None:
     with pytest.deprecated_call(match="output_name"):
         kind = type("Old", (NoisyRows,), {"made": "noise"})
-    assert kind.output_name == "noise"  # type: ignore[attr-defined]
+    assert kind.output_name == "noise"
