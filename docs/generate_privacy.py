@@ -14,7 +14,7 @@ from privacy_results import AUDITS, audit_counts, audit_table, known_users_table
 from tables import table
 
 from zoo.commands.privacy.show import share
-from zoo.privacy.accounting.accountant import epsilon_of, guess_of
+from zoo.privacy.accounting.accountant import attack_success_of, epsilon_of
 from zoo.privacy.accounting.events import (
     GaussianEvent,
     GaussianProjectionEvent,
@@ -98,7 +98,7 @@ def person_table() -> str:
     for epsilon in RATING_EPSILONS:
         for release in SHOWN:
             event = several(epsilon)[release]
-            one, every = (share(guess_of([event(k)])) for k in (1, PERSON))
+            one, every = (share(attack_success_of([event(k)])) for k in (1, PERSON))
             rows.append((f"{epsilon:g}", release, one, rounded_up(epsilon_of([event(PERSON)], DELTA)), every))
     return table(titles, rows, left=2)
 
@@ -110,7 +110,7 @@ def guesses_table() -> str:
     for epsilon in RATING_EPSILONS:
         for release in SHOWN:
             event = several(epsilon)[release]
-            counts = [of_hundred(guess_of([event(k)])) for k in (1, *USERS)]
+            counts = [of_hundred(attack_success_of([event(k)])) for k in (1, *USERS)]
             rows.append(("one rating", release, f"epsilon {epsilon:g}", *counts))
     for epsilon in USER_EPSILONS:
         most = of_hundred(guess_of_user(epsilon))
@@ -124,7 +124,7 @@ def guess_of_user(epsilon: float) -> float:
         GaussianEvent(1 / gauss_mu(epsilon, DELTA)),
         GaussianProjectionEvent(mix_w(DIM, epsilon, DELTA), DIM),
     )
-    return max(guess_of([event]) for event in events)
+    return max(attack_success_of([event]) for event in events)
 
 
 def of_hundred(probability: float) -> str:
@@ -137,8 +137,8 @@ def guess_picture() -> str:
     bars = []
     for epsilon in (8, 1):
         event = several(epsilon)["`NoisyRows`"]
-        bars.append((f"epsilon {epsilon} for one rating: one rating", guess_of([event(1)])))
-        bars.append((f"epsilon {epsilon} for one rating: all {PERSON} ratings", guess_of([event(PERSON)])))
+        bars.append((f"epsilon {epsilon} for one rating: one rating", attack_success_of([event(1)])))
+        bars.append((f"epsilon {epsilon} for one rating: all {PERSON} ratings", attack_success_of([event(PERSON)])))
     for epsilon in (8, 1):
         bars.append((f"epsilon {epsilon} for one user: all {PERSON} ratings", guess_of_user(epsilon)))
     lines = []
@@ -231,7 +231,7 @@ def users_table() -> str:
 
 def with_guess(event: PrivacyEvent) -> str:
     """Epsilon at delta, and the largest attack success."""
-    return f"{rounded_up(epsilon_of([event], DELTA))} ({share(guess_of([event]))})"
+    return f"{rounded_up(epsilon_of([event], DELTA))} ({share(attack_success_of([event]))})"
 
 
 def user_level_table() -> str:

@@ -101,5 +101,5 @@ def test_a_budget_is_read_and_goes_on(earlier: Path) -> None:
     if not (earlier / "budget.json").is_file():
         pytest.skip("this version had no budgets")
     budget = Budget(earlier / "budget.json")
-    assert [spent.account.record.mechanism.name for spent in budget.spent] == ["NoisyRows"]
-    assert budget.spent_by_domain() == pytest.approx({"book": 4.0}, rel=1e-6)
+    assert [spent.account.record.mechanism.name for spent in budget.entries] == ["NoisyRows"]
+    assert budget.epsilon_by_domain() == pytest.approx({"book": 4.0}, rel=1e-6)

@@ -125,12 +125,12 @@ def test_publishing_that_was_killed_is_paid_and_can_be_tried_again(
 
     def with_budget(name: str) -> Path:
         (tmp_path / name).mkdir()
-        return Budget.make(tmp_path / name / "spent.jsonl", Cap(40.0, 1e-5, Relation.CHANGE_ONE_RATING)).path.parent
+        return Budget.create(tmp_path / name / "spent.jsonl", Cap(40.0, 1e-5, Relation.CHANGE_ONE_RATING)).path.parent
 
     for moment in moments(with_budget("whole"), partial(work, tmp_path / "whole")):
         place = with_budget(str(moment))
         assert killed_at(place, moment, partial(work, place))
-        spent = len(Budget(place / "spent.jsonl").spent)
+        spent = len(Budget(place / "spent.jsonl").entries)
         if (place / "book").exists():
             assert Release.load(place / "book").domain == "book"
             assert spent == 1, "no release is unpaid"
@@ -138,7 +138,7 @@ def test_publishing_that_was_killed_is_paid_and_can_be_tried_again(
         assert spent in (0, 1)
         done(partial(work, place))
         assert Release.load(place / "book").domain == "book"
-        assert len(Budget(place / "spent.jsonl").spent) == spent + 1, "what was spent stays spent"
+        assert len(Budget(place / "spent.jsonl").entries) == spent + 1, "what was spent stays spent"
         assert {path.name for path in place.iterdir()} == {"book", "spent.jsonl", "spent.jsonl.lock"}
 
 

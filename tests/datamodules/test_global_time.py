@@ -102,7 +102,7 @@ def test_moments_let_a_rating_of_a_source_move_itself_alone() -> None:
         assert set(pairs_of(less)) <= set(pairs_of(whole))
     assert evaluation.source_step.condition == ""
     by_shares = Evaluation("global_time", hold_out_of_sources=True).source_step
-    assert "no rating decides when held-out items begin" in sentence(by_shares.condition)
+    assert "no single rating decides when held-out items begin" in sentence(by_shares.condition)
     assert by_shares.reach == "all"
 
 

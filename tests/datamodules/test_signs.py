@@ -88,7 +88,7 @@ def test_filters_say_what_they_did_and_what_a_guarantee_rests_on() -> None:
     assert sentence(public) == "the threshold is public; here it is the mean of all ratings"
     for counted, reach in ((Filters(min_user_ratings=2), "row"), (Filters(min_item_ratings=2), "all")):
         said = sentence(counted.steps[1].condition)
-        assert said.startswith("no rating decides which users and items reach a minimum count")
+        assert said.startswith("no single rating decides which users and items reach a minimum count")
         assert counted.steps[1].reach == reach
 
 

@@ -20,7 +20,7 @@ from zoo.privacy.record.record import Guarantee
 from zoo.privacy.record.steps import conditions_of
 from zoo.privacy.record.words import sentence
 
-#: Cells that one rating may move where items are held out; of `given`, where validation rows ship.
+#: Cells that one rating may move where items are held out; of `given`, where validation rows come.
 MOST: dict[SplitName, int] = {"random1": 2, "random2": 2, "latest1": 2, "latest2": 2, "ratio": 3, "given": 1}
 VARIED: dict[str, Any] = {
     "shares": st.sampled_from([(0.8, 0.1, 0.1), (0.5, 0.25, 0.25), (0.6, 0.0, 0.4)]),
@@ -78,7 +78,7 @@ def test_where_items_are_held_out_it_moves_no_more_than_is_said(
     evaluation = Evaluation(split, hold_out_of_sources=True, **varied)
     one, other = (of_file(rows, evaluation, **lists) for rows in files)
     assert moved(one, other) <= MOST[split]
-    said = "validation rows ship" if split == "given" else f"up to {MOST[split]} entries"
+    said = "validation rows come" if split == "given" else f"up to {MOST[split]} entries"
     assert said in sentence(one.applied[-1].condition)
 
 
@@ -108,7 +108,7 @@ def test_validation_that_is_drawn_where_none_ships_is_felt_too(lists: dict[str, 
     everything = of_file(rows, evaluation, validation=False, **lists)
     found = [moved(everything, of_file([r for r in rows if r != gone], evaluation, False, **lists)) for gone in rows]
     assert max(found) == 2
-    assert "drawn ones would let a rating move up to 2 entries" in sentence(everything.applied[-1].condition)
+    assert "drawn ones would let one rating move up to 2 entries" in sentence(everything.applied[-1].condition)
 
 
 @pytest.mark.parametrize(("asked", "spent"), [(False, 1.0), (True, 2.0)])
@@ -139,7 +139,7 @@ def test_a_minimum_takes_others_with_it_on_whatever_lists(filters: Filters, rows
     assert moved(one, other) == 5
     record = FlippedRows(epsilon=1.0).publish(one, "a").record
     assert record.guarantee is Guarantee.CONDITIONAL
-    assert "no rating decides which users and items reach a minimum count" in str(record)
+    assert "no single rating decides which users and items reach a minimum count" in str(record)
 
 
 @forall(
@@ -231,7 +231,7 @@ class Elsewhere(Held):
 @pytest.mark.parametrize("unit", ["rating", "rating-value", "user"])
 def test_what_a_class_of_somebody_elses_reads_is_taken_on_its_word(unit: str, lists: dict[str, Any]) -> None:
     data = Elsewhere({"a": table_of([("a", "t"), ("b", "u")])}, **lists)
-    words = f"{__name__}.Elsewhere reads rows as they are in the file and derives no user or item list from them"
+    words = f"{__name__}.Elsewhere reads the rows of the file unchanged and derives no user or item list from them"
     assert [sentence(code) for code in conditions_of(data.steps("a"), unit)] == [f"{words}, not audited here"]
     record = FlippedRows(1.0).publish(data.source("a"), "a").record
     assert (record.guarantee, record.conditions) == (Guarantee.CONDITIONAL, conditions_of(data.steps("a"), "rating"))

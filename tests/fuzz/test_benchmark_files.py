@@ -30,11 +30,11 @@ WHOLE: dict[str, Any] = {
             "tasks": ["music"],
             "releases": [
                 {"publisher": {"class_path": "JLT", "init_args": {"num_components": 8}}, "epsilons": [1, 4.5], "label": "J"},
-                {"publisher": "Plaintext", "published_as": "Plain", "reason": "x", "noise_control": False},
+                {"publisher": "Plaintext", "published_as": "Plain", "reason": "x", "noise_control": False}
             ],
-            "search": {"trials": 2, "parameters": {"model.lr": {"low": 0.1, "high": 1, "log": True}}, "seeds": "first"},
-        },
-    },
+            "search": {"trials": 2, "parameters": {"model.lr": {"low": 0.1, "high": 1, "log": True}}, "seeds": "first"}
+        }
+    }
 }  # fmt: skip
 TEXT = yaml.safe_dump(WHOLE, sort_keys=False, allow_unicode=True).encode()
 
@@ -123,9 +123,9 @@ LAUGHS = "a: &a [1]\n" + "".join(
         "title: \"\\uD800\"\n",
         "--- 1\n--- 2\n",
         "",
-        "title: " + "x" * (1 << 20),
+        "title: " + "x" * (1 << 20)
     ],
-    ids=range(20),
+    ids=range(20)
 )  # fmt: skip
 def test_what_yaml_allows_and_no_benchmark_needs_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "x.yaml"

@@ -20,9 +20,9 @@ from zoo.privacy.spending.budget import Budget, BudgetError, Cap
 def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A budget from which two releases were paid."""
     path = tmp_path_factory.mktemp("budgets") / "book.jsonl"
-    budget = Budget.make(path, Cap(9.0, 1e-5, Relation.CHANGE_ONE_RATING))
+    budget = Budget.create(path, Cap(9.0, 1e-5, Relation.CHANGE_ONE_RATING))
     for name, data in (("a", "1" * 64), ("b", "2" * 64)):
-        budget.published(budget.spend(account(name, multiplier=3.0, conditions=("the moon is round",)), data), data)
+        budget.note_release(budget.spend(account(name, multiplier=3.0, conditions=("the moon is round",)), data), data)
     return path.read_bytes()
 
 
@@ -84,7 +84,7 @@ def test_what_no_publisher_writes_is_refused_by_line(
     lines = [json.loads(line) for line in whole.splitlines()]
     lines[at][name] = value
     (tmp_path / "x.jsonl").write_bytes(with_digests_that_fit(lines))
-    with pytest.raises(BudgetError, match=f"Line {at + 1} of .*x.jsonl is not what was written") as refused:
+    with pytest.raises(BudgetError, match=f"Line {at + 1} of .*x.jsonl was altered") as refused:
         Budget(tmp_path / "x.jsonl")
     refusal_of(refused.value, "x.jsonl")
 

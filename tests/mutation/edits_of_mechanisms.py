@@ -64,14 +64,12 @@ MECHANISMS = (
             "np.abs(columns[start:stop] @ columns.T)",
             "columns[start:stop] @ columns.T",
         ),
-        ("an item is one of its others", "products[here, start + here] = -1.0", "products[here, here] = -1.0"),
+        ("an item is one of its others", "products[own, start + own] = -1.0", "products[own, own] = -1.0"),
         ("one of the others is left out", "others[:, : most - 1]", "others[:, 1:most]"),
         ("the items that are stretched least", "items - count)[items - count :]", "items - count)[:count]"),
     ),
     *edits_of(
-        f"{ROWS}/hadamard.py",
-        (f"{OF_ROWS}/test_hadamard.py",),
-        ("a forgotten root", "1 / math.sqrt(size)", "1 / size"),
+        f"{ROWS}/hadamard.py", (f"{OF_ROWS}/test_hadamard.py",), ("a forgotten root", "1 / math.sqrt(size)", "1 / size")
     ),
     *edits_of(
         f"{ROWS}/sparse_matrix.py",
@@ -93,7 +91,7 @@ MECHANISMS = (
             "0.5) / self.sigma\n        return ratio",
         ),
         ("ones that were flipped are forgotten", "lost = (1 - keep) + zero", "lost = 1 - keep"),
-        ("the sign of what is absent", "expit(odds + cells.absent)", "expit(odds - cells.absent)"),
+        ("the sign of what is absent", "expit(odds + model.absent)", "expit(odds - model.absent)"),
         ("noise is taken for people", "float(totals.var()) - noise_variance", "float(totals.var())"),
         ("components of noise are kept", "_CLEAR * (1 + math.sqrt(ratio))", "_CLEAR * (1 - math.sqrt(ratio))"),
     ),

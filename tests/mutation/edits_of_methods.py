@@ -62,7 +62,11 @@ METHODS = (
         ),
         ("a figure ends a training", 'if name.endswith("loss") and weight', "if weight"),
         ("an epoch's mean holds those before", "sync_dist=True)\n        self._means.clear()", "sync_dist=True)"),
-        ("a fit counts an epoch that was broken off", 'interrupted epoch."""\n        self._means.clear()', 'interrupted epoch."""'),
+        (
+            "a fit counts an epoch that was broken off",
+            'interrupted epoch."""\n        self._means.clear()',
+            'interrupted epoch."""',
+        ),
     ),
     *edits_of(
         "zoo/methods/base.py",

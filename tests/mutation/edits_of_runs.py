@@ -157,8 +157,8 @@ RUNS = (
         ("several ratings cost a root of what they do", "else float(ratings)", "else math.sqrt(ratings)"),
         (
             "a guess about several ratings is that about one",
-            "None if together is None else guess_of(together)",
-            "None if together is None else guess_of(ledger)",
+            "None if together is None else attack_success_of(together)",
+            "None if together is None else attack_success_of(ledger)",
         ),
     ),
     *edits_of(
@@ -349,11 +349,7 @@ RUNS = (
     *edits_of(
         f"{REPORT}/run_folders.py",
         (f"{OF_REPORT}/test_run_folders.py",),
-        (
-            "whatever was held out is compared",
-            "if key in common and ours[key] != theirs[key]",
-            "if False",
-        ),
+        ("whatever was held out is compared", "if key in common and ours[key] != theirs[key]", "if False"),
         ("any noise is a row's control", "return made.release if there or", "return made.release if True or"),
         ("a second run of a seed takes the first's place", "and made.run.seed not in row.runs", ""),
     ),

@@ -22,7 +22,7 @@ from zoo.privacy.record.record import Guarantee, PrivacyRecord
 from zoo.publishers.base import PlannedRelease, PublicSizes, Stamped
 
 RECORDS = Path(__file__).parent / "privacy" / "record"
-CLAIM = f"claimed by {__name__}.NoNoise, not audited here"
+CLAIM = f"the claim of {__name__}.NoNoise is true, not audited here"
 
 
 class NoNoise(Publisher):
@@ -61,7 +61,7 @@ def test_what_an_outside_publisher_claims_is_its_word(tmp_path: Path, capsys: py
         Release.load(release.save(tmp_path / "book")).record,
     ):
         assert record.guarantee is Guarantee.CONDITIONAL
-        assert record.sentences("conditions") == [f"it is as {CLAIM}"]
+        assert record.sentences("conditions") == [CLAIM]
         for said in (record.standing, record.summary(), str(record)):
             assert CLAIM in said
         assert not record.summary().endswith("proved")
@@ -79,15 +79,18 @@ def test_a_wrapper_of_ours_does_not_make_it_ours() -> None:
 
 def test_a_subclass_of_ours_is_somebody_elses() -> None:
     ours, theirs = JLT(epsilon=1.0, num_components=4), Wider(epsilon=1.0, num_components=4)
-    assert "claimed" not in ours.forecast(9, 7).standing
-    assert f"claimed by {__name__}.Wider, not audited here" in Stamped(theirs).forecast(9, 7).standing
-    assert f"claimed by {__name__}.Wider, not audited here" in Stamped(theirs).publish(binary(), "book").record.standing
+    assert "claim of" not in ours.forecast(9, 7).standing
+    assert f"the claim of {__name__}.Wider is true, not audited here" in Stamped(theirs).forecast(9, 7).standing
+    assert (
+        f"the claim of {__name__}.Wider is true, not audited here"
+        in Stamped(theirs).publish(binary(), "book").record.standing
+    )
 
 
 def test_a_record_that_went_past_the_publishers_is_not_called_proved() -> None:
     """As one that a source made by hand: its mechanism is none of ours."""
     record = NoNoise().forecast(9, 7)
-    assert record.standing == "conditional (if it is as claimed by 'MyRows', not audited here)"
+    assert record.standing == "conditional (assumes that the claim of 'MyRows' is true, not audited here)"
     assert privacy_cells(record)[-1] == "conditional"
     assert "proved" not in record.summary()
 
@@ -100,7 +103,7 @@ def test_whatever_is_read_of_a_mechanism_that_is_none_of_ours_is_claimed(
     """Neither an older schema hides it, nor a letter that looks alike."""
     path = NoNoise().publish(binary(), "book").save(tmp_path / "book")
     manifest = json.loads((path / "release.json").read_text())
-    said = f"it is as claimed by {name!r}, not audited here"
+    said = f"the claim of {name!r} is true, not audited here"
     values = manifest["record"] | {"mechanism": name, "conditions": [f"claimed_by:{name!r}"]}
     if earlier:
         old = json.loads((RECORDS / "records_of_0.3.0.json").read_text())["noisy rows"]["record"]
@@ -127,7 +130,7 @@ class Forecasts(JLT):
 
 def test_a_forecast_of_somebody_elses_is_claimed() -> None:
     record = Stamped(Forecasts(epsilon=8.0, num_components=4)).forecast(9, 7, applied=())
-    assert f"claimed by {__name__}.Forecasts, not audited here" in record.standing
+    assert f"the claim of {__name__}.Forecasts is true, not audited here" in record.standing
 
 
 class Network(SPPG):
@@ -137,13 +140,13 @@ class Network(SPPG):
 def test_a_network_of_somebody_elses_is_claimed_inside_of_our_publisher(tmp_path: Path) -> None:
     """In what is planned, forecast and released; ours stays ours."""
     ours, theirs = (GeneratorPublisher(kind(**TINY)) for kind in (SPPG, Network))
-    said = f"claimed by {__name__}.Network, not audited here"
+    said = f"the claim of {__name__}.Network is true, not audited here"
     release = theirs.publish(ratings(), "book")
     read = Release.load(release.save(tmp_path / "book")).record
     assert read == release.record
     for record in (read, theirs.forecast(20, 7), Partial(theirs, share=0.5).forecast(20, 7)):
         assert said in record.standing
-    assert "claimed" not in ours.forecast(20, 7).standing
+    assert "claim of" not in ours.forecast(20, 7).standing
 
 
 class Completion(OneBitMC):
@@ -159,7 +162,9 @@ def test_a_method_that_protects_its_own_training_is_claimed_where_it_is_somebody
         return records(SimpleNamespace(releases={}), made)[kind.__name__].standing
 
     assert said(OneBitMC) == "proved"
-    assert said(Completion) == f"conditional (if it is as claimed by {__name__}.Completion, not audited here)"
+    assert (
+        said(Completion) == f"conditional (assumes that the claim of {__name__}.Completion is true, not audited here)"
+    )
 
 
 class Audited(FlippedRows):
@@ -171,12 +176,12 @@ AUDIT = ["audit", "--config", CONFIG, "--publisher.epsilon", "1", "--runs", "200
 
 
 def test_audits_that_pass_lift_nothing_and_say_so(capsys: pytest.CaptureFixture[str]) -> None:
-    said = f"as claimed by {__name__}.Audited, not audited here"
+    said = f"the claim of {__name__}.Audited is true, not audited here"
     theirs = ["--publisher", f"{__name__}.Audited"]
     main([*AUDIT, *theirs])
     page = " ".join(capsys.readouterr().out.split())
     assert "pass" in page
-    assert f"Its records say 'it is {said}' after any number of passes, here and at every other party" in page
+    assert f"Its records say {said!r} after any number of passes, here and at every other party" in page
     main([*AUDIT, *theirs, "--json"])
     (words,) = json.loads(capsys.readouterr().out)["words"]
     assert said in words
@@ -188,5 +193,5 @@ def test_audits_that_pass_lift_nothing_and_say_so(capsys: pytest.CaptureFixture[
 def test_a_claim_without_audits_is_not_called_none() -> None:
     with pytest.raises(SystemExit) as ended:
         main(["audit", "--config", CONFIG, "--publisher", f"{__name__}.NoNoise"])
-    assert f"NoNoise claims rating, eps 1.00, delta 1e-05, conditional (if it is as {CLAIM}" in str(ended.value)
+    assert f"NoNoise claims rating, eps 1.00, delta 1e-05, conditional (assumes that {CLAIM}" in str(ended.value)
     assert "and brings no audits of it. Write its `audits()`" in str(ended.value)

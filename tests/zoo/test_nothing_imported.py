@@ -72,7 +72,7 @@ def test_a_mechanism_of_theirs_is_a_word(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["entry", "relation", "class_path"])
 def test_a_budget_imports_nothing(key: str, tmp_path: Path) -> None:
     path = tmp_path / "book.jsonl"
-    Budget.make(path, Cap(4.0, 1e-5, Relation.CHANGE_ONE_RATING))
+    Budget.create(path, Cap(4.0, 1e-5, Relation.CHANGE_ONE_RATING))
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: THEIRS}) + "\n")
     with pytest.raises(BudgetError):
         Budget(path)

@@ -19,7 +19,7 @@ from zoo.privacy.mechanisms.base import Mechanism, Plain
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.delta import delta_for
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.privacy.record.steps import Done, conditions_of, done
+from zoo.privacy.record.steps import RecordedStep, conditions_of, recorded_steps
 from zoo.release.release import Release
 from zoo.runtime.run_folder import CapturesInit
 
@@ -47,9 +47,9 @@ class PublicSizes:
         return delta_for(self.num_users, asked)
 
     @property
-    def steps(self) -> tuple[Done, ...]:
+    def steps(self) -> tuple[RecordedStep, ...]:
         """What was done to the ratings before, for a record."""
-        return done(self.applied)
+        return recorded_steps(self.applied)
 
     @property
     def done_before(self) -> tuple[str, ...]:

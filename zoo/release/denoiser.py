@@ -6,7 +6,7 @@ import torch
 from scipy.sparse import csr_array
 
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.privacy.rows.denoising import Cells, KeptCells, posterior_kept, posterior_rows, shrunk_rows
+from zoo.privacy.rows.denoising import EntryModel, SparseEntries, posterior_rows, posterior_sparse, shrunk_rows
 from zoo.release.release import Release
 
 _SMALLEST = 1e-30  # number of a record that is taken for one; the largest is its inverse
@@ -43,7 +43,7 @@ class Denoiser:
         """The same users' rows without what is known to be noise; `ValueError` unless the record says how they were drawn."""
         if release.kind != "rows" or not release.num_users:
             return release
-        cells = release.record.mechanism.cells
+        cells = release.record.mechanism.entry_model
         if release.sparse:
             return replace(release, tensors={**release.tensors, "weights": self._kept(release, cells)})
         rows = release.tensors["rows"].numpy()
@@ -53,15 +53,15 @@ class Denoiser:
             denoised = posterior_rows(rows, cells, self.max_components)
         return replace(release, tensors={"rows": torch.from_numpy(denoised)})
 
-    def _kept(self, release: Release, cells: Cells | None) -> torch.Tensor:
-        if not isinstance(cells, KeptCells):
+    def _kept(self, release: Release, cells: EntryModel | None) -> torch.Tensor:
+        if not isinstance(cells, SparseEntries):
             raise ValueError(
                 f"The rows of {release.domain!r} are kept sparse, and the record of {release.record.mechanism.name} does not say "
                 "with what probability a one and a zero were kept. Leave the denoiser out for it."
             )
         starts, items, weights = (release.tensors[name].numpy() for name in ("starts", "items", "weights"))
         rows = csr_array((weights, items, starts), shape=(release.num_users, release.width))
-        return torch.from_numpy(posterior_kept(rows, cells, self.max_components).data)
+        return torch.from_numpy(posterior_sparse(rows, cells, self.max_components).data)
 
 
 def _noise(record: PrivacyRecord) -> float:

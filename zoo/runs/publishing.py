@@ -101,7 +101,7 @@ def publish_release(
     data = "" if budget is None else ratings.digest()
     if budget is not None:
         planned = Stamped(publisher).prepare(PublicSizes.of(ratings))
-        budget.after(Account("the release", name, ratings.num_users, planned.record, planned.events), data)
+        budget.total_after(Account("the release", name, ratings.num_users, planned.record, planned.events), data)
     release = replace(Stamped(publisher).publish(ratings, name), about=about)
     if budget is None:
         release.save(out, key)
@@ -112,7 +112,7 @@ def publish_release(
     except BaseException:
         sys.stderr.write(f"What the release costs was spent (line {line + 1} of {budget.path}) and stays so.\n")
         raise
-    budget.published(line, release.digest)
+    budget.note_release(line, release.digest)
     return release
 
 
@@ -125,11 +125,11 @@ def spent_in_words(budget: Budget) -> str:
     """What was spent of a budget, and under which conditions that is all."""
     cap = budget.cap
     said = [f"Budget {budget.path}: epsilon {cap.epsilon:g} at delta {shown_delta(cap.delta)}, {cap.relation.value}."]
-    for domain, epsilon in budget.spent_by_domain().items():
+    for domain, epsilon in budget.epsilon_by_domain().items():
         whose = "all domains together" if cap.relation.unit is Unit.USER else repr(visible(domain))
         said.append(f"Spent by {whose}: {rounded_up(epsilon)}.")
     if conditions := dict.fromkeys(
-        text for spent in budget.spent for text in spent.account.record.sentences("conditions")
+        text for spent in budget.entries for text in spent.account.record.sentences("conditions")
     ):
         said.append(f"That holds if {'; and if '.join(conditions)}.")
     return " ".join(said)

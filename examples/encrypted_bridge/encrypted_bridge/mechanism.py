@@ -7,7 +7,7 @@ from typing import ClassVar
 from zoo.privacy.mechanisms.base import Arrays, Finding, MechanismError, Plain, Statement
 from zoo.privacy.mechanisms.bridge import Bridge
 from zoo.privacy.record.record import PrivacyRecord, unprotected_record
-from zoo.privacy.record.steps import Done
+from zoo.privacy.record.steps import RecordedStep
 
 PLACES = "EncryptedProjectionPublisher"
 PUBLIC_KEY = "public_key"
@@ -24,7 +24,7 @@ class EncryptedBridge(Bridge):
     """A `zoo.privacy.mechanisms.bridge.Bridge` with the same noise; its map is encrypted, or decrypted by the target."""
 
     name = "BridgePublisher, encrypted"
-    tensors, made = frozenset({"map", "masks"}), "a map, encrypted or decrypted"
+    tensors, output_name = frozenset({"map", "masks"}), "a map, encrypted or decrypted"
     sentences: ClassVar[Mapping[str, str]] = {
         "whole_numbers": (
             "under encryption rows, positions and noise are rounded to whole numbers; errors of the encryption are bounded, and "
@@ -62,7 +62,7 @@ class EncryptedBridge(Bridge):
         return self.check_counts(tensors) if "counts" in tensors else []
 
 
-def places_record(inputs: Mapping[str, Plain], steps: Iterable[Done]) -> PrivacyRecord:
+def places_record(inputs: Mapping[str, Plain], steps: Iterable[RecordedStep]) -> PrivacyRecord:
     """Return the record of encrypted positions, which have no guarantee: the secret key reads the positions."""
     open_ = ("users", "influence_on_others", "metrics", "evaluation_items", "training_failure")
     return unprotected_record(PLACES, ENCRYPTED, steps, public_inputs=inputs, not_protected=open_)

@@ -136,5 +136,5 @@ def test_the_exchange_runs_by_commands_and_the_map_trains_a_bridge(tmp_path: Pat
     run("zoo", "publish", *common, *bridge, "--out", "encrypted")
     run("encrypted_bridge", "decrypt", "encrypted", "--key", "own.key", "--out", "map")
     page = run("zoo", "fit", *common, "--data.releases.book", "map", *one_epoch)
-    assert "as claimed by encrypted_bridge.publishers.EncryptedBridgePublisher" in " ".join(page.split())
+    assert "claim of encrypted_bridge.publishers.EncryptedBridgePublisher" in " ".join(page.split())
     assert zoo.load(tmp_path / "runs" / "Bridge" / "version_0")

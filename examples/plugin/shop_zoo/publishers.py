@@ -21,7 +21,7 @@ class LaplaceRows(Publisher):
     L1: 1. Costs epsilon with no delta, for exact real arithmetic. Afterwards: anything, as often as wanted. An example of how a
     mechanism is written; `zoo.FlippedRows` tells more of ratings at the same epsilon.
 
-    Its records say "it is as claimed by shop_zoo.publishers.LaplaceRows, not audited here": nobody but its author has looked.
+    Its records say "the claim of shop_zoo.publishers.LaplaceRows is true, not audited here": nobody but its author has looked.
 
     Args:
         epsilon: Privacy loss.

@@ -47,7 +47,7 @@ def test_noise_has_the_scale_that_the_record_states() -> None:
     assert np.abs(noise).mean() == pytest.approx(0.5, rel=0.03)
     assert release.record.epsilon == 2.0
     assert release.record.delta == 0.0
-    assert "it is as claimed by shop_zoo.publishers.LaplaceRows, not audited here" in release.record.standing
+    assert "the claim of shop_zoo.publishers.LaplaceRows is true, not audited here" in release.record.standing
 
 
 def test_the_map_finds_what_the_release_tells_and_the_callback_ends_it(tmp_path: Path) -> None:

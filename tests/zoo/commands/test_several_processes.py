@@ -39,7 +39,7 @@ def done(command: list[str], folder: Path, **environment: str) -> subprocess.Com
     own = {name: value for name, value in os.environ.items() if name not in ("LOCAL_RANK", "PL_GLOBAL_SEED")}
     return subprocess.run(
         command, cwd=folder, env={**own, "PYTHONPATH": str(ROOT), **environment}, capture_output=True, text=True,
-        check=False, timeout=600,
+        check=False, timeout=600
     )  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(
         [*ZOO, "fit", *ENDLESS], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, preexec_fn=heard,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )  # fmt: skip
     last = tmp_path / "runs" / "BPR" / "version_0" / "checkpoints" / "last.ckpt"
     while not last.is_file() and process.poll() is None:
@@ -148,12 +148,12 @@ def by_slurm(folder: Path, *asked: str) -> tuple[int, str]:
     """The same of two tasks on one node, by the variables that srun sets."""
     shared = {
         "SLURM_JOB_ID": "1", "SLURM_JOB_NAME": "zoo", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "SLURM_NODEID": "0",
-        "SLURM_JOB_NODELIST": "localhost", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+        "SLURM_JOB_NODELIST": "localhost", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())
     }  # fmt: skip
     tasks = [
         subprocess.Popen(
             [*ZOO, "fit", *asked, *TWO], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **shared, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), **shared, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)}
         )
         for rank in range(2)
     ]  # fmt: skip
@@ -211,10 +211,10 @@ print("digest", release.digest, flush=True)
 
 def test_a_script_of_two_processes_publishes_once_and_pays_once(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
-    budget = Budget.make(tmp_path / "spent.jsonl", Cap(20.0, 1e-4, Relation.CHANGE_ONE_RATING))
+    budget = Budget.create(tmp_path / "spent.jsonl", Cap(20.0, 1e-4, Relation.CHANGE_ONE_RATING))
     ended = done([sys.executable, "script.py", "released", str(budget.path)], tmp_path)
     assert ended.returncode == 0, ended.stderr
-    assert len(Budget(budget.path).spent) == 1
+    assert len(Budget(budget.path).entries) == 1
     digests = [line.split()[1] for line in ended.stdout.splitlines() if line.startswith("digest")]
     assert digests == [Release.load(tmp_path / "released").digest] * 2
 

@@ -24,7 +24,7 @@ from zoo import (
 )
 from zoo.commands.privacy.show import guaranteed
 from zoo.privacy.audits.two_world import run_audit
-from zoo.privacy.mechanisms.claimed import ClaimedMechanism
+from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.record.record import Guarantee
 from zoo.release.files import ReleaseError
@@ -133,7 +133,7 @@ def test_counts_with_less_noise_than_their_record_says_are_refused(tmp_path: Pat
     with pytest.raises(ReleaseError, match="the counts vary too little"):
         Release.load(folder)
     moved = {**release.tensors, "counts": release.tensors["counts"] + step / 3}
-    with pytest.raises(ReleaseError, match="do not lie on the lattice"):
+    with pytest.raises(ReleaseError, match="are off the lattice"):
         Release.load(replace(release, tensors=moved).save(tmp_path / "moved"))
 
 
@@ -215,7 +215,7 @@ def test_projections_are_taken_from_those_whose_key_is_trusted(tmp_path: Path) -
 def test_projections_whose_record_states_no_damping_are_refused(tmp_path: Path) -> None:
     release = projections().publish(target(), "music")
     made = release.record.mechanism
-    assert isinstance(made, ClaimedMechanism)
+    assert isinstance(made, ThirdPartyMechanism)
     record = replace(release.record, mechanism=replace(made, inputs={**made.inputs, "item_damping": "much"}))
     replace(release, record=record).save(tmp_path / "places")
     with pytest.raises(ValueError, match=r"states no item_damping in \[0, 2\] but 'much'"):

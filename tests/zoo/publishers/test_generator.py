@@ -68,7 +68,7 @@ def test_a_release_holds_the_generator_and_nothing_of_the_critic(mechanism: str)
     release = GeneratorPublisher(network(mechanism)).publish(ratings(), "book")
     shapes = {name: tuple(tensor.shape) for name, tensor in release.tensors.items()}
     assert shapes == {
-        "embedding": (20, 2), "weight_0": (3, 2), "bias_0": (3,), "weight_1": (7, 3), "bias_1": (7,),
+        "embedding": (20, 2), "weight_0": (3, 2), "bias_0": (3,), "weight_1": (7, 3), "bias_1": (7,)
     }  # fmt: skip
     assert (release.kind, release.domain, release.width) == ("generator", "book", 7)
     assert list(release.user_ids) == list(ratings().user_ids)
@@ -87,7 +87,7 @@ def test_it_is_the_generator_that_the_method_learns_by_itself(mechanism: str) ->
     seed_everything(3)
     trainer = Trainer(
         max_epochs=5, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, limit_val_batches=0, callbacks=[GANStabilizer()],
+        enable_model_summary=False, limit_val_batches=0, callbacks=[GANStabilizer()]
     )  # fmt: skip
     trainer.fit(alone, datamodule=data)
     assert data.train.digest() == source.digest()
@@ -169,11 +169,11 @@ def test_how_long_it_trains_says_nothing_of_the_ratings() -> None:
             "private_d",
             {
                 "train/loss", "train/score_drift", "train/penalty/gan_stabilizer", "train/gradient_norm/0",
-                "train/gradient_norm/1", "train/epsilon", "train/steps_left",
-            },
+                "train/gradient_norm/1", "train/epsilon", "train/steps_left"
+            }
         ),
-        ("gs_wgan", {"train/gradient_norm/1", "train/epsilon", "train/steps_left"}),
-    ],
+        ("gs_wgan", {"train/gradient_norm/1", "train/epsilon", "train/steps_left"})
+    ]
 )  # fmt: skip
 def test_nothing_of_the_ratings_is_logged_shown_or_left_behind(
     mechanism: str, told: set[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -205,7 +205,7 @@ def test_warnings_of_others_are_heard() -> None:
 def test_the_forecast_is_the_record_and_the_plan_the_ledger(mechanism: str, noise_seed: int | None) -> None:
     publisher = GeneratorPublisher(network(mechanism, noise_seed))
     release, forecast = publisher.publish(ratings(), "book"), publisher.forecast(20, 7)
-    before = "done to the data before: split random2"
+    before = "earlier step: split random2"
     assert before in release.record.sentences("assumptions")
     assert forecast == replace(release.record, steps=())
     assert (release.record.guarantee is Guarantee.PROVED) == (mechanism in SOUND and noise_seed is None)
@@ -252,9 +252,9 @@ class Interrupting(Callback):
     [
         ([], "'book' has no rating to learn from. Loosen its filters"),
         ([1.0, 4.0], r"Ratings of 'book' lie in \[1, 4\], and a generator makes numbers in \[0, 1\]. Let each"),
-        ([-0.5, 1.0], r"lie in \[-0.5, 1\]"),
+        ([-0.5, 1.0], r"lie in \[-0.5, 1\]")
     ],
-    ids=["none", "stars", "negative"],
+    ids=["none", "stars", "negative"]
 )  # fmt: skip
 def test_ratings_that_no_generator_makes_are_refused(values: list[float], message: str) -> None:
     matrix = csr_array((np.array(values), (np.arange(len(values)), np.arange(len(values)))), shape=(20, 7))
@@ -291,8 +291,8 @@ def test_an_interrupted_training_releases_nothing(tmp_path: Path, monkeypatch: p
     ("settings", "message"),
     [
         ({"sample_size": 21}, "sample_size 21 is more than the 20 users. Take at most as many"),
-        ({"epsilon": 0.0}, "epsilon must"),
-        ({"epsilon": -1.0}, "epsilon must"),
+        ({"epsilon": 0.0}, "epsilon is"),
+        ({"epsilon": -1.0}, "epsilon is"),
         ({"delta": 0.05}, "delta 0.05 is not below one over the 20 users"),
         ({"clip": 0.0}, "clip must be a positive finite number"),
     ],

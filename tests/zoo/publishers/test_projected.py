@@ -109,7 +109,7 @@ def test_a_mean_over_projections_is_no_guarantee_for_one_that_was_known(settings
     assert (record.guarantee, record.epsilon, record.delta, record.mu) == ("none", None, None, None)
     assert record.requested_epsilon is None
     assert record.reason == (
-        "the seed of the projection was fixed, and its guarantee is a mean over projections that nobody knew before"
+        "the seed of the projection was fixed; its guarantee is a mean over projections that are unknown in advance"
     )
     assert record.public_inputs["projection_seed"] == 3
     assert made(settings, seed=3).forecast(9, 7).guarantee == "none"
@@ -118,7 +118,7 @@ def test_a_mean_over_projections_is_no_guarantee_for_one_that_was_known(settings
     assert both.reason == f"seeded noise; {record.reason}"
     drawn = made(settings).publish(binary(), "book").record
     assert drawn.guarantee is not Guarantee.NONE
-    assert "the data were not chosen after seeing the projection" in drawn.sentences("assumptions")
+    assert "the data do not depend on the projection" in drawn.sentences("assumptions")
 
 
 @pytest.mark.parametrize("settings", EACH_M.values(), ids=EACH_M)
@@ -126,7 +126,7 @@ def test_a_guarantee_that_holds_for_every_projection_allows_a_known_one(settings
     for seed in (None, 3):
         record = made(settings, seed=seed).publish(binary(), "book").record
         assert (record.guarantee, record.epsilon, record.delta) == (Guarantee.PROVED, 8.0, 1e-5)
-        assert not any("seeing the projection" in text for text in record.assumptions)
+        assert not any("depend on the projection" in text for text in record.sentences("assumptions"))
     sparse = SJLT(epsilon=8.0, num_components=5, seed=3, **settings)
     assert sparse.publish(binary(), "book").record.epsilon == 8.0
 

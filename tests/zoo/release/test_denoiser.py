@@ -35,8 +35,8 @@ from zoo import (
     Shuffled,
 )
 from zoo.methods.target_data import ReleaseMismatchError
-from zoo.privacy.mechanisms.claimed import ClaimedMechanism
-from zoo.privacy.mechanisms.noisy_rows import half_way
+from zoo.privacy.mechanisms.noisy_rows import lattice_midpoint
+from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism
 from zoo.release.files import ReleaseError
 from zoo.runs.cli import ZooCLI
 from zoo.testing.tiny import attached as attach
@@ -166,7 +166,7 @@ def test_only_the_numbers_change(name: str, tmp_path: Path) -> None:
         release.record.claims
     ):  # and these no longer have the noise that the record claims: they are to be handed to nobody
         with pytest.raises(
-            ReleaseError, match=r"lattice of their noise|Reported cells must be 1|not above the threshold"
+            ReleaseError, match=r"lattice of their noise|Reported entries must be 1|not above the record's threshold"
         ):
             Release.load(path)
     else:
@@ -209,7 +209,7 @@ def test_a_kept_cell_says_the_same_in_either_layout(publisher: Publisher, monkey
     inputs: Any = sparse.record.public_inputs
     if "sigma" in inputs:
         sigma, threshold = inputs["sigma"], inputs["threshold"]
-        assert threshold == half_way(sigma, sigma)
+        assert threshold == lattice_midpoint(sigma, sigma)
         absent = norm.logcdf(threshold, 1, sigma) - norm.logcdf(threshold, 0, sigma)
         evidence = (rows - 0.5) / sigma**2 - absent
     else:
@@ -239,7 +239,7 @@ def stated(publisher: Publisher, **inputs: object) -> Release:
     said = {**release.record.public_inputs, **inputs}
     said = {name: value for name, value in said.items() if value is not None}
     record, mechanism = release.record, release.record.mechanism
-    claimed = ClaimedMechanism(name=mechanism.name, noise_std=record.noise_scale, inputs=said)
+    claimed = ThirdPartyMechanism(name=mechanism.name, noise_std=record.noise_scale, inputs=said)
     return replace(release, record=replace(record, mechanism=claimed))
 
 
@@ -249,26 +249,22 @@ FLIPPED, NOISY = FlippedRows(epsilon=2.0, noise_seed=1), NoisyRows(epsilon=4.0, 
 @pytest.mark.parametrize(
     ("publisher", "inputs", "said"),
     [
-        (FLIPPED, {"keep": None}, "needs keep from the record of FlippedRows, a number from 1e-30 to 1; it says None"),
-        (FLIPPED, {"keep": 1.5}, "keep .* it says 1.5"),
-        (FLIPPED, {"flip_probability": 0.7}, "needs flip_probability .* from 1e-30 to 0.5; it says 0.7"),
-        (FLIPPED, {"flip_probability": 0}, "flip_probability .* it says 0. Leave the denoiser out, or ask the source"),
-        (FLIPPED, {"flip_probability": True}, "flip_probability .* it says True"),
-        (FLIPPED, {"flip_probability": "0.1"}, "flip_probability .* it says '0.1'"),
+        (FLIPPED, {"keep": None}, "keep is None in the record of FlippedRows.*1e-30, 1"),
+        (FLIPPED, {"keep": 1.5}, "keep is 1.5"),
+        (FLIPPED, {"flip_probability": 0.7}, "flip_probability is 0.7 .*1e-30, 0.5"),
+        (FLIPPED, {"flip_probability": 0}, "flip_probability is 0 .*Leave the denoiser out"),
+        (FLIPPED, {"flip_probability": True}, "flip_probability is True"),
+        (FLIPPED, {"flip_probability": "0.1"}, "flip_probability is '0.1'"),
         (
             FLIPPED,
             {"flip_probability": 0.5},
-            "kept with probability 0.5 and a zero with 0.5, so what is kept says nothing",
+            "released with probability 0.5, a zero with 0.5. The one must be likelier",
         ),
-        (
-            NOISY,
-            {"sigma": -1.0},
-            r"needs sigma from the record of NoisyRows, a number from 1e-30 to 1e\+30; it says -1.0",
-        ),
-        (NOISY, {"sigma": 1e-200}, "sigma .* it says 1e-200"),
-        (NOISY, {"sigma": 10**400}, "sigma .* it says 10000000"),
-        (NOISY, {"threshold": "high"}, "threshold .* it says 'high'"),
-        (NOISY, {"threshold": 1e9}, "A one is kept with probability 0 and a zero with 0"),
+        (NOISY, {"sigma": -1.0}, r"sigma is -1.0 in the record of NoisyRows.*1e-30, 1e\+30"),
+        (NOISY, {"sigma": 1e-200}, "sigma is 1e-200"),
+        (NOISY, {"sigma": 10**400}, "sigma is 10000000"),
+        (NOISY, {"threshold": "high"}, "threshold is 'high'"),
+        (NOISY, {"threshold": 1e9}, "A one is released with probability 0, a zero with 0"),
     ],
 )
 def test_a_record_that_does_not_say_how_rows_were_drawn(
@@ -281,7 +277,7 @@ def test_a_record_that_does_not_say_how_rows_were_drawn(
 def test_projections_without_their_noise_scale_are_refused() -> None:
     release = JLT(epsilon=8.0, num_components=8, seed=0, noise_seed=1).publish(SOURCE, "book")
     for scale, said in ((None, "None"), (0.0, "0.0")):
-        record = replace(release.record, mechanism=ClaimedMechanism(name="JLT", noise_std=scale))
+        record = replace(release.record, mechanism=ThirdPartyMechanism(name="JLT", noise_std=scale))
         with pytest.raises(ValueError, match=f"needs noise_scale from the record of JLT, .* it says {said}. Leave"):
             Denoiser()(replace(release, record=record))
 
@@ -402,11 +398,7 @@ def test_a_config_takes_a_denoiser_with_settings(cli: Callable[..., ZooCLI], con
     ],
 )
 def test_a_typo_in_its_settings_is_refused(
-    cli: Callable[..., ZooCLI],
-    config: Path,
-    capsys: pytest.CaptureFixture[str],
-    setting: tuple[str, str],
-    said: str,
+    cli: Callable[..., ZooCLI], config: Path, capsys: pytest.CaptureFixture[str], setting: tuple[str, str], said: str
 ) -> None:
     with pytest.raises((SystemExit, ValueError)) as refused:
         cli("fit", "--config", config, *setting)

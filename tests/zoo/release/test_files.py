@@ -93,7 +93,7 @@ def test_files_are_put_together_in_one_tensor(saved: Path) -> None:
         (lambda m: m.update(schema=1), r"must hold exactly .*'sha256'"),
         (lambda m: m.update(sha256={}), "must hold exactly"),
         (lambda m: m.update(kind="ratings"), "tensors must be exactly"),
-        (lambda m: m["record"].update(epsilon=0.1), "epsilon is stated as 0.1"),
+        (lambda m: m["record"].update(epsilon=0.1), "epsilon is 0.1"),
     ],
 )
 def test_a_hostile_manifest_is_refused(saved: Path, change: Callable[[Manifest], object], message: str) -> None:

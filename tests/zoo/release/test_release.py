@@ -80,10 +80,10 @@ def test_rows_and_bags_agree() -> None:
         (lambda m: m.update(user_ids=m["user_ids"][1:]), r"must have shape \(8, width >= 1\)"),
         (lambda m: m["record"].update(epsilon=-1.0), "epsilon"),
         (lambda m: m["record"].update(surprise=1), "unknown fields"),
-        (lambda m: m["ledger"][0].update(type="FreeLunchEvent"), "Unknown event 'FreeLunchEvent'"),
-        (lambda m: m.update(ledger=[]), "its ledger knows of no release"),
-        (lambda m: m.update(ledger=[{"type": "NoOpEvent"}]), "its ledger knows of no release"),
-        (lambda m: m["record"].update(noise_scale=0.0), "noise_scale is stated as 0.0"),
+        (lambda m: m["ledger"][0].update(type="FreeLunchEvent"), "type of the event is 'FreeLunchEvent'"),
+        (lambda m: m.update(ledger=[]), "Its ledger has no private release"),
+        (lambda m: m.update(ledger=[{"type": "NoOpEvent"}]), "Its ledger has no private release"),
+        (lambda m: m["record"].update(noise_scale=0.0), "noise_scale is 0.0"),
         (lambda m: m.update(domain=""), "A domain must be a text of printable characters, of one at least, got ''"),
         (lambda m: m.update(schema=0), "schemas count from 1"),
     ],
@@ -128,7 +128,7 @@ def test_ratings_as_they_are_may_not_claim_a_guarantee() -> None:
 
 def test_a_record_may_not_state_less_than_its_ledger(saved: Path) -> None:
     edit(saved, lambda m: m["ledger"][0].update(noise_multiplier=0.5))
-    with pytest.raises(UnderstatedPrivacyError, match=r"states epsilon 2 .* its ledger gives"):
+    with pytest.raises(UnderstatedPrivacyError, match=r"epsilon is 2 .*The ledger gives"):
         Release.load(saved)
 
 

@@ -34,7 +34,7 @@ TWICE = gauss_epsilon(1e-5, gauss_mu(2.0, 1e-5) * 2**0.5)
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    return Budget.make(tmp_path / "spent.jsonl", Cap(TWICE * (1 + 1e-9), 1e-5, Relation.CHANGE_ONE_RATING)).path
+    return Budget.create(tmp_path / "spent.jsonl", Cap(TWICE * (1 + 1e-9), 1e-5, Relation.CHANGE_ONE_RATING)).path
 
 
 def publish(file: Path, out: Path, publisher: Any = None) -> Release:  # noqa: ANN401  any publisher
@@ -44,10 +44,10 @@ def publish(file: Path, out: Path, publisher: Any = None) -> Release:  # noqa: A
 
 def test_a_budget_for_two_pays_two(file: Path, tmp_path: Path) -> None:
     released = [publish(file, tmp_path / name) for name in ("a", "b")]
-    spent = Budget(file).spent
+    spent = Budget(file).entries
     assert [one.release for one in spent] == [release.digest for release in released]
     assert [one.data for one in spent] == [RATINGS.digest()] * 2
-    with pytest.raises(BudgetExceededError, match=r"'book' spent from epsilon .* above the cap"):
+    with pytest.raises(BudgetExceededError, match=r"Epsilon of 'book' would rise from .*The cap is"):
         publish(file, tmp_path / "c")
     assert not (tmp_path / "c").exists()
     assert "Spent by 'book': 2.96. That holds if who is a user is public." in spent_in_words(Budget(file))
@@ -68,9 +68,9 @@ def test_what_is_too_much_draws_no_noise(file: Path, tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("publisher", "message"),
     [
-        (Plaintext(), "A release without a guarantee"),
-        (JLT(epsilon=2.0, num_components=5, noise_seed=1), r"without a guarantee \(seeded noise\)"),
-        (NoisyRows(epsilon=1.0, relation="zero_out_one_user", clip=2.0), "counts under 'change_one_rating'"),
+        (Plaintext(), "The release has no guarantee"),
+        (JLT(epsilon=2.0, num_components=5, noise_seed=1), r"has no guarantee \(seeded noise\)"),
+        (NoisyRows(epsilon=1.0, relation="zero_out_one_user", clip=2.0), "is for 'change_one_rating'"),
         (JLT(epsilon=2.0, num_components=5, delta=0.5), "not below one over the 9 users"),
     ],
 )
@@ -94,7 +94,7 @@ def test_who_spends_in_the_meantime_comes_first(file: Path, tmp_path: Path) -> N
     with pytest.raises(BudgetExceededError):
         publish(file, tmp_path / "a", Slow(epsilon=2.0, num_components=5))
     assert not (tmp_path / "a").exists()
-    assert len(Budget(file).spent) == 2
+    assert len(Budget(file).entries) == 2
 
 
 def test_a_failure_to_write_is_spent_and_says_so(
@@ -107,13 +107,13 @@ def test_a_failure_to_write_is_spent_and_says_so(
     with pytest.raises(OSError, match="disk full"):
         publish(file, tmp_path / "a")
     assert "What the release costs was spent (line 2 of" in capsys.readouterr().err
-    assert [one.release for one in Budget(file).spent] == [None]
+    assert [one.release for one in Budget(file).entries] == [None]
 
 
 @pytest.mark.processes
 def test_wherever_a_publisher_dies_no_release_is_unpaid(tmp_path: Path) -> None:
     """At every third moment: half a release, a release that is paid and not written, one that is not noted in the budget."""
-    made = partial(Budget.make, cap=Cap(TWICE * (1 + 1e-9), 1e-5, Relation.CHANGE_ONE_RATING))
+    made = partial(Budget.create, cap=Cap(TWICE * (1 + 1e-9), 1e-5, Relation.CHANGE_ONE_RATING))
     made(tmp_path / "spent.jsonl")
     seen = set()
     for moment in moments(tmp_path, lambda: publish(tmp_path / "spent.jsonl", tmp_path / "a"), most=60)[::3]:
@@ -121,7 +121,7 @@ def test_wherever_a_publisher_dies_no_release_is_unpaid(tmp_path: Path) -> None:
         place.mkdir()
         file, out = made(place / "spent.jsonl").path, place / "a"
         killed_at(place, moment, partial(publish, file, out))
-        spent, released = Budget(file).spent, out.exists()
+        spent, released = Budget(file).entries, out.exists()
         seen.add((len(spent), released))
         if released:
             assert Release.load(out).num_users == RATINGS.num_users
@@ -146,7 +146,7 @@ def key(tmp_path: Path) -> Path:
 def test_a_party_publishes_within_its_budget_and_signs_and_another_trusts_it(
     cli: Callable[..., ZooCLI], tmp_path: Path, key: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = Budget.make(tmp_path / "spent.jsonl", Cap(8.0, 1e-5, Relation.CHANGE_ONE_RATING)).path
+    file = Budget.create(tmp_path / "spent.jsonl", Cap(8.0, 1e-5, Relation.CHANGE_ONE_RATING)).path
     paid = (
         "--budget",
         file,
@@ -163,7 +163,7 @@ def test_a_party_publishes_within_its_budget_and_signs_and_another_trusts_it(
     assert "Spent by 'book': 8.00." in said
     about = json.loads((Path("book") / MANIFEST).read_text())["about"]
     assert (about["contact"], about["rationale"], about["curator"]) == ("privacy@books.example", "As agreed.", None)
-    with pytest.raises(BudgetExceededError, match="above the cap of 8"):
+    with pytest.raises(BudgetExceededError, match="The cap is 8"):
         cli("publish", *PROJECTED, *paid, "--out", "again")
 
     trusting = ("--data.trusted", tmp_path / "key.pub.pem")
@@ -183,7 +183,7 @@ def test_a_party_publishes_within_its_budget_and_signs_and_another_trusts_it(
         (
             ("--budget", "absent.jsonl"),
             BudgetError,
-            r"No budget at .*absent.jsonl. Make one: python -m zoo privacy budget",
+            r"absent.jsonl is no budget file. Create one: python -m zoo privacy budget",
         ),
     ],
 )

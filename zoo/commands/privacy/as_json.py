@@ -17,7 +17,7 @@ from zoo.commands.privacy.plan import Planned
 from zoo.commands.privacy.plan import total as planned_total
 from zoo.commands.privacy.several import several_ratings
 from zoo.commands.privacy.show import checked, guaranteed, unchecked
-from zoo.privacy.accounting.accountant import guess_of
+from zoo.privacy.accounting.accountant import attack_success_of
 from zoo.privacy.accounting.events import PrivacyEvent, event_to_dict
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.audits.one_run import OneRunResult
@@ -61,7 +61,7 @@ def show_values(release: Release, path: Path, key: str | None) -> Values:
         "signed_by": key,
         "about": None if release.about is None else release.about.to_dict(),
         **_account_values(record, ledger),
-        "guess": guess_of(ledger, record.relation) if record.claims else None,
+        "guess": attack_success_of(ledger, record.relation) if record.claims else None,
         "several_ratings": [
             {"ratings": of.ratings, "epsilon": _number(of.epsilon), "guess": of.guess, "shown": _shown(of.epsilon)}
             for of in (several_ratings(record, ledger) if per_rating else ())
@@ -105,7 +105,7 @@ def budget_values(budget: Budget) -> Values:
     return {
         "file": str(budget.path),
         "cap": {"epsilon": cap.epsilon, "delta": cap.delta, "unit": cap.relation.unit, "relation": cap.relation},
-        "torn": budget.torn,
+        "torn": budget.has_partial_line,
         "spent": [
             {
                 "domain": domain or None,
@@ -113,12 +113,12 @@ def budget_values(budget: Budget) -> Values:
                 "delta": cap.delta,
                 "shown": _shown(epsilon, cap.delta),
             }
-            for domain, epsilon in budget.spent_by_domain().items()
+            for domain, epsilon in budget.epsilon_by_domain().items()
         ],
         "releases": [
             {"line": one.number + 1, "date": one.date, "domain": one.account.domain, "digest": one.release}
             | _account_values(one.account.record, one.account.ledger)
-            for one in budget.spent
+            for one in budget.entries
         ],
     }
 

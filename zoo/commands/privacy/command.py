@@ -211,7 +211,7 @@ def _budget(options: argparse.Namespace, *_: object) -> None:
             raise ValueError(f"A cap needs {' and '.join(missing)} too; to show a budget, leave all three out.")
         budget = Budget(options.file)
     else:
-        budget = Budget.make(options.file, Cap(cap["epsilon"], cap["delta"], Relation(cap["relation"])))
+        budget = Budget.create(options.file, Cap(cap["epsilon"], cap["delta"], Relation(cap["relation"])))
     if options.json:
         from zoo.commands.privacy.as_json import budget_values, written
 

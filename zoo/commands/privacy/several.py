@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zoo.privacy.accounting.accountant import UnsupportedEventError, epsilon_of, guess_of
+from zoo.privacy.accounting.accountant import UnsupportedEventError, attack_success_of, epsilon_of
 from zoo.privacy.accounting.events import (
     GaussianEvent,
     GaussianProjectionEvent,
@@ -48,7 +48,7 @@ def several_ratings(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> li
         stretch = stretched.get(ratings)
         epsilon = group_epsilon(record, ledger, ratings, stretch)
         together = None if epsilon is None else group_events(record, ledger, ratings, stretch)
-        made.append(Several(ratings, epsilon, None if together is None else guess_of(together)))
+        made.append(Several(ratings, epsilon, None if together is None else attack_success_of(together)))
     return made
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from zoo.commands.privacy.several import basis, several_ratings
-from zoo.privacy.accounting.accountant import guess_of
+from zoo.privacy.accounting.accountant import attack_success_of
 from zoo.privacy.accounting.events import PrivacyEvent, event_to_dict
 from zoo.privacy.accounting.relation import Unit
-from zoo.privacy.mechanisms.claimed import ClaimedMechanism
 from zoo.privacy.mechanisms.goodness_of_fit import FALSE_ALARM
+from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism
 from zoo.privacy.record.record import FLOATING_POINT, PrivacyRecord, rounded_up, shown_delta
 from zoo.privacy.record.shared_projection import seed_of
 from zoo.privacy.record.words import CLAIMED_BY
@@ -119,7 +119,7 @@ def checked(record: PrivacyRecord) -> list[str]:
     """What `Release.load` has looked at."""
     if not record.claims:
         return [*CHECKED]
-    ours = [] if isinstance(record.mechanism, ClaimedMechanism) else [COMPARED]
+    ours = [] if isinstance(record.mechanism, ThirdPartyMechanism) else [COMPARED]
     return [*CHECKED, RECOMPUTED, *ours, *([PLAUSIBLE] if record.mechanism.checks_noise else [])]
 
 
@@ -129,14 +129,14 @@ def unchecked(record: PrivacyRecord) -> list[str]:
         return []
     ours = UNSEEN_ROWS if record.mechanism.checks_noise else UNSEEN_WEIGHTS
     seed = [] if seed_of(record) is None else [UNSEEN_SEED]
-    return [UNKNOWN if isinstance(record.mechanism, ClaimedMechanism) else ours, *seed, *UNSEEN]
+    return [UNKNOWN if isinstance(record.mechanism, ThirdPartyMechanism) else ours, *seed, *UNSEEN]
 
 
 def in_short(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:
     """One paragraph without jargon."""
     if not record.claims or record.epsilon is None or record.delta is None or record.unit is None:
         return [f"This release guarantees nothing ({record.reason}). Treat it as if it were the ratings themselves."]
-    guess = guess_of(ledger, record.relation)
+    guess = attack_success_of(ledger, record.relation)
     return [
         f"Protected is {UNITS[record.unit]}.",
         f"Whoever sees this release and knows everything else can answer a yes-or-no question about it, with even odds "
@@ -156,7 +156,7 @@ def guaranteed(record: PrivacyRecord) -> dict[str, str]:
         "neighbours": str(record.relation).replace("_", " "),
         "epsilon": rounded_up(record.epsilon),
         "delta": shown_delta(record.delta),
-        f"epsilon asked for, {record.asked_of}": None if asked is None else f"{asked:g}",
+        f"epsilon asked for, {record.requested_scope}": None if asked is None else f"{asked:g}",
         "mu": None if mu is None else rounded_up(mu),
         "sensitivity": f"{record.sensitivity:g} ({record.sensitivity_norm})",
         "clip": None if clip is None else f"{clip:g}",

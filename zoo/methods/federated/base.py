@@ -17,7 +17,7 @@ from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.training import rounds_audits
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.record.record import PrivacyRecord, unprotected_record
-from zoo.privacy.record.steps import done
+from zoo.privacy.record.steps import recorded_steps
 from zoo.privacy.training.private_rounds import PrivateRounds
 from zoo.privacy.training.round_privacy import RoundPrivacy
 
@@ -154,7 +154,7 @@ class Federated(Recommender):
         """Return the record of the whole training from public settings; ``applied`` are earlier steps on the ratings."""
         if self.privacy is None:
             reason, inputs = "clients' updates have no noise", {"num_items": num_items}
-            return unprotected_record("federated rounds", reason, done(applied), public_inputs=inputs)
+            return unprotected_record("federated rounds", reason, recorded_steps(applied), public_inputs=inputs)
         return self.privacy.record(num_users, num_items, applied)
 
     def events(self, num_users: int) -> list[PrivacyEvent]:

@@ -27,7 +27,7 @@ from zoo.privacy.one_bit.published import PublishedScale
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.delta import delta_for
 from zoo.privacy.record.record import PrivacyRecord, unprotected_record, warn_once
-from zoo.privacy.record.steps import Done, Step, done
+from zoo.privacy.record.steps import RecordedStep, Step, recorded_steps
 from zoo.runtime.run_folder import CapturesInit
 
 Drawn = dict[str, Floats]
@@ -143,7 +143,7 @@ class Perturbation(CapturesInit, ABC):
 
     def record(self, problem: Problem, applied: Sequence[Step] = ()) -> PrivacyRecord:
         """Return what a run protects, from public facts alone; ``applied`` are earlier steps on the ratings."""
-        plan, steps = self.plan(problem.terms), done(applied)
+        plan, steps = self.plan(problem.terms), recorded_steps(applied)
         if isinstance(plan, Mechanism):
             return self._record_of(plan, problem, steps)
         if plan is None:
@@ -153,7 +153,7 @@ class Perturbation(CapturesInit, ABC):
         source, public = NoiseSource.of(self.noise_seed).label, problem.public | {"scale of the noise": plan.scale}
         return unprotected_record(mechanism, plan.reason, steps, noise_source=source, public_inputs=public)
 
-    def _record_of(self, plan: Mechanism, problem: Problem, steps: Sequence[Done]) -> PrivacyRecord:
+    def _record_of(self, plan: Mechanism, problem: Problem, steps: Sequence[RecordedStep]) -> PrivacyRecord:
         notes = problem.public | self.public_settings(problem.terms)
         notes = {name: value for name, value in notes.items() if name not in plan.public_inputs}
         record = PrivacyRecord.of(plan, NoiseSource.of(self.noise_seed), steps, notes)

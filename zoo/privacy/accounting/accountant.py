@@ -1,4 +1,4 @@
-"""Accounting: what a ledger of events costs. Reads events alone, and refuses what it does not know."""
+"""Accounting: the cost of a ledger of events. Unknown events are refused."""
 
 import math
 from collections import defaultdict
@@ -23,9 +23,10 @@ from zoo.privacy.accounting.gaussian_mixture import LARGEST_SQUARE, mixture_delt
 from zoo.privacy.accounting.losses import MOST_TIMES, Losses, loss_delta, loss_epsilon
 from zoo.privacy.accounting.pure import flips_epsilon, repeated_delta, repeated_epsilon
 from zoo.privacy.accounting.relation import Relation
+from zoo.runtime.renamed import OldName
 
 ACCOUNTANT = "zoo.privacy.accounting/2"
-"""Name and version of the accountant, for records. The version rises when an epsilon it gives changes."""
+"""Name and version of the accountant, for records. The version rises when one of its epsilons changes."""
 
 
 class UnsupportedEventError(ValueError):
@@ -33,24 +34,35 @@ class UnsupportedEventError(ValueError):
 
 
 class Accountant:
-    """Adds up events on the same data and says what they cost together.
+    """Adds up events on the same data and returns their total cost.
 
-    Exact for Gaussian releases (``mu^2`` adds up, also when each is chosen after seeing the ones before; Dong, Roth & Su, JRSS
-    B 2022, Corollary 2) and for one release through a Gaussian matrix besides them. Several of those are bounded from above for
-    any dependence of their matrices, as long as the data and what is released of them depend on none
-    (`zoo.privacy.accounting.gaussian_mixture.mixture_delta`): each may be chosen after seeing the ones before if its matrix is
-    drawn after them. Events through a public matrix are for `zoo.privacy.record.shared_projection`, which knows the seeds.
+    Gaussian releases are exact: ``mu^2`` adds up, also if each is chosen after seeing earlier ones (Dong, Roth & Su, JRSS B 2022,
+    Corollary 2). One release through a Gaussian matrix besides them is exact too. Several are bounded from above for any
+    dependence of their matrices, if the data and other releases depend on no matrix
+    (`zoo.privacy.accounting.gaussian_mixture.mixture_delta`). Each may be chosen after seeing earlier ones if its matrix is drawn
+    later. Events through a public matrix are for `zoo.privacy.record.shared_projection`, which knows the seeds.
 
-    Events without delta (flipped bits, Laplace noise) add up at delta 0. At a delta above 0 they, and steps on a Poisson
-    sample, are composed by their privacy loss distributions (`zoo.privacy.accounting.losses`) where that gives less than the
-    sum of the epsilons without delta and of the Gaussian releases with every sampled step counted as one on all users. Losses
-    beside releases through a Gaussian matrix have half of delta each, since one distribution cannot hold both.
+    Events without delta (flipped bits, Laplace noise) add up at delta 0. At a delta above 0 there are two bounds, and the smaller
+    one counts. The first composes privacy loss distributions (`zoo.privacy.accounting.losses`), sampled steps included. The
+    second adds the pure epsilons to the cost of the Gaussian releases, where a sampled step counts as a step on all users. Each
+    kind has half of delta if there are losses and Gaussian matrices, because one distribution cannot hold both.
 
     Args:
-        relation: Neighbouring relation that the events' sensitivities were measured under; None leaves it unchecked, and
-            a sampled step then costs what it does under ``replace_one_user``, which is the most.
-        ledger: Events to begin with, in any order.
+        relation: Neighbouring relation of the events' sensitivities. None leaves it unchecked; a sampled step then has its cost
+            under ``replace_one_user``, which is the largest.
+        ledger: First events, in any order.
+
+    Examples:
+        >>> accountant = Accountant(Relation.CHANGE_ONE_RATING, [GaussianEvent(2.0)])
+        >>> round(accountant.epsilon(delta=1e-5), 3), accountant.mu
+        (1.993, 0.5)
+        >>> round(accountant.compose(GaussianEvent(2.0), count=3).epsilon(1e-5), 3)
+        4.377
+        >>> round(accountant.max_attack_success, 3)  # at most, for a yes-or-no fact
+        0.691
     """
+
+    best_guess = OldName("max_attack_success")
 
     def __init__(self, relation: Relation | None = None, ledger: Iterable[PrivacyEvent] = ()) -> None:
         self.relation = relation
@@ -58,7 +70,7 @@ class Accountant:
         self._square = 0.0  # sum of mu^2 over Gaussian events
         self._projections: dict[int, float] = defaultdict(float)  # width of the matrix -> sum of s^2
         self._num_projections = 0.0
-        # How often each of these happened; a pure epsilon is at worst a flipped bit:
+        # Counts of these events; a pure epsilon is at worst a flipped bit:
         self._bits: dict[float, float] = defaultdict(float)  # by epsilon
         self._laplace: dict[float, float] = defaultdict(float)  # by noise multiplier
         self._sampled: dict[tuple[float, float], float] = defaultdict(float)  # by noise over sensitivity, and rate
@@ -66,13 +78,13 @@ class Accountant:
             self.compose(event)
 
     def compose(self, event: PrivacyEvent, count: int = 1) -> Self:
-        """Add an event, ``count`` times with fresh noise.
+        """Add an event, ``count`` times with fresh noise, and return the accountant.
 
         Raises:
-            UnsupportedEventError: It, or an event inside it, is unknown or means nothing under the relation; none of it is added.
+            UnsupportedEventError: The event, or one inside it, is unknown or has no meaning under the relation; nothing is added.
         """
         if type(count) is not int or count < 1:
-            raise ValueError(f"count must be an integer of at least 1, got {count!r}.")
+            raise ValueError(f"count is {count!r}. It must be an integer of at least 1.")
         singles = list(flattened(event, float(count)))
         for single, _ in singles:
             self._check(single, event)
@@ -82,26 +94,26 @@ class Accountant:
 
     @property
     def mu(self) -> float:
-        """The mu of one Gaussian release that equals all events together; infinite after a non-private one.
+        """Parameter of the Gaussian release that equals all events together; infinite after a non-private event.
 
         Raises:
             UnsupportedEventError: No single mu describes an event.
         """
         if not self._private:
             return math.inf
-        for there, what, why in (
-            (self._projections, "GaussianProjectionEvent", "its sensitivity is random. Ask for epsilon at a delta."),
-            (self._sampled, "PoissonSampledGaussianEvent", "its sample is random. Ask for epsilon at a delta."),
-            (self._bits or self._laplace, "release with a pure epsilon", "its noise is not Gaussian. Ask for epsilon."),
+        for present, what in (
+            (self._projections, "GaussianProjectionEvent has no mu: its sensitivity is random"),
+            (self._sampled, "PoissonSampledGaussianEvent has no mu: its sample is random"),
+            (self._bits or self._laplace, "release with a pure epsilon has no mu: its noise is not Gaussian"),
         ):
-            if there:
-                raise UnsupportedEventError(f"A {what} has no mu, because {why}")
+            if present:
+                raise UnsupportedEventError(f"A {what}. Use epsilon at a delta.")
         return math.sqrt(self._square)
 
     def epsilon(self, delta: float) -> float:
-        """Epsilon of all events together at a delta in [0, 1), rounded up; at delta 0 infinite after a Gaussian one."""
+        """Return epsilon of all events at a delta in [0, 1), rounded up; at delta 0 it is infinite after a Gaussian event."""
         if not 0 <= delta < 1:
-            raise ValueError(f"delta must lie in [0, 1), got {delta!r}. Choose it, e.g., 1e-5.")
+            raise ValueError(f"delta is {delta!r}. It must be in [0, 1), e.g. 1e-5.")
         if not self._private:
             return math.inf
         pure = self._pure_epsilon()
@@ -114,7 +126,7 @@ class Accountant:
         return min(added, self._epsilon_of_losses(delta))
 
     def delta(self, epsilon: float) -> float:
-        """Delta of all events together at an epsilon of at least 0, rounded up: the curve of `epsilon`, read the other way."""
+        """Return delta of all events at an epsilon of at least 0, rounded up: the inverse of `epsilon`."""
         check_curve(epsilon, "mu", 0.0)
         if not self._private:
             return 1.0
@@ -124,21 +136,21 @@ class Accountant:
         return min(1.0, added, self._delta_of_losses(epsilon))
 
     @property
-    def best_guess(self) -> float:
-        """How often a yes-or-no fact with even odds can be guessed from all releases at most, rounded up: (1 + delta(0))/2."""
+    def max_attack_success(self) -> float:
+        """Largest success rate of an attack on a yes-or-no fact with even odds, rounded up: (1 + delta(0))/2."""
         return (1 + self.delta(0.0)) / 2
 
     def _delta_added_up(self, epsilon: float) -> float:
-        """What the epsilons without delta leave to the Gaussian releases, every sampled step taken for one on all users."""
+        """Return delta of the sum of pure epsilons and Gaussian releases, with a sampled step counted as one on all users."""
         pure, square = self._pure_epsilon(), self._unsampled_square()
         if epsilon >= pure:
             return self._gaussian_delta(epsilon - pure, square)
-        # All together are (pure, delta(0))-private: at worst everything shows with probability delta(0), else a flipped bit.
+        # All together are (pure, delta(0))-private: at worst everything is revealed with probability delta(0), else a flipped bit.
         bit, shown = repeated_delta(pure, 1, epsilon), self._gaussian_delta(0.0, square)
         return bit + shown * (1 - bit)
 
     def _gaussian_delta(self, epsilon: float, square: float) -> float:
-        """As `_gaussian_epsilon`, read the other way; rounded up."""
+        """Return delta of the Gaussian releases, rounded up: the inverse of `_gaussian_epsilon`."""
         if not self._projections:
             exact = gauss_delta(epsilon, math.sqrt(square))
         elif square + sum(self._projections.values()) < LARGEST_SQUARE:
@@ -146,18 +158,18 @@ class Accountant:
             exact = mixture_delta(epsilon, math.sqrt(square), self._projections, coupled=coupled)
         else:
             return 1.0
-        return exact * (1 + EPSILON_MARGIN)  # over the rounding of mu
+        return exact * (1 + EPSILON_MARGIN)  # above the rounding of mu
 
     def _delta_of_losses(self, epsilon: float) -> float:
-        """As `_epsilon_of_losses`, read the other way."""
+        """Return delta by privacy loss distributions: the inverse of `_epsilon_of_losses`."""
         if len(self._bits) == 1 and not (self._laplace or self._sampled or self._square or self._projections):
             ((once, count),) = self._bits.items()
             return repeated_delta(once, int(count), epsilon) if count <= MOST_TIMES else 1.0
         losses = self._losses()
         if not self._projections:
             return loss_delta(losses, epsilon)
-        # Losses at one part of epsilon and matrices at the other: any split holds, and where both deltas are alike the sum is
-        # what `epsilon` finds. Nothing to split at 0, where neither shows with the product of both chances.
+        # Losses use one part of epsilon and matrices the other. Any split is valid; at equal deltas the sum is what `epsilon`
+        # finds. There is nothing to split at 0, where neither is revealed with the product of both probabilities.
         first, second = loss_delta(losses, 0.0), self._gaussian_delta(0.0, self._square)
         best, low, high = first + second * (1 - first), 0.0, epsilon
         for _ in range(60 if epsilon > 0 else 0):
@@ -169,11 +181,11 @@ class Accountant:
         return best
 
     def _unsampled_square(self) -> float:
-        """Mu^2 of the Gaussian releases of fixed sensitivity if every sampled step were one on all users."""
+        """Return mu^2 of the Gaussian releases of fixed sensitivity, with a sampled step counted as one on all users."""
         return self._square + sum(count / sigma / sigma for (sigma, _), count in self._sampled.items())
 
     def _pure_epsilon(self) -> float:
-        """The sum of the epsilons without delta; what is not so private has none."""
+        """Return the sum of the pure epsilons."""
         terms = [epsilon * count for epsilon, count in self._bits.items()]
         terms += [count / multiplier for multiplier, count in self._laplace.items()]
         total = math.fsum(terms) if max(terms, default=0.0) < math.inf else math.inf
@@ -181,14 +193,14 @@ class Accountant:
         return total if once or total == 0 else math.nextafter(total, math.inf)
 
     def _gaussian_epsilon(self, delta: float, square: float) -> float:
-        """Of the Gaussian releases, those through a matrix included, if those of fixed sensitivity have this mu^2."""
+        """Return epsilon of the Gaussian releases, those through a matrix included; ``square`` is mu^2 of the others."""
         if not self._projections:
             return gauss_epsilon(delta, math.sqrt(square)) if square else 0.0
         coupled = self._num_projections > 1
         return mixture_epsilon(delta, math.sqrt(square), self._projections, coupled=coupled)
 
     def _epsilon_of_losses(self, delta: float) -> float:
-        """Of all events by their privacy loss distributions; infinite where they are of no use."""
+        """Return epsilon of all events by privacy loss distributions; infinite if these give no bound."""
         if len(self._bits) == 1 and not (self._laplace or self._sampled or self._square or self._projections):
             ((epsilon, count),) = self._bits.items()  # in closed form, without the large library
             return repeated_epsilon(epsilon, int(count), delta) if count <= MOST_TIMES else math.inf
@@ -201,7 +213,7 @@ class Accountant:
         return apart + loss_epsilon(self._losses(), delta)
 
     def _losses(self) -> Losses:
-        """What one distribution holds: all but matrices, and the Gaussian releases beside these."""
+        """Return the events for one distribution: all except matrices, and except Gaussian releases if there are matrices."""
         return Losses(
             bits=tuple(sorted(self._bits.items())),
             laplace=tuple(sorted(self._laplace.items())),
@@ -211,18 +223,14 @@ class Accountant:
         )
 
     def _check(self, single: PrivacyEvent, whole: PrivacyEvent) -> None:
-        # Exact types: a subclass may mean something else, and an unknown meaning must not be billed as a known one.
+        # Exact types: a subclass may mean something else, and an unknown meaning must not get a known cost.
         kind = type(single)
         where = kind.__name__ if single is whole else f"{kind.__name__} inside {type(whole).__name__}"
         if kind not in SINGLE_EVENTS:
-            raise UnsupportedEventError(
-                f"{where} is not known to this accountant. Upgrade cdr-zoo if the release is newer."
-            )
+            raise UnsupportedEventError(f"{where} is unknown. Upgrade cdr-zoo if the release is newer.")
         if self.relation is not None and self.relation not in kind.relations:
-            raise UnsupportedEventError(
-                f"{where} means nothing under {self.relation.value!r}; "
-                f"it does under {sorted(relation.value for relation in kind.relations)}."
-            )
+            allowed = sorted(relation.value for relation in kind.relations)
+            raise UnsupportedEventError(f"{where} has no meaning under {self.relation.value!r}. Allowed are {allowed}.")
 
     def _add(self, event: PrivacyEvent, count: float) -> None:
         match event:
@@ -236,7 +244,7 @@ class Accountant:
             case PoissonSampledGaussianEvent(noise_multiplier=multiplier, rate=rate):
                 # Noise over clip norm; the sensitivity is the clip norm for zeroing out and twice that for replacement.
                 sigma = multiplier / (1 if self.relation is Relation.ZERO_OUT_ONE_USER else 2)
-                if rate == 1:  # everybody: no sample, a Gaussian release
+                if rate == 1:  # all users: a Gaussian release without sampling
                     self._square += count / sigma / sigma
                 else:
                     self._sampled[sigma, rate] += count
@@ -249,7 +257,7 @@ class Accountant:
 
 
 def flattened(event: PrivacyEvent, count: float) -> Iterator[tuple[PrivacyEvent, float]]:
-    """The single events inside an event, in order, each with how often it happened: nested counts multiply."""
+    """Yield the single events inside an event in order, with their counts; nested counts multiply."""
     if type(event) is SelfComposedEvent:
         yield from flattened(event.event, count * event.count)
     elif type(event) is ComposedEvent:
@@ -260,15 +268,20 @@ def flattened(event: PrivacyEvent, count: float) -> Iterator[tuple[PrivacyEvent,
 
 
 def epsilon_of(events: Iterable[PrivacyEvent], delta: float, relation: Relation | None = None) -> float:
-    """Epsilon of a ledger at a given delta, rounded up; arguments and errors as of `Accountant`."""
+    """Return epsilon of a ledger at a delta, rounded up; arguments and errors as for `Accountant`.
+
+    Examples:
+        >>> round(epsilon_of([GaussianEvent(2.0)], delta=1e-5), 3)
+        1.993
+    """
     return Accountant(relation, events).epsilon(delta)
 
 
-def guess_of(events: Iterable[PrivacyEvent], relation: Relation | None = None) -> float:
-    """How often a yes-or-no fact can be guessed at most by whoever sees a ledger's releases; see `Accountant.best_guess`."""
-    return Accountant(relation, events).best_guess
+def attack_success_of(events: Iterable[PrivacyEvent], relation: Relation | None = None) -> float:
+    """Return the largest success rate of an attack that sees a ledger's releases; see `Accountant.max_attack_success`."""
+    return Accountant(relation, events).max_attack_success
 
 
 def mu_of(events: Iterable[PrivacyEvent]) -> float:
-    """The mu of one Gaussian release that equals a ledger of Gaussian releases, 0 for nothing; see `Accountant.mu`."""
+    """Return mu of the Gaussian release that equals a ledger of Gaussian releases, 0 for nothing; see `Accountant.mu`."""
     return Accountant(ledger=events).mu

@@ -1,8 +1,8 @@
-"""Privacy events: frozen descriptions of what a mechanism did, which an accountant reads.
+"""Privacy events: frozen descriptions of what a mechanism did, for an accountant.
 
-A noise multiplier is over the sensitivity under the relation at hand, so most events mean the same under every relation. The
-meaning of an event never changes, because old releases are accounted for whenever they are read. A new mechanism gets a
-new class; an existing class may gain optional fields whose default means what it meant before.
+A noise multiplier is noise over sensitivity under the current relation, so most events mean the same under every relation. The
+meaning of an event never changes, because old releases are accounted for whenever they are read. A new mechanism gets a new
+class; an existing class may gain optional fields whose default keeps the earlier meaning.
 """
 
 from collections.abc import Mapping
@@ -20,31 +20,49 @@ _SMALLEST_RATE = 1e-12
 
 
 class EventError(ValueError):
-    """A description of an event that cannot be read."""
+    """An invalid description of an event."""
 
 
 @dataclass(frozen=True)
 class PrivacyEvent:
     """Base of all events."""
 
-    relations: ClassVar[frozenset[Relation]] = frozenset(Relation)  # under which it means something; others are refused
+    relations: ClassVar[frozenset[Relation]] = frozenset(Relation)  # relations with a meaning; others are refused
 
 
 @dataclass(frozen=True)
 class NoOpEvent(PrivacyEvent):
-    """Nothing that depends on the data was released: costs nothing, under every relation."""
+    """No release that depends on the data: costs nothing, under every relation.
+
+    Examples:
+        >>> from zoo.privacy.accounting.accountant import epsilon_of
+        >>> epsilon_of([NoOpEvent()], delta=1e-5)
+        0.0
+    """
 
 
 @dataclass(frozen=True)
 class NonPrivateEvent(PrivacyEvent):
-    """Something was released without protection: costs infinity, under every relation."""
+    """A release without protection: costs infinity, under every relation.
+
+    Examples:
+        >>> from zoo.privacy.accounting.accountant import epsilon_of
+        >>> epsilon_of([NonPrivateEvent()], delta=1e-5)
+        inf
+    """
 
 
 @dataclass(frozen=True)
 class GaussianEvent(PrivacyEvent):
-    """One release of a vector with independent Gaussian noise on every coordinate."""
+    """One release of a vector with independent Gaussian noise on every coordinate.
 
-    noise_multiplier: float  # standard deviation of the noise over the L2 sensitivity; dimensionless; its inverse is mu
+    Examples:
+        >>> from zoo.privacy.accounting.accountant import epsilon_of
+        >>> round(epsilon_of([GaussianEvent(noise_multiplier=2.0)], delta=1e-5), 3)
+        1.993
+    """
+
+    noise_multiplier: float  # standard deviation of the noise over the L2 sensitivity, dimensionless; its inverse is mu
 
     def __post_init__(self) -> None:
         _check_multiplier(self.noise_multiplier)
@@ -54,65 +72,86 @@ class GaussianEvent(PrivacyEvent):
 class GaussianProjectionEvent(PrivacyEvent):
     """One release of ``M x + w N``, where M and N have independent standard normal entries and M is public.
 
-    The squared norm of what a change of x moves is random: that of the change times a chi-square variable with ``dim`` degrees
-    of freedom. The data must not depend on M: M is drawn when they are settled. Within one release other events may share M,
-    because the accountant assumes nothing about the dependence of matrices. Another event through the same M after it is public
-    costs more than is counted here: `zoo.privacy.record.shared_projection` refuses it.
+    A change of x moves the release by a random distance. Its square is that of the change times a chi-square variable with
+    ``dim`` degrees of freedom. The data must not depend on M: M is drawn after they are settled. Within one release other events
+    may share M, because the accountant assumes nothing about the dependence of matrices. Another event through the same M after
+    it is public costs more than is counted here, so `zoo.privacy.record.shared_projection` refuses it.
+
+    Examples:
+        >>> from zoo.privacy.accounting.accountant import epsilon_of
+        >>> round(epsilon_of([GaussianProjectionEvent(noise_multiplier=20.0, dim=16)], delta=1e-5), 3)
+        0.849
     """
 
-    noise_multiplier: float  # w divided by the L2 sensitivity of x, before projection; dimensionless
-    dim: int  # rows of M
+    noise_multiplier: float  # w over the L2 sensitivity of x before projection, dimensionless
+    dim: int  # number of rows of M
 
     def __post_init__(self) -> None:
         _check_multiplier(self.noise_multiplier)
         check_dim(self.dim)
         if self.dim > _MAX_DIM:
-            raise EventError(f"dim must be at most 2**31, got {self.dim}.")
+            raise EventError(f"dim is {self.dim}. It must be at most 2**31.")
 
 
 @dataclass(frozen=True)
 class PoissonSampledGaussianEvent(PrivacyEvent):
-    """One step of DP-SGD: a sum over users, each in it independently with probability ``rate``, with Gaussian noise.
+    """One step of DP-SGD: a sum with Gaussian noise over users, each in it independently with probability ``rate``.
 
-    The sample stays secret. The event is for whole users alone: a zeroed-out user adds nothing to the sum, a replaced one moves
-    it by up to twice the clip norm. The accountant counts that, so the event is the same under both relations: its noise
-    multiplier is the standard deviation of the noise over the L2 norm that one user's part is clipped to; dimensionless.
+    The sample stays secret. The event is for whole users only: a zeroed-out user adds nothing to the sum, a replaced one moves it
+    by up to twice the clip norm. The accountant counts that, so the event is the same under both relations.
+
+    Examples:
+        >>> from zoo.privacy.accounting.accountant import epsilon_of
+        >>> step = PoissonSampledGaussianEvent(noise_multiplier=2.0, rate=0.01)
+        >>> round(epsilon_of([SelfComposedEvent(step, 100)], 1e-5, Relation.ZERO_OUT_ONE_USER), 2)
+        0.19
     """
 
     relations: ClassVar[frozenset[Relation]] = frozenset({Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER})
 
-    noise_multiplier: float
-    rate: float  # probability of each user to be in the sum, independent of all others
+    noise_multiplier: float  # noise deviation over the L2 norm that one user's part is clipped to, dimensionless
+    rate: float  # probability that a user is in the sum, independent for each user
 
     def __post_init__(self) -> None:
         _check_multiplier(self.noise_multiplier)
         if not _SMALLEST_RATE <= self.rate <= 1:
-            raise EventError(f"rate must lie in [{_SMALLEST_RATE}, 1], got {self.rate!r}; for none use NoOpEvent.")
+            raise EventError(f"rate is {self.rate!r}. It must be in [{_SMALLEST_RATE}, 1]. For 0 use NoOpEvent.")
 
 
 @dataclass(frozen=True)
 class RandomisedResponseEvent(PrivacyEvent):
-    """One bit, reported wrongly with a known probability whatever it is; the change at hand moves this bit alone.
+    """One bit, reported wrongly with a known probability; the change affects this bit only.
 
-    A change that moves k bits is this event k times, so a whole user, of as many bits as there are items, is that many events:
-    a record that claims more is refused (`zoo.privacy.mechanisms.claimed`). Costs ``ln((1 - p)/p)`` with no delta, which is tight.
+    A change that moves k bits is k such events. A whole user has as many bits as there are items, so a record that claims to
+    protect a user by fewer events is refused (`zoo.privacy.mechanisms.third_party`). Costs ``ln((1 - p)/p)`` with no delta, tight.
+
+    Examples:
+        >>> from zoo.privacy.accounting.accountant import epsilon_of
+        >>> round(epsilon_of([RandomisedResponseEvent(flip_probability=0.25)], delta=0.0), 3)
+        1.099
     """
 
-    flip_probability: float  # of a wrong report; more than 0, less than 1/2
+    flip_probability: float  # of a wrong report, in (0, 1/2)
 
     def __post_init__(self) -> None:
         if not _SMALLEST <= self.flip_probability < 0.5:
             raise EventError(
-                f"flip_probability must lie in [{_SMALLEST}, 0.5), got {self.flip_probability!r}. For 0 use NonPrivateEvent, "
+                f"flip_probability is {self.flip_probability!r}. It must be in [{_SMALLEST}, 0.5). For 0 use NonPrivateEvent, "
                 "for 0.5 NoOpEvent."
             )
 
 
 @dataclass(frozen=True)
 class LaplaceEvent(PrivacyEvent):
-    """One release of a vector with independent Laplace noise on every coordinate; costs 1 / multiplier, with no delta."""
+    """One release of a vector with independent Laplace noise on every coordinate; costs 1 / multiplier, with no delta.
 
-    noise_multiplier: float  # scale of the noise over the L1 sensitivity; dimensionless
+    Examples:
+        >>> from zoo.privacy.accounting.accountant import epsilon_of
+        >>> round(epsilon_of([LaplaceEvent(noise_multiplier=0.5)], delta=0.0), 6)
+        2.0
+    """
+
+    noise_multiplier: float  # scale of the noise over the L1 sensitivity, dimensionless
 
     def __post_init__(self) -> None:
         _check_multiplier(self.noise_multiplier)
@@ -120,34 +159,52 @@ class LaplaceEvent(PrivacyEvent):
 
 @dataclass(frozen=True)
 class PureEvent(PrivacyEvent):
-    """One release of which no more is known than that it costs epsilon, with no delta, under the relation at hand."""
+    """One release that costs at most epsilon with no delta, with nothing else known about it.
 
-    epsilon: float  # what it costs at most
+    Examples:
+        >>> from zoo.privacy.accounting.accountant import epsilon_of
+        >>> round(epsilon_of([PureEvent(0.5), PureEvent(0.5)], delta=0.0), 6)
+        1.0
+    """
+
+    epsilon: float  # upper bound of the privacy loss
 
     def __post_init__(self) -> None:
         if not _SMALLEST <= self.epsilon <= _LARGEST:
             raise EventError(
-                f"epsilon must lie in [{_SMALLEST}, {_LARGEST}], got {self.epsilon!r}. For 0 use NoOpEvent."
+                f"epsilon is {self.epsilon!r}. It must be in [{_SMALLEST}, {_LARGEST}]. For 0 use NoOpEvent."
             )
 
 
 @dataclass(frozen=True)
 class SelfComposedEvent(PrivacyEvent):
-    """The same event several times, with fresh noise each time."""
+    """The same event ``count`` times, with fresh noise each time.
+
+    Examples:
+        >>> from zoo.privacy.accounting.accountant import mu_of
+        >>> mu_of([SelfComposedEvent(GaussianEvent(2.0), 4)])
+        1.0
+    """
 
     event: PrivacyEvent
-    count: int  # at least 1
+    count: int
 
     def __post_init__(self) -> None:
         if not isinstance(self.event, PrivacyEvent):
-            raise TypeError(f"event must be a PrivacyEvent, got {type(self.event).__name__}.")
+            raise TypeError(f"event is of type {type(self.event).__name__}. It must be a PrivacyEvent.")
         if type(self.count) is not int or not 1 <= self.count <= _MAX_COUNT:
-            raise EventError(f"count must be an integer from 1 to 2**53, got {self.count!r}; for none use NoOpEvent.")
+            raise EventError(f"count is {self.count!r}. It must be an integer from 1 to 2**53. For 0 use NoOpEvent.")
 
 
 @dataclass(frozen=True)
 class ComposedEvent(PrivacyEvent):
-    """Several events on the same data in order, each with its own noise."""
+    """Several events on the same data in order, each with its own noise.
+
+    Examples:
+        >>> from zoo.privacy.accounting.accountant import mu_of
+        >>> round(mu_of([ComposedEvent((GaussianEvent(1.0), GaussianEvent(0.75)))]), 3)
+        1.667
+    """
 
     events: tuple[PrivacyEvent, ...]
 
@@ -155,10 +212,10 @@ class ComposedEvent(PrivacyEvent):
         object.__setattr__(self, "events", tuple(self.events))
         for event in self.events:
             if not isinstance(event, PrivacyEvent):
-                raise TypeError(f"events must be PrivacyEvents, got {type(event).__name__}.")
+                raise TypeError(f"An event is of type {type(event).__name__}. It must be a PrivacyEvent.")
 
 
-#: Events that happen by themselves, and what they are composed to.
+#: Events that are not compositions of others.
 SINGLE_EVENTS: tuple[type[PrivacyEvent], ...] = (
     NoOpEvent,
     NonPrivateEvent,
@@ -175,33 +232,45 @@ _EVENTS: dict[str, type[PrivacyEvent]] = {
 
 
 def event_to_dict(event: PrivacyEvent) -> dict[str, Any]:
-    """An event as plain JSON values: its class name under ``type``, and its fields."""
+    """Return an event as plain JSON: its class name under ``type``, and its fields.
+
+    Examples:
+        >>> event_to_dict(GaussianEvent(2.0))
+        {'type': 'GaussianEvent', 'noise_multiplier': 2.0}
+    """
     name = type(event).__name__
     if _EVENTS.get(name) is not type(event):
-        raise EventError(f"{name} cannot be written; the known events are {sorted(_EVENTS)}.")
+        raise EventError(f"{name} cannot be written. The known events are {sorted(_EVENTS)}.")
     return {"type": name} | {field.name: _plain(getattr(event, field.name)) for field in fields(event)}
 
 
 def event_from_dict(values: Mapping[str, Any], depth: int = 0) -> PrivacyEvent:
-    """The event that `event_to_dict` wrote, ``depth`` deep in others. The values may come from another party: all is checked.
+    """Return the event that `event_to_dict` wrote; ``values`` may come from another party, so all fields are checked.
+
+    Args:
+        values: Plain JSON.
+        depth: Number of events around this one.
 
     Raises:
         EventError: A class or field is unknown, a field is missing or of another type, or a value is out of range.
+
+    Examples:
+        >>> event_from_dict({"type": "GaussianEvent", "noise_multiplier": 2.0})
+        GaussianEvent(noise_multiplier=2.0)
     """
     if depth > _MAX_DEPTH:
-        raise EventError(f"Events may be nested at most {_MAX_DEPTH} deep.")
+        raise EventError(f"Events are nested more than {_MAX_DEPTH} deep, which is the limit.")
     if not isinstance(values, Mapping):
-        raise EventError(f"An event must be a mapping, got {type(values).__name__}.")
+        raise EventError(f"An event is of type {type(values).__name__}. It must be a mapping.")
     name = values.get("type")
     kind = _EVENTS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise EventError(
-            f"Unknown event {str(name)[:80]!r}; known are {sorted(_EVENTS)}. Upgrade cdr-zoo if the release is newer."
+            f"type of the event is {str(name)[:80]!r}. Known are {sorted(_EVENTS)}. Upgrade cdr-zoo if the release is newer."
         )
-    expected = {field.name for field in fields(kind)}
-    given = values.keys() - {"type"}
-    if given != expected:
-        raise EventError(f"{name} must have exactly the fields {sorted(expected)}, got {sorted(map(str, given))}.")
+    expected, found = {field.name for field in fields(kind)}, values.keys() - {"type"}
+    if found != expected:
+        raise EventError(f"{name} has the fields {sorted(map(str, found))}. It must have exactly {sorted(expected)}.")
     try:
         return kind(**{key: _read_field(f"{name}.{key}", key, values[key], depth) for key in expected})
     except EventError:
@@ -213,11 +282,11 @@ def event_from_dict(values: Mapping[str, Any], depth: int = 0) -> PrivacyEvent:
 def _check_multiplier(value: float) -> None:
     if not _SMALLEST <= value <= _LARGEST:
         raise EventError(
-            f"noise_multiplier must lie in [{_SMALLEST}, {_LARGEST}], got {value!r}. Without noise use NonPrivateEvent."
+            f"noise_multiplier is {value!r}. It must be in [{_SMALLEST}, {_LARGEST}]. Without noise use NonPrivateEvent."
         )
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401  # any field of any event
+def _plain(value: Any) -> Any:  # noqa: ANN401  any field of any event
     if isinstance(value, PrivacyEvent):
         return event_to_dict(value)
     if isinstance(value, tuple):
@@ -225,19 +294,19 @@ def _plain(value: Any) -> Any:  # noqa: ANN401  # any field of any event
     return float(value) if isinstance(value, float) else int(value)
 
 
-def _read_field(label: str, key: str, value: Any, depth: int) -> PrivacyEvent | tuple[PrivacyEvent, ...] | float:  # noqa: ANN401  # plain JSON
+def _read_field(label: str, key: str, value: Any, depth: int) -> PrivacyEvent | tuple[PrivacyEvent, ...] | float:  # noqa: ANN401
     if key == "event":
         return event_from_dict(value, depth + 1)
     if key == "events":
         if not isinstance(value, list):
-            raise EventError(f"{label} must be a list, got {type(value).__name__}.")
+            raise EventError(f"{label} is of type {type(value).__name__}. It must be a list.")
         return tuple(event_from_dict(event, depth + 1) for event in value)
     if key in ("count", "dim"):
         if type(value) is not int:
-            raise EventError(f"{label} must be an integer, got {value!r}.")
+            raise EventError(f"{label} is {value!r}. It must be an integer.")
         return value
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise EventError(f"{label} must be a number, got {value!r}.")
-    if not abs(value) <= _LARGEST:  # also refuses NaN, and integers beyond any float
-        raise EventError(f"{label} must be a finite number of ordinary size.")
+        raise EventError(f"{label} is {value!r}. It must be a number.")
+    if not abs(value) <= _LARGEST:  # also refuses NaN, and integers that exceed floats
+        raise EventError(f"{label} is out of range. It must be finite and at most {_LARGEST:g}.")
     return float(value)

@@ -1,8 +1,8 @@
-"""Calibration: how much Gaussian noise a guarantee needs, and what guarantee a noise gives.
+"""Calibration of Gaussian noise: the noise that a guarantee needs, and the guarantee of a noise.
 
-Pure functions of public numbers. The guarantee is (epsilon, delta)-differential privacy; the sensitivity decides which change
-it hides (the neighbouring relation). All results are rounded to the safe side: a calibrated noise is never too small, a
-reported epsilon never too low. An argument out of range raises a ValueError.
+Pure functions of public numbers. The guarantee is (epsilon, delta)-differential privacy; the neighbouring relation is in the
+sensitivity. All results are rounded to the safe side: a calibrated noise is never too small, a reported epsilon never too low.
+Arguments out of range raise a ValueError.
 """
 
 import math
@@ -15,17 +15,17 @@ from scipy.special import erfcx, ndtr
 
 Floats = npt.NDArray[np.float64]
 
-# Margins over the rounding errors of the curves. That of a calibration is the larger, so that accounting for a calibrated
-# mechanism never exceeds what was asked for. At a small epsilon no margin on it makes up for a delta that is too low.
+# Margins above the rounding errors of the curves. That of a calibration is larger, so that accounting for a calibrated mechanism
+# never exceeds the request. At a small epsilon, a margin on epsilon cannot compensate a delta that is too low.
 CALIBRATION_MARGIN = 1e-10
 EPSILON_MARGIN = 1e-12
 DELTA_MARGIN = 1e-12
 
 SMALLEST = 1e-300
-"""Epsilons and deltas below it are refused: their logarithms are those of no ordinary float."""
+"""Smaller epsilons and deltas are refused: their logarithms are no ordinary floats."""
 
 _ROUNDED = 2.0**-51  # relative; more than the errors of the two arguments of the curve
-_NARROW = 0.5  # mu below which the curve is an integral, so that no digits cancel
+_NARROW = 0.5  # mu below which the curve is an integral, to avoid cancellation
 
 
 _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(12)  # for integrals over [-1, 1], each of shape (12,)
@@ -34,50 +34,50 @@ _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(12)  # for integrals over [-
 def check_epsilon(epsilon: float) -> None:
     """Refuse an epsilon that is no positive finite number."""
     if not (epsilon >= SMALLEST and math.isfinite(epsilon)):
-        raise ValueError(
-            f"epsilon must be a positive finite number, got {epsilon!r}. Choose e.g. 1.0, and at least {SMALLEST:g}."
-        )
+        raise ValueError(f"epsilon is {epsilon!r}. It must be finite and at least {SMALLEST:g}, e.g. 1.0.")
 
 
 def check_delta(delta: float) -> None:
     """Refuse a delta outside (0, 1)."""
     if not SMALLEST <= delta < 1:
         raise ValueError(
-            f"delta must lie strictly between 0 and 1, got {delta!r}. Choose it well below one over the number of users, "
-            f"e.g. 1e-5, and at least {SMALLEST:g}."
+            f"delta is {delta!r}. It must be in [{SMALLEST:g}, 1). Use less than 1/(number of users), e.g. 1e-5."
         )
 
 
 def check_sensitivity(sensitivity: float) -> None:
     """Refuse a sensitivity that is no positive finite number."""
     if not (sensitivity > 0 and math.isfinite(sensitivity)):
-        raise ValueError(
-            f"sensitivity must be a positive finite number, got {sensitivity!r}. Pass what the data are clipped to."
-        )
+        raise ValueError(f"sensitivity is {sensitivity!r}. It must be positive and finite. Pass the bound of the data.")
 
 
 def check_curve(epsilon: float, name: str, shift: float) -> None:
     """Refuse an epsilon that is negative or infinite, and a negative ratio of sensitivity and noise."""
     if not (epsilon >= 0 and math.isfinite(epsilon)):
-        raise ValueError(f"epsilon must be a finite number of at least 0, got {epsilon!r}.")
+        raise ValueError(f"epsilon is {epsilon!r}. It must be a finite number of at least 0.")
     if not shift >= 0:
-        raise ValueError(f"{name} must be at least 0, got {shift!r}. It is the sensitivity divided by the noise.")
+        raise ValueError(f"{name} is {shift!r}. Sensitivity over noise must be at least 0.")
 
 
 def gauss_delta(epsilon: float, mu: float) -> float:
-    """Delta of one Gaussian release, mu being L2 sensitivity over noise deviation, at an epsilon of at least 0, rounded up."""
+    """Return delta of one Gaussian release at ``epsilon``, rounded up; mu is L2 sensitivity over noise deviation.
+
+    Examples:
+        >>> round(gauss_delta(1.0, 0.5), 5)
+        0.00683
+    """
     check_curve(epsilon, "mu", mu)
     return float(gauss_curve(epsilon, np.array([float(mu)]))[0])
 
 
 def gauss_curve(epsilon: float, mu: Floats) -> Floats:
-    """``Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)`` for many mu, shape ``(n,)``, rounded up.
+    """Return ``Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)`` for many mu, shape ``(n,)``, rounded up.
 
-    The delta of a Gaussian release (Balle & Wang, ICML 2018, Theorem 8), at most 1e-11 of itself too large up to an epsilon of
-    1e4.
+    The delta of a Gaussian release (Balle & Wang, ICML 2018, Theorem 8). Up to an epsilon of 1e4 its relative error is at most
+    1e-11.
     """
-    # For w = epsilon/mu - mu/2 and v = w + mu, e^epsilon phi(v) = phi(w), so with Mills' ratio R = (1 - Phi)/phi the curve is
-    # phi(w) (R(w) - R(v)): nothing overflows. Both are taken lower by their rounding, as for a smaller epsilon.
+    # For w = epsilon/mu - mu/2 and v = w + mu, e^epsilon phi(v) = phi(w). With Mills' ratio R = (1 - Phi)/phi the curve is
+    # phi(w) (R(w) - R(v)), which cannot overflow. w and v are rounded down, as for a smaller epsilon.
     with np.errstate(all="ignore"):
         centre = epsilon / mu
         w = centre - _ROUNDED * (centre + mu / 2) - mu / 2
@@ -89,12 +89,12 @@ def gauss_curve(epsilon: float, mu: Floats) -> Floats:
 
 
 def _mills(x: Floats) -> Floats:
-    """``(1 - Phi(x))/phi(x)``, which falls, without cancellation."""
+    """Return ``(1 - Phi(x))/phi(x)`` without cancellation."""
     return np.asarray(math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2)))
 
 
 def _mean_slope(w: Floats, mu: Floats) -> Floats:
-    """``(R(w) - R(w + mu))/mu`` for small mu, as the mean of ``-R'(t) = 1 - t R(t)`` between the two; shape ``(n,)``."""
+    """Return ``(R(w) - R(w + mu))/mu`` for small mu, as the mean of ``-R'(t) = 1 - t R(t)`` between the two; shape ``(n,)``."""
     t = w[:, None] + mu[:, None] * (_POINTS + 1) / 2
     slopes: Floats = (1 - t * _mills(t)) @ (_WEIGHTS / 2)
     return slopes
@@ -102,24 +102,28 @@ def _mean_slope(w: Floats, mu: Floats) -> Floats:
 
 @lru_cache(maxsize=256, typed=True)  # a release is accounted for whenever it is read
 def gauss_epsilon(delta: float, mu: float) -> float:
-    """Epsilon of one Gaussian release at a delta in (0, 1), rounded up: the inverse of `gauss_delta`.
+    """Return epsilon of one Gaussian release at a delta in (0, 1), rounded up: the inverse of `gauss_delta`.
 
-    A mu beyond 1e100 counts as infinite.
+    A mu above 1e100 counts as infinite.
     """
     check_delta(delta)
     check_curve(0.0, "mu", mu)
     if mu > 1e100:
         return math.inf
-    # Chernoff's bound on the privacy loss: safe to start from.
+    # Start from Chernoff's bound on the privacy loss, which is safe.
     tail = mu * mu / 2 + mu * math.sqrt(-2 * math.log(delta))
     return smallest_epsilon(lambda epsilon: gauss_delta(epsilon, mu) <= delta, start=tail)
 
 
-@lru_cache(maxsize=256, typed=True)  # a publisher calibrates when it is made, and again for each plan
+@lru_cache(maxsize=256, typed=True)  # a publisher calibrates when it is created, and again for each plan
 def gauss_mu(epsilon: float, delta: float) -> float:
-    """The largest mu whose Gaussian release is (epsilon, delta)-private, rounded down, at every epsilon.
+    """Return the largest mu whose Gaussian release is (epsilon, delta)-private, rounded down, at every epsilon.
 
-    The noise to add has standard deviation ``L2 sensitivity / mu`` (Balle & Wang, ICML 2018, Section 3).
+    The noise has standard deviation ``L2 sensitivity / mu`` (Balle & Wang, ICML 2018, Section 3).
+
+    Examples:
+        >>> round(gauss_mu(1.0, 1e-5), 3)
+        0.268
     """
     check_epsilon(epsilon)
     check_delta(delta)
@@ -127,7 +131,7 @@ def gauss_mu(epsilon: float, delta: float) -> float:
 
 
 def smallest_epsilon(is_safe: Callable[[float], bool], start: float = 1.0) -> float:
-    """The least epsilon from which on a claim is safe, rounded up; infinite if there is none below 1e300."""
+    """Return the least epsilon from which a claim is safe, rounded up; infinite if there is none below 1e300."""
     if is_safe(0.0):
         return 0.0
     safe = start
@@ -139,7 +143,7 @@ def smallest_epsilon(is_safe: Callable[[float], bool], start: float = 1.0) -> fl
 
 
 def largest_shift(is_safe: Callable[[float], bool]) -> float:
-    """The largest ratio of sensitivity and noise up to which a claim is safe, rounded down."""
+    """Return the largest ratio of sensitivity and noise up to which a claim is safe, rounded down."""
     safe = unsafe = 1.0
     while not is_safe(safe):
         safe, unsafe = safe / 2, safe
@@ -149,7 +153,7 @@ def largest_shift(is_safe: Callable[[float], bool]) -> float:
 
 
 def _bisect(is_safe: Callable[[float], bool], safe: float, unsafe: float) -> float:
-    """The safe end of the last interval that floating point can halve; a root finder might end on the other side."""
+    """Return the safe end of the smallest interval that floats can halve; a root finder might return the other end."""
     for _ in range(200):
         middle = (safe + unsafe) / 2
         if middle in (safe, unsafe):

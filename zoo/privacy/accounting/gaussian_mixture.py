@@ -1,4 +1,4 @@
-"""Releases through a public matrix: the noise for each calibration of the matrix, and what random matrices cost."""
+"""Releases through a public matrix: the noise for each calibration of the matrix, and the cost of random matrices."""
 
 import math
 from collections.abc import Mapping
@@ -25,36 +25,36 @@ _REACH = 8.8  # standard normal quantile beyond which the mixture's tails are bo
 _TAIL = 2e-18  # more than the mass of both tails
 _SMALLEST_DELTA = 1e-15
 LARGEST_SQUARE = 1e12
-"""Sum of mu^2 and s^2 that is beyond every use, and beyond what the integral resolves: it counts as infinite."""
+"""A sum of mu^2 and s^2 from here on counts as infinite: the integral cannot resolve it, and no use needs it."""
 
 
 def check_dim(dim: int) -> None:
     """Refuse a width that is no positive integer."""
     if not isinstance(dim, int | np.integer) or isinstance(dim, bool) or dim < 1:
-        raise ValueError(f"dim must be an integer of at least 1, got {dim!r}. It is the width of the projected rows.")
+        raise ValueError(f"dim is {dim!r}. The width of the projected rows must be an integer of at least 1.")
 
 
 def mixture_delta(epsilon: float, mu: float, projections: Mapping[int, float], *, coupled: bool) -> float:
-    """Delta of Gaussian releases of which some have a random, public sensitivity, bounded from above.
+    """Return an upper bound of delta of Gaussian releases, some with a random, public sensitivity.
 
-    A release through a public Gaussian matrix of ``dim`` rows is, given the matrix, a Gaussian release with ``mu^2 = s^2 Q``,
-    where Q follows the chi-square law with ``dim`` degrees of freedom. Given all matrices, releases compose to ``mu^2 + sum
-    s_k^2 Q_k``, and delta is the mean of the Gaussian curve over the Q. Tails left out of the integral count as lost entirely.
+    For a fixed matrix, a release through a public Gaussian matrix of ``dim`` rows is a Gaussian release with ``mu^2 = s^2 Q``.
+    Q follows the chi-square law with ``dim`` degrees of freedom. Given all matrices, releases compose to ``mu^2 + sum
+    s_k^2 Q_k``, and delta is the mean of the Gaussian curve over the Q. Tails outside the integral count as lost entirely.
 
     With one projection this is exact. With several, nothing is assumed about the dependence of the matrices: the curve is
     replaced by a convex function above it, whose mean over a sum is largest when all summands rise together (Dhaene et al.,
     Insurance: Mathematics and Economics 2002). In x = mu^2 the curve is convex up to ``2 sqrt(1 + epsilon^2) - 2`` and concave
     after, so its tangent there is the second branch. At epsilon 0 the curve is concave throughout, so its value at the mean of
-    x bounds delta at every epsilon. All of it is for changes that depend on no matrix.
+    x bounds delta at every epsilon. All of it is for changes that do not depend on a matrix.
 
     Args:
         epsilon: At least 0.
         mu: Of all releases with a fixed sensitivity together.
-        projections: ``{dim: sum of s^2}``, s being the L2 norm of the change before projection over the noise deviation.
+        projections: ``{dim: sum of s^2}``; s is the L2 norm of the change before projection over the noise deviation.
         coupled: Whether there is more than one projection.
     """
     nodes, weights = _normal_nodes()
-    # All Q rise together with one standard normal z: the mean over all of them is one integral over z.
+    # All Q rise together with one standard normal z, so the mean over all of them is one integral over z.
     total = np.full(nodes.shape, float(mu * mu))
     for dim, square in projections.items():
         total += square * _chi_square(dim)
@@ -67,9 +67,9 @@ def mixture_delta(epsilon: float, mu: float, projections: Mapping[int, float], *
 
 
 def convex_curve(epsilon: float, squares: Floats) -> tuple[Floats, float]:
-    """A convex function above the Gaussian curve as a function of mu^2, shape ``(n,)``, and its slope far out."""
+    """Return a convex function above the Gaussian curve as a function of mu^2, shape ``(n,)``, and its largest slope."""
     bend = 2 * epsilon * epsilon / (math.hypot(1.0, epsilon) + 1.0)  # 2 sqrt(1 + epsilon^2) - 2, keeping its digits
-    if bend == 0:  # concave throughout, and steeper than anything at 0
+    if bend == 0:  # concave throughout, with an infinite slope at 0
         return np.ones_like(squares), 0.0
     # The derivative of delta in mu is phi(mu/2 - epsilon/mu); in x = mu^2 it is that over 2 mu.
     slope = math.exp(-0.5 * (epsilon / math.sqrt(bend) - math.sqrt(bend) / 2) ** 2) / math.sqrt(8 * math.pi * bend)
@@ -79,7 +79,7 @@ def convex_curve(epsilon: float, squares: Floats) -> tuple[Floats, float]:
 
 
 def mixture_epsilon(delta: float, mu: float, projections: Mapping[int, float], *, coupled: bool) -> float:
-    """Epsilon at a given delta of what `mixture_delta` describes, rounded up."""
+    """Return epsilon at delta for the releases of `mixture_delta`, rounded up."""
     _check_mixture_delta(delta)
     if not mu * mu + sum(projections.values()) < LARGEST_SQUARE:
         return math.inf
@@ -93,25 +93,25 @@ def _least_epsilon(delta: float, mu: float, projections: tuple[tuple[int, float]
 
 
 def mix_delta(epsilon: float, s: float, dim: int) -> float:
-    """Delta of one release through a public Gaussian matrix of ``dim`` rows; s as in `mixture_delta`."""
+    """Return delta of one release through a public Gaussian matrix of ``dim`` rows; s as in `mixture_delta`."""
     check_curve(epsilon, "s", s)
     check_dim(dim)
     return mixture_delta(epsilon, 0.0, {int(dim): s * s}, coupled=False)
 
 
 def mix_epsilon(delta: float, s: float, dim: int) -> float:
-    """Epsilon of one release through a public Gaussian matrix of ``dim`` rows, rounded up; s as in `mixture_delta`."""
+    """Return epsilon of one release through a public Gaussian matrix of ``dim`` rows, rounded up; s as in `mixture_delta`."""
     check_curve(0.0, "s", s)
     check_dim(dim)
     return mixture_epsilon(delta, 0.0, {int(dim): s * s}, coupled=False)
 
 
-# Typed: True is no width, and would be taken for 1.
-@lru_cache(maxsize=256, typed=True)  # a publisher calibrates when it is made, and again for each plan
+# Typed, because True would otherwise be taken for width 1.
+@lru_cache(maxsize=256, typed=True)  # a publisher calibrates when it is created, and again for each plan
 def mix_w(dim: int, epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
-    """Standard deviation of the noise that makes a release through a public Gaussian matrix of ``dim`` rows private, rounded up.
+    """Return the noise deviation that makes a release through a public Gaussian matrix of ``dim`` rows private, rounded up.
 
-    The sensitivity is the L2 norm of the change before projection.
+    ``sensitivity`` is the L2 norm of the change before projection.
     """
     check_dim(dim)
     check_epsilon(epsilon)
@@ -121,17 +121,17 @@ def mix_w(dim: int, epsilon: float, delta: float, sensitivity: float = 1.0) -> f
 
 
 def max_w(largest_norm: float, epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
-    """Standard deviation of the noise for a matrix whose columns have at most the given L2 norm, rounded up."""
+    """Return the noise deviation for a matrix whose columns have at most the given L2 norm, rounded up."""
     check_sensitivity(sensitivity)
     if not (largest_norm > 0 and math.isfinite(largest_norm)):
-        raise ValueError(f"largest_norm must be a positive finite number, got {largest_norm!r}: that of a column.")
+        raise ValueError(f"largest_norm is {largest_norm!r}. The norm of a column must be positive and finite.")
     return largest_norm * sensitivity / gauss_mu(epsilon, delta)
 
 
 def paper_w(dim: int, epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
-    """The w of PriCDR's Algorithm 1, ``sqrt(32 dim ln(2/delta)) / epsilon * ln(4 dim/delta)`` times the sensitivity.
+    """Return the w of PriCDR's Algorithm 1, ``sqrt(32 dim ln(2/delta)) / epsilon * ln(4 dim/delta)`` times the sensitivity.
 
-    Far larger than its epsilon needs: it guarantees `mix_epsilon` of ``sensitivity / w`` (Blocki et al., FOCS 2012; Chen et
+    It is far larger than its epsilon needs: it guarantees `mix_epsilon` of ``sensitivity / w`` (Blocki et al., FOCS 2012; Chen et
     al., WWW 2022).
     """
     check_dim(dim)
@@ -145,14 +145,13 @@ def _check_mixture_delta(delta: float) -> None:
     check_delta(delta)
     if delta < _SMALLEST_DELTA:
         raise ValueError(
-            f"delta must be at least {_SMALLEST_DELTA} for a Gaussian matrix, the integral's precision; got {delta!r}. "
-            "Use calibration 'unit'."
+            f"delta is {delta!r}. With a Gaussian matrix it must be at least {_SMALLEST_DELTA}. Or use calibration 'unit'."
         )
 
 
 @cache
 def _normal_nodes() -> tuple[Floats, Floats]:
-    """Gauss-Legendre nodes and weights for means over a standard normal, each of shape ``(nodes,)``."""
+    """Return Gauss-Legendre nodes and weights for means over a standard normal, each of shape ``(nodes,)``."""
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     nodes = nodes * _REACH
     return nodes, weights * _REACH * np.exp(-nodes * nodes / 2) / math.sqrt(2 * math.pi)
@@ -160,7 +159,7 @@ def _normal_nodes() -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=64)
 def _chi_square(dim: int) -> Floats:
-    """Chi-square quantiles at the normal nodes, shape ``(nodes,)``; each tail from its own side, to keep its digits."""
+    """Return chi-square quantiles at the normal nodes, shape ``(nodes,)``; each tail from its own side, for precision."""
     nodes, _ = _normal_nodes()
     lower = gammaincinv(dim / 2, ndtr(np.minimum(nodes, 0.0)))
     upper = gammainccinv(dim / 2, ndtr(-np.maximum(nodes, 0.0)))

@@ -1,4 +1,4 @@
-"""Privacy loss distributions: what randomised response, Laplace noise and sampled steps cost together, rounded up.
+"""Privacy loss distributions: the joint cost of randomised response, Laplace noise and sampled steps, rounded up.
 
 `dp_accounting` composes them (Doroshenko et al., PoPETs 2022); its own accountant composes a repeated randomised response once.
 """
@@ -11,38 +11,38 @@ from typing import Any
 
 import numpy as np
 
-_INTERVAL = 1e-3  # between privacy losses that are told apart; coarser where there are very large ones
+_INTERVAL = 1e-3  # grid of privacy losses; coarser for very large losses
 _POINTS = 2**19
-_WIDEST = 1e4  # range of losses, kinds and repetitions beyond which adding up must do, however a ledger was made up
+_WIDEST = 1e4  # range of losses beyond which epsilons are added up, as for too many kinds or repetitions
 _MOST_KINDS = 64
-_MARGIN = 1e-9  # of epsilon over rounding errors
+_MARGIN = 1e-9  # of epsilon, above rounding errors
 MOST_TIMES = 1e7
 
 
 @dataclass(frozen=True)
 class Losses:
-    """Events whose privacy loss distributions can be composed: what they are, and how often they happened."""
+    """Events whose privacy loss distributions can be composed, with their counts."""
 
-    bits: tuple[tuple[float, float], ...]  # randomised responses, or what is at worst one: (epsilon, count)
+    bits: tuple[tuple[float, float], ...]  # randomised responses, or events bounded by one: (epsilon, count)
     laplace: tuple[tuple[float, float], ...]  # Laplace noises: (noise multiplier, count)
     # Gaussian sums over Poisson samples: ((noise over sensitivity, rate), count).
     sampled: tuple[tuple[tuple[float, float], float], ...]
     square: float  # mu^2 of all Gaussian releases together
-    zeroed_out: bool  # whether a user is zeroed out, or replaced, in the sampled sums
+    zeroed_out: bool  # whether sampled sums zero a user out, or replace the user
 
     @property
     def kinds(self) -> int:
-        """Different events."""
+        """Number of different events."""
         return len(self.bits) + len(self.laplace) + len(self.sampled) + (self.square > 0)
 
     @property
     def times(self) -> float:
-        """Events."""
+        """Number of events."""
         return sum(count for _, count in (*self.bits, *self.laplace, *self.sampled)) + 1
 
     @property
     def width(self) -> float:
-        """About the range of their joint loss, as far as it is kept."""
+        """Approximate range of their joint loss, without negligible tails."""
         total = _range(self.square)
         for epsilon, count in (*self.bits, *((1 / multiplier, count) for multiplier, count in self.laplace)):
             usual = epsilon * count * math.tanh(epsilon / 2) + 20 * epsilon * math.sqrt(count)
@@ -55,17 +55,17 @@ class Losses:
 
     @property
     def too_many(self) -> bool:
-        """Whether to compose them would take too long, or too wide a range."""
+        """Whether composition would take too long, or too wide a range."""
         return self.kinds > _MOST_KINDS or self.times > MOST_TIMES or self.width > _WIDEST
 
     @property
     def slack(self) -> float:
-        """Of delta: convolution by FFT errs by about the precision of floats times the powers taken."""
+        """Error of delta: that of an FFT convolution is about the precision of floats times the powers taken."""
         return 1e-12 + 1e-15 * self.times
 
     @property
     def interval(self) -> float:
-        """Between losses that are told apart: fine beside those of one event, and not too fine to compute."""
+        """Grid of losses: fine compared with the losses of one event, and not too fine to compute."""
         ranges = [2 / multiplier for multiplier, _ in self.laplace]
         ranges += [_range(sigma**-2) for (sigma, _), _ in self.sampled] + [_range(self.square)]
         fine = min(_INTERVAL, min(filter(None, ranges), default=1.0) / 10_000)
@@ -78,18 +78,18 @@ def _range(square: float) -> float:
 
 @lru_cache(maxsize=256)  # a release is accounted for whenever it is read
 def loss_epsilon(losses: Losses, delta: float) -> float:
-    """Epsilon by privacy loss distributions, rounded up; infinite where it would take too long or too small a delta."""
+    """Return epsilon by privacy loss distributions, rounded up; infinite for too many events or too small a delta."""
     if losses.too_many or delta <= 2 * losses.slack:
         return math.inf
     try:
         return float(_composed(losses).get_epsilon_for_delta(delta - losses.slack)) * (1 + _MARGIN)
-    except OverflowError:  # e to the power of a loss beyond 709
+    except OverflowError:  # e to the power of a loss above 709
         return math.inf
 
 
 @lru_cache(maxsize=256)
 def loss_delta(losses: Losses, epsilon: float) -> float:
-    """Delta by privacy loss distributions at an epsilon of at least 0, rounded up; 1.0 where it would take too long."""
+    """Return delta by privacy loss distributions at an epsilon of at least 0, rounded up; 1.0 for too many events."""
     if losses.too_many:
         return 1.0
     try:
@@ -99,7 +99,7 @@ def loss_delta(losses: Losses, epsilon: float) -> float:
     return min(1.0, found + losses.slack) if math.isfinite(found) else 1.0
 
 
-@lru_cache(maxsize=4)  # a curve asks for many deltas of one distribution
+@lru_cache(maxsize=4)  # a curve needs many deltas of one distribution
 def _composed(losses: Losses) -> Any:  # noqa: ANN401  dp_accounting has no types
     with np.errstate(over="ignore"):  # e to the power of a gap between very large losses: its inverse is 0
         repeated = (_repeated(single, int(count)) for single, count in _distributions(losses))
@@ -107,7 +107,7 @@ def _composed(losses: Losses) -> Any:  # noqa: ANN401  dp_accounting has no type
 
 
 def _repeated(single: Any, count: int) -> Any:  # noqa: ANN401  dp_accounting has no types
-    """A distribution composed with itself; in two stages if often, so that neither has to keep too wide a range."""
+    """Return a distribution composed with itself; in two stages if often, to limit the range of each."""
     if count <= 1000:
         return single.self_compose(count)
     stage = math.isqrt(count)
@@ -116,7 +116,7 @@ def _repeated(single: Any, count: int) -> Any:  # noqa: ANN401  dp_accounting ha
 
 
 def _distributions(losses: Losses) -> Iterator[tuple[Any, float]]:
-    """Each kind of event as a `dp_accounting` distribution of its privacy loss, never too small, and how often."""
+    """Yield each kind of event as a `dp_accounting` distribution of its privacy loss, rounded up, with its count."""
     from dp_accounting import NeighboringRelation  # imported here: it takes a second, and few releases need it
     from dp_accounting.pld import privacy_loss_distribution as pld
 
@@ -129,11 +129,11 @@ def _distributions(losses: Losses) -> Iterator[tuple[Any, float]]:
         yield pld.from_gaussian_mechanism(1 / math.sqrt(losses.square), **step), 1
     relation = NeighboringRelation.REPLACE_SPECIAL if losses.zeroed_out else NeighboringRelation.REPLACE_ONE
     for (sigma, rate), count in losses.sampled:
-        sigma = sigma if losses.zeroed_out else 2 * sigma  # theirs is over the clip norm whatever the relation
+        sigma = sigma if losses.zeroed_out else 2 * sigma  # theirs is over the clip norm under every relation
         yield _sampled_distribution(sigma, rate, relation, losses.interval), count
 
 
-@lru_cache(maxsize=8)  # a training asks what so many of its steps cost, and so many more
+@lru_cache(maxsize=8)  # a training needs the cost of several numbers of the same step
 def _sampled_distribution(sigma: float, rate: float, relation: Any, interval: float) -> Any:  # noqa: ANN401  as above
     from dp_accounting.pld import privacy_loss_distribution as pld
 
@@ -143,7 +143,7 @@ def _sampled_distribution(sigma: float, rate: float, relation: Any, interval: fl
 
 
 def _bit_distribution(epsilon: float, interval: float) -> Any:  # noqa: ANN401  dp_accounting has no types
-    """Of a flipped bit, on the points around ``-epsilon`` and ``epsilon``: connecting its curve's dots lies above it."""
+    """Return that of a flipped bit, on the grid around ``-epsilon`` and ``epsilon``; linear interpolation is above its curve."""
     from dp_accounting.pld import pld_pmf
     from dp_accounting.pld import privacy_loss_distribution as pld
 

@@ -1,27 +1,31 @@
-"""Who is protected, and which two data sets must be hard to tell apart."""
+"""Privacy units and neighbouring relations."""
 
 from enum import StrEnum
 
 
 class Unit(StrEnum):
-    """Whose secret a guarantee keeps."""
+    """Privacy unit: what a guarantee protects."""
 
     RATING = "rating"
-    """One (user, item) cell, whether rated or not included."""
+    """One (user, item) entry; whether it is rated is protected too."""
     RATING_VALUE = "rating-value"
-    """The value of one rating; which pairs are rated is public."""
+    """The value of one rating; the set of rated pairs is public."""
     USER = "user"
-    """All of one user's data; who the users are is public."""
+    """All data of one user; the list of users is public."""
 
 
 class Relation(StrEnum):
-    """Which two data sets are neighbours: those whose releases the guarantee keeps alike.
+    """Neighbouring relation: pairs of data sets whose releases the guarantee makes similar.
 
-    An epsilon means nothing without it: replacing a user has twice the sensitivity of zeroing one out.
+    An epsilon has no meaning without it: replacing a user has twice the sensitivity of zeroing one out.
+
+    Examples:
+        >>> Relation.ZERO_OUT_ONE_USER.unit.value
+        'user'
     """
 
     CHANGE_ONE_RATING = "change_one_rating"
-    """One cell changes by at most the stated range; adding and removing a rating are such changes."""
+    """One entry changes by at most the stated range; adding and removing a rating are such changes."""
     CHANGE_ONE_RATING_VALUE = "change_one_rating_value"
     """The value of one rated pair changes; the set of rated pairs is the same and public."""
     ZERO_OUT_ONE_USER = "zero_out_one_user"

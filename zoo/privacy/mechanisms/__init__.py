@@ -1,4 +1,4 @@
-"""Mechanisms that records name, one file each; those of other packages come by the entry points ``zoo.mechanisms``."""
+"""Mechanisms, one file each; those of other packages come from the entry points ``zoo.mechanisms``."""
 
 from contextlib import suppress
 from functools import cache
@@ -34,20 +34,24 @@ BUILT_IN: tuple[type[Mechanism], ...] = (
     CompletedMatrix,
 )
 
-
-_OURS = {kind.name: kind for kind in BUILT_IN}
+_BY_NAME = {kind.name: kind for kind in BUILT_IN}
 
 
 def mechanism_named(name: str) -> type[Mechanism] | None:
-    """Return the mechanism of a name in a record; None of one that neither this package nor an installed one has."""
-    return _OURS.get(name) or _brought().get(name)
+    """Return the mechanism of a name in a record; None if neither this package nor an installed one has it.
+
+    Examples:
+        >>> mechanism_named("NoisyRows").__name__
+        'NoisyRows'
+    """
+    return _BY_NAME.get(name) or _from_plugins().get(name)
 
 
 @cache
-def _brought() -> dict[str, type[Mechanism]]:
+def _from_plugins() -> dict[str, type[Mechanism]]:
     found: dict[str, type[Mechanism]] = {}
     for plugin in brought("mechanisms").values():
-        with suppress(PluginError):  # a record of it reads as one of an unknown mechanism
+        with suppress(PluginError):  # its records read as those of an unknown mechanism
             if issubclass(kind := plugin.load(), Mechanism):
                 found[kind.name] = kind
     return found

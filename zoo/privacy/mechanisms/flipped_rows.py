@@ -1,6 +1,6 @@
-"""FlippedRows: randomised response for every entry of the 0/1 rows; of a large matrix, a share of the reported ones.
+"""FlippedRows: randomised response for every 0/1 entry; of a large matrix, a share of the reported ones is released.
 
-Users and items are fixed in advance, so a rating's presence is protected with it; see `zoo.privacy.mechanisms.noisy_rows`.
+Lists of users and items are fixed in advance, so the presence of a rating is protected; see `zoo.privacy.mechanisms.noisy_rows`.
 """
 
 import math
@@ -16,52 +16,47 @@ from zoo.privacy.accounting.events import RandomisedResponseEvent
 from zoo.privacy.accounting.gaussian import check_epsilon
 from zoo.privacy.accounting.pure import flip_probability
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.mechanisms.base import ONE_RATING, Arrays, Finding, Mechanism, Plain, Statement, check_positive
-from zoo.privacy.mechanisms.goodness_of_fit import counts, kept_cells
+from zoo.privacy.mechanisms.base import ONE_RATING, Arrays, Finding, Plain, ResponseMechanism, Statement, check_positive
+from zoo.privacy.mechanisms.goodness_of_fit import count_findings, released_counts
 from zoo.privacy.randomness.bernoulli import bernoulli
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.rows.cells import bounded, with_zeros
-from zoo.privacy.rows.denoising import KeptCells
+from zoo.privacy.rows.denoising import SparseEntries
+from zoo.privacy.rows.entries import bounded, with_zeros
 
 Singles = npt.NDArray[np.float32]
 
-_FALSE_ONES = 2**23  # zeros that randomised response reports as ones, on average, before thinning sets in
+_FALSE_ONES = 2**23  # mean number of zeros reported as ones, above which the reported ones are thinned
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlippedRows(Mechanism):
+class FlippedRows(ResponseMechanism):
     """Flips of 0/1 entries, which cost epsilon with no delta; see `FlippedRows.calibrate`."""
 
     name = "FlippedRows"
     relations = ONE_RATING
-    tensors, made, checks_noise = frozenset({"rows", "starts"}), "rows", True
+    tensors, output_name, checks_noise = frozenset({"rows", "starts"}), "rows", True
 
     relation: Relation = Relation.CHANGE_ONE_RATING
-    flip_probability: float  # of each entry to be reported wrongly; a multiple of 2^-53
-    keep: float  # probability of each reported one to be kept
+    flip_probability: float  # that an entry is reported wrongly; a multiple of 2^-53
+    keep: float  # probability that a reported one is released
 
     def __post_init__(self) -> None:
-        """Refuse what is no probability."""
+        """Check both probabilities."""
         super().__post_init__()
         check_positive(self, "flip_probability", most=0.5)
         check_positive(self, "keep", most=1.0)
 
     @classmethod
     def calibrate(cls, *, epsilon: float, num_users: int, num_items: int, keep: float | None = None) -> Self:
-        """Return how often entries must be flipped for an epsilon, and how much of the outcome is kept. Opens no data.
+        """Return the mechanism with the flip probability for epsilon, and the share of reported ones to release. Opens no data.
 
-        Thinning the reported ones needs no privacy and costs none. It is there for large catalogues, where flips make far
-        more ones than there are ratings: with ``keep`` left out, as many are kept as bring the false ones down to 2^23 on
-        average, which public sizes decide.
+        Thinning the reported ones costs no privacy. It limits the output of large catalogues, where flips make far more ones
+        than there are ratings. By default ``keep`` reduces the false ones to 2^23 on average, which depends on public sizes only.
         """
         check_epsilon(epsilon)
         flip = flip_probability(epsilon)
         if keep is None:
             keep = min(1.0, _FALSE_ONES / max(1.0, num_users * num_items * flip))
-        if not 0 < keep <= 1:
-            raise ValueError(
-                f"keep must lie in (0, 1], got {keep!r}. It is the share of the reported ones that are kept."
-            )
         return cls(flip_probability=flip, keep=keep, num_users=num_users, num_items=num_items)
 
     @property
@@ -70,54 +65,44 @@ class FlippedRows(Mechanism):
         return RandomisedResponseEvent(self.flip_probability)
 
     @property
-    def sensitivity(self) -> float:
-        """1."""
-        return 1.0
-
-    @property
-    def sensitivity_norm(self) -> str:
-        """Of bits."""
-        return "L1"
-
-    @property
     def noise_std(self) -> float:
-        """Of a flip."""
+        """Standard deviation of one reported entry."""
         return math.sqrt(self.flip_probability * (1 - self.flip_probability))
 
     @property
     def statement(self) -> Statement:
-        """That of a 0/1 matrix with public sets."""
+        """Codes of a 0/1 matrix with public lists."""
         return Statement(("binary_ratings", "public_sets"), ("sets", "evaluation_items", "several_ratings_linear"))
 
     @property
     def public_inputs(self) -> dict[str, Plain]:
-        """Both probabilities, and the sizes."""
+        """Both probabilities, and sizes."""
         drawn: dict[str, Plain] = {"flip_probability": self.flip_probability, "keep": self.keep}
         return {**drawn, "draws": "exact, from integers", **super().public_inputs}
 
     @property
-    def cells(self) -> KeptCells:
+    def entry_model(self) -> SparseEntries:
         """How entries were drawn, for a denoiser."""
-        return KeptCells.flipped(self.flip_probability, self.keep)
+        return SparseEntries.flipped(self.flip_probability, self.keep)
 
     def check(self, tensors: Arrays) -> list[Finding]:
-        """How many ones there are, of all, of each user and of each item."""
+        """Test the number of ones: in total, per user and per item."""
         p = self.flip_probability
-        return counts(kept_cells(self, tensors), self.keep * p, self.keep * (1 - p))
+        return count_findings(released_counts(self, tensors), self.keep * p, self.keep * (1 - p))
 
 
 def flipped_rows(rows: csr_array, plan: FlippedRows, noise: NoiseSource) -> csr_array:
-    """Randomised response for every cell of 0/1 rows: the reported ones, and of those the ones that are kept.
+    """Return the released share of the ones that randomised response reports for every entry of 0/1 rows.
 
-    Protects one rating, its presence included: neighbours differ in one cell, L1 sensitivity 1. Costs
-    ``plan.epsilon`` with no delta. Whatever is done with the result is post-processing, as thinning is.
+    Protects one rating, including its presence: neighbours differ in one entry, L1 sensitivity 1. Costs ``plan.epsilon`` with no
+    delta. Any use of the result is post-processing, and so is thinning.
 
-    A one is reported with probability ``1 - p`` and then kept with ``keep``; a zero appears with ``keep * p``, drawn
-    without looking at most of them (`sampled_zeros`). All draws are from integers and have exactly these
-    probabilities: there is no noise in floating point here, and no caveat about it.
+    A one is reported with probability ``1 - p`` and then released with ``keep``; a zero appears with ``keep * p``, drawn
+    without visiting most zeros (`sample_zeros`). All draws are from integers and have exactly these probabilities, so the
+    guarantee has no floating-point caveat.
 
-    The result, ones ``(users, items)`` in float32, is sorted by cell, whatever a cell held. How many are true is private: it
-    is in no log.
+    The result, ones ``(users, items)`` in float32, is sorted by entry, whatever an entry contains. The number of true ones is
+    private and is not logged.
     """
     rows = bounded(rows, None)
     flip, keep = Fraction(plan.flip_probability), Fraction(plan.keep)

@@ -1,33 +1,42 @@
-"""Generators that were trained against a critic, with noise on the critic's gradients or on the generator's."""
+"""Generators that were trained against a critic, with noise on the gradients of the critic or of the generator."""
 
 import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from zoo.privacy.accounting.events import GaussianEvent, PoissonSampledGaussianEvent, SelfComposedEvent
-from zoo.privacy.mechanisms.base import ONE_USER, Mechanism, MechanismError, Plain, Statement, check_positive, of_row
+from zoo.privacy.mechanisms.base import (
+    ONE_USER,
+    Mechanism,
+    MechanismError,
+    Plain,
+    Statement,
+    check_positive,
+    row_sensitivity,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoisySteps(Mechanism):
-    """Steps with noise on what one user can move by a clip at most; `zoo.privacy.training` takes them."""
+    """Steps with noise on a sum that one user moves by at most a clip; `zoo.privacy.training` takes them."""
 
     relations = ONE_USER
-    noise_on: ClassVar[str] = ""  # what the noise is on, in words
+    noise_on: ClassVar[str] = ""  # target of the noise, in words
+    assumed: ClassVar[tuple[str, ...]] = ()  # further codes of assumptions
     not_protected: ClassVar[tuple[str, ...]] = ("users_and_items", "metrics", "evaluation_items", "training_failure")
 
     noise_multiplier: float  # standard deviation of the noise over the clip
     clip: float  # L2 norm that each part of a step's gradient is clipped to
     taken: int  # noisy steps so far
-    steps: int  # steps that were planned
+    steps: int  # planned steps
 
     def __post_init__(self) -> None:
-        """Refuse more steps than were planned."""
+        """Refuse more steps than planned."""
         super().__post_init__()
         check_positive(self, "noise_multiplier", "clip", "steps", "taken")
         if self.taken > self.planned:
             raise MechanismError(
-                f"{self.name}: {self.taken} noisy steps were taken. At most {self.planned} were planned."
+                f"{self.name}: taken is {self.taken}. At most {self.planned} noisy steps were planned."
             )
 
     @property
@@ -37,40 +46,37 @@ class NoisySteps(Mechanism):
 
     @property
     def noise_std(self) -> float:
-        """``noise_multiplier clip``."""
+        """``noise_multiplier * clip``."""
         return self.noise_multiplier * self.clip
 
     @property
     def compositions(self) -> int:
-        """Noisy steps."""
+        """Number of noisy steps."""
         return self.taken
 
     @property
     def statement(self) -> Statement:
-        """That of a training whose settings and end do not depend on the ratings."""
+        """Codes of a training whose settings and end do not depend on the ratings."""
         ended = ("ended_blind",) if self.taken < self.planned else ()
         return Statement(("public_sets", "settings_chosen_blind", *self.assumed, *ended), self.not_protected)
 
     @property
-    def assumed(self) -> tuple[str, ...]:
-        """Further codes of assumptions."""
-        return ()
-
-    @property
     def public_inputs(self) -> dict[str, Plain]:
-        """Steps and noise."""
+        """Steps, noise and sizes."""
         inputs: dict[str, Plain] = {"steps": self.steps, "noise_multiplier": self.noise_multiplier}
         return inputs | {"noise is on": self.noise_on, **super().public_inputs}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampledSteps(NoisySteps):
-    """Noisy steps of DP-SGD: each takes a secret Poisson sample of the users."""
+    """Noisy steps of DP-SGD: each is on a secret Poisson sample of the users."""
 
-    rate: float  # probability of each user to be in a step, independent of all others
+    assumed: ClassVar[tuple[str, ...]] = ("sample_secret",)
+
+    rate: float  # probability that a user is in a step, independent for each user
 
     def __post_init__(self) -> None:
-        """Refuse what is no probability."""
+        """Check the probability."""
         super().__post_init__()
         check_positive(self, "rate", most=1.0)
 
@@ -81,18 +87,13 @@ class SampledSteps(NoisySteps):
 
     @property
     def mu(self) -> float | None:
-        """None: a training is not stated as one Gaussian release, even with everybody in each step."""
+        """None: a training is not stated as one Gaussian release, not even at rate 1."""
         return None
 
     @property
     def sensitivity(self) -> float:
-        """``clip`` for zero-out, twice that for replacement."""
-        return of_row(self.relation, self.clip)
-
-    @property
-    def assumed(self) -> tuple[str, ...]:
-        """The sample is secret."""
-        return ("sample_secret",)
+        """``clip`` for zeroing out a user, and twice that for replacement."""
+        return row_sensitivity(self.relation, self.clip)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,13 +101,13 @@ class PrivateCritic(SampledSteps):
     """A generator that was trained against a critic of DP-SGD."""
 
     name = "SPPG, private_d"
-    tensors, made = frozenset({"embedding"}), "a generator"
+    tensors, output_name = frozenset({"embedding"}), "a generator"
     noise_on = "each sum of users' clipped gradients"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateFirstLayer(PrivateCritic):
-    """The same with all layers of the critic but the first frozen before any rating was read."""
+    """The same, with all layers of the critic except the first frozen before a rating is read."""
 
     name = "SPPG, first_layer_only"
 
@@ -116,40 +117,41 @@ class SanitisedGenerator(NoisySteps):
     """A generator whose own gradients were clipped and noised, in every ``n_critic``-th step."""
 
     name = "SPPG, gs_wgan"
-    tensors, made = frozenset({"embedding"}), "a generator"
+    tensors, output_name = frozenset({"embedding"}), "a generator"
     noise_on = "the gradient of each generated row"
 
     sample_size: int  # rows generated in a step
-    n_critic: int  # steps of the critic for each of the generator
+    n_critic: int  # steps of the critic for each step of the generator
 
     @property
     def planned(self) -> int:
-        """Steps of the generator."""
+        """Planned steps of the generator."""
         check_positive(self, "sample_size", "n_critic")
         return math.ceil(self.steps / self.n_critic)
 
     @property
     def event(self) -> SelfComposedEvent:
-        """A Gaussian release of all rows' gradients, for each step."""
+        """A Gaussian release of the gradients of all rows, for each step."""
         return SelfComposedEvent(GaussianEvent(self.noise_std / self.sensitivity), self.taken)
 
     @property
     def sensitivity(self) -> float:
-        """``2 clip sqrt(sample_size)``: one user may move the gradient of each row, by at most twice the clip."""
+        """``2 clip sqrt(sample_size)``: one user may move the gradient of each row by at most twice the clip."""
         return 2 * self.clip * math.sqrt(self.sample_size)
 
     @property
     def public_inputs(self) -> dict[str, Plain]:
-        """Steps and noise, and the sizes of a step."""
+        """Steps, noise and sizes of a step."""
         return {**super().public_inputs, "sample_size": self.sample_size, "n_critic": self.n_critic}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateRounds(SampledSteps):
-    """Rounds of DP-FedAvg: what a server learns of its clients' clipped updates."""
+    """Rounds of DP-FedAvg: what the server learns from its clients' clipped updates."""
 
     name = "DP-FedAvg"
     noise_on = "the sum of clients' clipped updates, every number of it"
+    assumed = ("sample_secret", "trusted_server", "resumed_once")
     not_protected = (
         "users_and_items",
         "own_vectors",
@@ -159,12 +161,7 @@ class PrivateRounds(SampledSteps):
     )
 
     @property
-    def assumed(self) -> tuple[str, ...]:
-        """The server is trusted, and what it kept of interrupted runs too."""
-        return ("sample_secret", "trusted_server", "resumed_once")
-
-    @property
     def public_inputs(self) -> dict[str, Plain]:
-        """Steps and noise, and who may be in a round."""
+        """Steps, noise, sampling rate and the protected part."""
         protected = "item vectors and what all clients share"
         return {**super().public_inputs, "rate": self.rate, "protected": protected}

@@ -1,8 +1,7 @@
-"""NoisyRows: the 0/1 rows with Gaussian noise on every entry, whole or only what is above a threshold.
+"""NoisyRows: Gaussian noise on every 0/1 entry, with all entries released or only those above a threshold.
 
-Both sets, users and items, are fixed in advance: a catalogue and not what occurs in the data. A rating that is there or
-not is one entry that is 1 or 0, so its presence is protected with it. The mechanism is not from a paper of cross-domain
-recommendation; it is what the projections of PriCDR (Chen et al., WWW 2022) compete with.
+The lists of users and items are fixed in advance, so an entry is 1 or 0, and the presence of a rating is protected with it. The
+mechanism is not from a paper of cross-domain recommendation; it is a baseline for PriCDR's projections (Chen et al., WWW 2022).
 """
 
 import math
@@ -15,7 +14,6 @@ from scipy.sparse import csr_array
 from scipy.special import ndtr, ndtri
 from scipy.stats import binom, norm
 
-from zoo.privacy.accounting.events import GaussianEvent
 from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.mechanisms.base import (
@@ -23,44 +21,50 @@ from zoo.privacy.mechanisms.base import (
     ONE_USER,
     Arrays,
     Finding,
-    Mechanism,
+    GaussianMechanism,
     MechanismError,
     Plain,
     Statement,
     check_positive,
-    of_row,
 )
-from zoo.privacy.mechanisms.goodness_of_fit import FAR, Squares, counts, dense_rows, far_share, kept_cells, of_squares
+from zoo.privacy.mechanisms.goodness_of_fit import (
+    FAR,
+    Squares,
+    count_findings,
+    dense_rows,
+    far_share,
+    released_counts,
+    square_findings,
+)
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing, round_to_lattice
 from zoo.privacy.rows.bounds import l2_sensitivity
-from zoo.privacy.rows.cells import bounded, with_zeros
-from zoo.privacy.rows.denoising import Cells, GaussianCells, KeptCells
+from zoo.privacy.rows.denoising import EntryModel, GaussianEntries, SparseEntries
+from zoo.privacy.rows.entries import bounded, with_zeros
 
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 
-_CHUNK = 2**20  # noisy numbers made at a time
+_CHUNK = 2**20  # noisy numbers per chunk
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoisyRows(Mechanism):
+class NoisyRows(GaussianMechanism):
     """Gaussian noise on 0/1 rows; see `NoisyRows.calibrate`.
 
-    Entries whose noisy value is not above the threshold are left out; None keeps all. It lies half-way between two points of
-    the lattice that values are rounded to, so that rounding changes nothing about what is kept.
+    Entries whose noisy value is not above the threshold are left out; None releases all. The threshold is half-way between two
+    points of the lattice, so rounding does not change which entries are released.
     """
 
     name = "NoisyRows"
     relations = ONE_RATING | ONE_USER
-    tensors, made, checks_noise = frozenset({"rows", "starts"}), "rows", True
+    tensors, output_name, checks_noise = frozenset({"rows", "starts"}), "rows", True
     independent_ratings = True
 
-    noise_multiplier: float  # standard deviation of the noise over the sensitivity
-    clip: float | None = None  # L2 norm that each user's row is clipped to; for users
+    clip: float | None = None  # L2 norm that each user's row is clipped to, for the user as privacy unit
     threshold: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a clip of ratings, and a threshold off the lattice."""
+        """Refuse a clip for ratings, and a threshold off the lattice."""
         super().__post_init__()
         check_positive(self, "noise_multiplier", "clip", "threshold")
         if self.clip is not None and self.relation.unit is not Unit.USER:
@@ -68,7 +72,7 @@ class NoisyRows(Mechanism):
         spacing = lattice_spacing(self.noise_std)
         if self.threshold is not None and not (self.threshold / spacing - 0.5).is_integer():
             raise MechanismError(
-                f"threshold is {self.threshold!r}. It must lie half-way between multiples of {spacing:g}."
+                f"threshold is {self.threshold!r}. It must be half-way between multiples of {spacing:g}."
             )
 
     @classmethod
@@ -83,15 +87,14 @@ class NoisyRows(Mechanism):
         num_users: int = 1,
         num_items: int = 1,
     ) -> Self:
-        """Return the least noise that rows need for an epsilon at delta. Opens no data.
+        """Return the mechanism with the least noise for epsilon at delta. Opens no data.
 
-        The threshold is in standard deviations of the noise, at least 0; moved up to the next half-way point of the lattice.
+        ``threshold`` is in standard deviations of the noise, at least 0. It is rounded up to the next midpoint of the lattice.
         """
         sensitivity = l2_sensitivity(relation, 1.0, clip)
         if threshold is not None and not 0 <= threshold < math.inf:
             raise ValueError(
-                f"threshold must be a number of at least 0, in standard deviations of the noise, got {threshold!r}. Below 0 "
-                "more than half of all cells are kept: leave it out, and all are."
+                f"threshold is {threshold!r}. It must be at least 0 (standard deviations of the noise). Omit it to release all."
             )
         multiplier = 1 / gauss_mu(epsilon, delta)
         sigma = multiplier * sensitivity
@@ -100,29 +103,14 @@ class NoisyRows(Mechanism):
             delta=delta,
             noise_multiplier=multiplier,
             clip=clip,
-            threshold=None if threshold is None else half_way(threshold * sigma, sigma),
+            threshold=None if threshold is None else lattice_midpoint(threshold * sigma, sigma),
             num_users=num_users,
             num_items=num_items,
         )
 
     @property
-    def event(self) -> GaussianEvent:
-        """One Gaussian release."""
-        return GaussianEvent(self.noise_multiplier)
-
-    @property
-    def sensitivity(self) -> float:
-        """1 for a rating; ``clip`` for zero-out, twice that for replacement."""
-        return of_row(self.relation, self.clip)
-
-    @property
-    def noise_std(self) -> float:
-        """``noise_multiplier sensitivity``."""
-        return self.noise_multiplier * self.sensitivity
-
-    @property
     def statement(self) -> Statement:
-        """That of a 0/1 matrix with public sets."""
+        """Codes of a 0/1 matrix with public lists."""
         users = self.relation.unit is Unit.USER
         return Statement(
             ("binary_ratings", "public_sets", *(("rows_clipped",) if users else ())),
@@ -131,52 +119,51 @@ class NoisyRows(Mechanism):
 
     @property
     def public_inputs(self) -> dict[str, Plain]:
-        """Noise, lattice and threshold, and the sizes."""
+        """Noise, lattice, threshold and sizes."""
         kept: dict[str, Plain] = {} if self.threshold is None else {"threshold": self.threshold}
         return {"sigma": self.noise_std, "grid": lattice_spacing(self.noise_std), **kept, **super().public_inputs}
 
     @property
-    def cells(self) -> Cells | None:
-        """How entries were drawn, for a denoiser; None for clipped rows, which are no 0/1 entries."""
+    def entry_model(self) -> EntryModel | None:
+        """How entries were drawn, for a denoiser; None for clipped rows, which are not 0/1."""
         if self.clip is not None:
             return None
         if self.threshold is None:
-            return GaussianCells(self.noise_std)
-        return KeptCells.above(self.threshold, self.noise_std)
+            return GaussianEntries(self.noise_std)
+        return SparseEntries.above(self.threshold, self.noise_std)
 
     def check(self, tensors: Arrays) -> list[Finding]:
-        """Lattice, and squares of all entries; above a threshold how many are kept, and how many of them are large."""
+        """Test the lattice and the squares of all entries or, with a threshold, the counts of entries and of large values."""
         sigma, threshold = self.noise_std, self.threshold
         if threshold is not None:
             zero, one = (float(ndtr((value - threshold) / sigma)) for value in (0.0, 1.0))
-            # Of a zero's values half are at least that; rounding moves them by half a step.
+            # Half of a zero's values are at least that; rounding moves them by half a step.
             middle = sigma * float(norm.isf(zero / 2)) - lattice_spacing(sigma)
-            kept = kept_cells(self, tensors, sigma, threshold, middle)
+            kept = released_counts(self, tensors, sigma, threshold, middle)
             above = Finding("too few of its values are large", float(binom.cdf(kept.large, kept.total, 0.5)))
-            return [*counts(kept, zero, one), above]
+            return [*count_findings(kept, zero, one), above]
         rows = dense_rows(self, tensors, self.num_items)
-        cells = self.clip is None
-        squares = Squares.of(rows, sigma, centred=False, cells=cells)
-        found = of_squares(squares, sigma, centred=False, independent=True)
-        if cells:
+        binary = self.clip is None
+        squares = Squares.of(rows, sigma, centred=False, binary=binary)
+        found = square_findings(squares, sigma, centred=False, independent=True)
+        if binary:
             share = far_share(sigma, FAR * sigma + lattice_spacing(sigma))
-            found.append(
-                Finding("too few values are far from both 0 and 1", float(binom.cdf(squares.far, rows.size, share)))
-            )
+            few = float(binom.cdf(squares.far, rows.size, share))
+            found.append(Finding("too few values are far from both 0 and 1", few))
         return found
 
 
-def half_way(value: float, sigma: float) -> float:
-    """The least number from ``value`` up that lies half-way between two points of the lattice of noise ``sigma``."""
+def lattice_midpoint(value: float, sigma: float) -> float:
+    """Return the least midpoint between two points of the lattice of noise ``sigma`` that is at least ``value``."""
     spacing = lattice_spacing(sigma)
     return (math.ceil(value / spacing - 0.5) + 0.5) * spacing
 
 
 def noisy_rows(rows: csr_array, plan: NoisyRows, noise: NoiseSource) -> Singles:
-    """All cells of 0/1 rows ``(users, items)`` with noise, float32, rounded to the public lattice; as dense as it looks.
+    """Return all entries of 0/1 rows ``(users, items)`` with noise, float32, dense, rounded to the public lattice.
 
-    Those not above the threshold, if there is one, are 0. Protects what ``plan.relation`` says, with the L2 sensitivity
-    ``plan.sensitivity``. Whatever is done with the result is post-processing. Noise is drawn user by user.
+    Entries that are not above the threshold, if there is one, are 0. Protects the privacy unit of ``plan.relation``, with the L2
+    sensitivity ``plan.sensitivity``. Any use of the result is post-processing. Noise is drawn user by user.
     """
     rows = bounded(rows, plan.clip)
     num_users, num_items = rows.shape
@@ -190,28 +177,28 @@ def noisy_rows(rows: csr_array, plan: NoisyRows, noise: NoiseSource) -> Singles:
 
 
 def kept_probability(value: float | Floats, threshold: float, sigma: float) -> Floats:
-    """Probability that a cell with this value is above the threshold after noise: ``Phi((value - threshold)/sigma)``."""
+    """Return the probability that an entry is above the threshold after noise: ``Phi((value - threshold)/sigma)``."""
     return np.asarray(ndtr((np.asarray(value) - threshold) / sigma))
 
 
 def noisy_rows_above(rows: csr_array, plan: NoisyRows, noise: NoiseSource) -> csr_array:
-    """The cells of 0/1 rows whose noisy value is above the threshold t, with that value: the law of `noisy_rows`.
+    """Return the entries of 0/1 rows whose noisy value is above the threshold t, in distribution as by `noisy_rows`.
 
-    The pairs (cell, value above t) are a function of all noisy values, so they cost what those cost, and protect the
-    same under the same relation; L2 sensitivity ``plan.sensitivity``; afterwards anything may be done.
+    The pairs (entry, value above t) are a function of all noisy values. So they cost the same and protect the same under the
+    same relation, with the L2 sensitivity ``plan.sensitivity``; any use of them is post-processing.
 
-    All noisy values are never drawn: of 10^10 cells some 10^7 are kept. A cell of value v is kept with probability
-    ``p = Phi((v - t)/sigma)``; for zeros p is a float, drawn exactly (see `sampled_zeros`). Its value is the normal law's above
-    t, by the inverse survival function of one uniform U: ``v - sigma Phi^-1(p U)``, without the sums of four that
-    `NoiseSource.normal` is hardened by.
+    Not all noisy values are drawn: of 10^10 entries about 10^7 are released. An entry of value v is released with probability
+    ``p = Phi((v - t)/sigma)``; for zeros p is a float, drawn exactly (see `sample_zeros`). Its value follows the normal law above
+    t, by the inverse survival function of one uniform U: ``v - sigma Phi^-1(p U)``, without the hardening of
+    `NoiseSource.normal`.
 
-    The result ``(users, items)``, float32, is sorted by cell, whatever a cell held. How many cells were zeros, and how many
-    ones were kept, is private: it is in no log.
+    The result ``(users, items)``, float32, is sorted by entry, whatever an entry contains. The numbers of released ones and
+    zeros are private and are not logged.
     """
     if plan.threshold is None:
-        raise ValueError("The plan has no threshold, so every cell is kept: use noisy_rows, or plan with a threshold.")
+        raise ValueError("threshold is None, so all entries are released. Use noisy_rows, or set a threshold.")
     threshold, sigma = plan.threshold, plan.noise_std
-    # Above the threshold by at least half a step of the lattice: what the rounding of floats must not undo.
+    # At least half a step of the lattice above the threshold, so that float rounding cannot move a value below it.
     least = threshold + lattice_spacing(sigma) / 2
 
     def values(means: Floats | float, shares: Floats, count: int) -> Singles:

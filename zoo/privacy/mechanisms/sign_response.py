@@ -1,13 +1,12 @@
-"""Randomised response for one-bit matrix completion: each sign flipped at random, or every cell of the matrix made to report.
+"""Randomised response for one-bit matrix completion: each sign is flipped at random, or each entry of the matrix reports.
 
-The value of one rating is protected, and who rated what, Omega, is public (`plan_input`); or that a rating exists is
-protected too (`plan_ternary`). A person with k ratings has k times the epsilon, as there is no delta. Whatever is done with
-the reports is post-processing: any solver, any stopping rule, any likelihood.
+`plan_input` protects the value of one rating; the set Omega of rated pairs is public. `plan_ternary` also protects that a rating
+exists. A person with k ratings has k times the epsilon, without delta. Any use of the reports is post-processing: any solver,
+stopping rule or likelihood.
 
-With a logistic link a sign enters the likelihood through its bit ``(1 + sign)/2`` alone, and linearly. So noise on the
-objective or its gradients (`zoo.privacy.mechanisms.one_bit`) is a noisy view of bits too, and every such view of equal epsilon can
-be made from a flipped bit (Kairouz, Oh & Viswanath, ICML 2015): randomised response dominates it. Arguments out of range, and
-signs that are none, raise a ValueError.
+With a logistic link a sign enters the likelihood only through its bit ``(1 + sign)/2``, and linearly. So noise on the objective or
+its gradients (`zoo.privacy.mechanisms.one_bit`) is also a noisy view of bits. Every such view of equal epsilon can be made from a
+flipped bit (Kairouz, Oh & Viswanath, ICML 2015): randomised response dominates it. Invalid arguments and signs raise a ValueError.
 """
 
 import math
@@ -24,22 +23,22 @@ from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.mechanisms.base import (
     ONE_RATING,
     ONE_VALUE,
-    Mechanism,
     MechanismError,
     Plain,
+    ResponseMechanism,
     Statement,
     check_positive,
 )
 from zoo.privacy.mechanisms.one_bit import check_signs
 from zoo.privacy.one_bit.link_functions import Flipped, Link
-from zoo.privacy.randomness.bernoulli import Integers, bernoulli, sampled_cells
+from zoo.privacy.randomness.bernoulli import Integers, bernoulli, sample_entries
 from zoo.privacy.randomness.noise import NoiseSource
 
 Sign = TypeVar("Sign", np.float64, np.int8, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SignResponse(Mechanism):
+class SignResponse(ResponseMechanism):
     """Randomised response of signs; see `plan_input` and `plan_uneven_input`."""
 
     name = "one-bit matrix completion, input"
@@ -50,138 +49,114 @@ class SignResponse(Mechanism):
     p2: float  # probability that a -1 is reported as +1
 
     def __post_init__(self) -> None:
-        """Refuse what is no probability."""
+        """Check both probabilities."""
         super().__post_init__()
         for name, value in (("p1", self.p1), ("p2", self.p2)):
             if not 0 < value < 0.5:
-                raise MechanismError(f"{name} is {value!r}. It must lie in (0, 1/2).")
+                raise MechanismError(f"{name} is {value!r}. It must be in (0, 1/2).")
 
     def link(self, link: Link) -> Flipped:
-        """The link of the reported signs, given that of the true ones."""
+        """Return the link of the reported signs, from that of the true signs."""
         return Flipped(link, self.p1, self.p2)
 
     @property
     def event(self) -> RandomisedResponseEvent | PureEvent:
-        """A flip."""
+        """One flipped bit."""
         return RandomisedResponseEvent(self.p1) if self.p1 == self.p2 else PureEvent(flips_epsilon(self.p1, self.p2))
 
     @property
-    def sensitivity(self) -> float:
-        """1: one bit."""
-        return 1.0
-
-    @property
-    def sensitivity_norm(self) -> str:
-        """Of bits."""
-        return "L1"
-
-    @property
     def noise_std(self) -> float:
-        """Of the report that is flipped more often."""
+        """Standard deviation of the report that is flipped more often."""
         worst = max(self.p1, self.p2)
         return math.sqrt(worst * (1 - worst))
 
     @property
     def statement(self) -> Statement:
-        """Who rated what is public."""
+        """Codes with a public set of rated pairs."""
         return Statement((), ("rated_pairs", "ranked_ratings", "several_signs"))
 
     @property
     def public_inputs(self) -> dict[str, Plain]:
-        """Who rated what."""
+        """The set of rated pairs."""
         return {"rated pairs": "all of them"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class TernaryResponse(Mechanism):
-    """Randomised response of every cell, rated or not; see `plan_ternary`."""
+class TernaryResponse(ResponseMechanism):
+    """Randomised response of every entry, rated or not; see `plan_ternary`."""
 
     name = "one-bit matrix completion, input of all cells"
     relations = ONE_RATING
 
     relation: Relation = Relation.CHANGE_ONE_RATING
-    keep: float  # probability that a cell is reported as it is, else as either of the two other symbols
+    keep: float  # probability that an entry is reported truthfully; else either of the two other symbols is
 
     def __post_init__(self) -> None:
-        """Refuse what is no probability, or hides less than nothing."""
+        """Check the probability."""
         super().__post_init__()
         check_positive(self, "keep")
         if not 1 / 3 < self.keep < 1:
-            raise MechanismError(f"keep is {self.keep!r}. It must lie in (1/3, 1).")
+            raise MechanismError(f"keep is {self.keep!r}. It must be in (1/3, 1).")
 
     @property
     def event(self) -> PureEvent:
-        """The log-ratio of the true symbol to another."""
+        """Log-ratio of the true symbol to another."""
         return PureEvent(math.log(2 * self.keep) - math.log1p(-self.keep))
 
     @property
-    def sensitivity(self) -> float:
-        """1: one cell."""
-        return 1.0
-
-    @property
-    def sensitivity_norm(self) -> str:
-        """Of cells."""
-        return "L1"
-
-    @property
     def noise_std(self) -> float:
-        """Of a report."""
+        """Standard deviation of one report."""
         return math.sqrt(self.keep * (1 - self.keep))
 
     @property
     def statement(self) -> Statement:
-        """Who rated what is protected by the completed matrix alone."""
+        """Codes with the set of rated pairs protected by the completed matrix only."""
         return Statement((), ("users_and_items", "pairs_elsewhere", "ranked_ratings", "several_signs"))
 
     @property
     def public_inputs(self) -> dict[str, Plain]:
-        """None."""
+        """No public inputs."""
         return {}
 
     def expected_reports(self, ratings: int, cells: int) -> tuple[float, float, float]:
-        """How many ratings are reported on average: as they are, with the wrong sign, and where there is none.
+        """Return the mean numbers of reports: ratings with the true sign, with the wrong sign, and false ratings.
 
-        Their true number is private where presence is, so plan with one that is not from the data.
+        The true number of ratings is private, so plan with a number that is not from the data.
         """
-        lies = 1 - self.keep
-        return ratings * self.keep, ratings * lies / 2, (cells - ratings) * lies
+        untrue = 1 - self.keep
+        return ratings * self.keep, ratings * untrue / 2, (cells - ratings) * untrue
 
 
 def plan_input(epsilon: float) -> SignResponse:
-    """How often each sign must be flipped: with probability ``1/(1 + e^epsilon)``. Opens no data.
+    """Return the flips for epsilon: each sign with probability ``1/(1 + e^epsilon)``. Opens no data.
 
-    Protects the value of one rating; neighbours differ in one sign, so one bit moves by 1 (L1). No delta, and tight. Each
-    user can make their own flips. (Section 4.1 with ``p1 = p2``, which holds as published.)
+    Protects the value of one rating; neighbours differ in one sign, so one bit moves by 1 (L1). No delta, and tight. Users
+    can flip their own signs. (Section 4.1 with ``p1 = p2``, which holds as published.)
     """
     p = flip_probability(epsilon)
     return SignResponse(p1=p, p2=p)
 
 
 def plan_uneven_input(p1: float, p2: float) -> SignResponse:
-    """What flips cost whose probability depends on the sign. Opens no data.
+    """Return flips whose probability depends on the sign, with their cost. Opens no data.
 
-    As `plan_input`, for Section 4.1 with ``p1 != p2``. Epsilon is the largest log-ratio of four, both reports either way
-    round (`flips_epsilon`). The condition of the paper's Theorem 1 is two of them: it gives ln 2 for ``p1 = 0, p2 = 1/2``,
-    where the report -1 tells the sign. Both probabilities lie in (0, 1/2).
+    As `plan_input`, for Section 4.1 with ``p1 != p2``. Epsilon is the largest of four log-ratios, of both reports either way
+    (`flips_epsilon`). The paper's Theorem 1 uses two of them: it gives ln 2 for ``p1 = 0, p2 = 1/2``, where the report -1 reveals
+    the sign. Both probabilities are in (0, 1/2).
     """
     epsilon = flips_epsilon(p1, p2)
     for name, value in (("p1", p1), ("p2", p2)):
         if not 0 < value < 0.5:
-            raise ValueError(
-                f"{name} must lie in (0, 1/2), got {value!r}, at which epsilon is {epsilon:.3g}. At 0 a report can give a "
-                "sign away; from 1/2 on, it says the wrong one."
-            )
+            raise ValueError(f"{name} is {value!r}, at which epsilon is {epsilon:.3g}. It must be in (0, 1/2).")
     return SignResponse(p1=p1, p2=p2)
 
 
 def flipped_signs(signs: npt.NDArray[Sign], p1: float, p2: float, noise: NoiseSource) -> npt.NDArray[Sign]:
-    """Signs, each flipped at random with exactly the given probability; no floating point in it.
+    """Return signs, each flipped with exactly the given probability, without floating point.
 
-    Protects the value of one rating: neighbours differ in one sign, L1 sensitivity of its bit 1. Costs
-    ``flips_epsilon(p1, p2)``, with no delta. Afterwards anything may be done with the reports. Signs are +1 or -1, shape
-    ``(n,)``; the reports have their type. p1 and p2, in [0, 1], are as in `SignResponse`. There are as many draws for
-    either sign.
+    Protects the value of one rating: neighbours differ in one sign, L1 sensitivity of its bit 1. Costs ``flips_epsilon(p1, p2)``
+    with no delta; any use of the reports is post-processing. Signs are +1 or -1, shape ``(n,)``; reports have their type. p1 and
+    p2, in [0, 1], are as in `SignResponse`. The number of draws is the same for both signs.
     """
     check_signs(signs)
     flips = bernoulli(p1, len(signs), noise)
@@ -191,11 +166,11 @@ def flipped_signs(signs: npt.NDArray[Sign], p1: float, p2: float, noise: NoiseSo
 
 
 def plan_ternary(epsilon: float) -> TernaryResponse:
-    """Randomised response of all cells, so that it is private who rated what. Opens no data.
+    """Return randomised response of all entries, which also protects the set of rated pairs. Opens no data.
 
-    Protects one rating, that it exists included: neighbours differ in one cell, which holds +1, -1 or nothing and may
-    become any other. No delta. The sets of users and items are public. Not in the paper, whose Omega is public. Of a matrix
-    with one cell in twenty rated, most reports are made up below an epsilon of about 4.
+    Protects one rating, including its existence: neighbours differ in one entry, which is +1, -1 or empty and may become any
+    other. No delta. The lists of users and items are public. Not in the paper, whose Omega is public. If 5 % of the entries are
+    rated, most reports are false below an epsilon of about 4.
     """
     return TernaryResponse(keep=ternary_keep(epsilon))
 
@@ -208,33 +183,33 @@ def ternary_signs(
     plan: TernaryResponse,
     noise: NoiseSource,
 ) -> tuple[Integers, Integers, npt.NDArray[Sign]]:
-    """The ratings that all cells report, drawn with exactly the law of one draw per cell, most of which are not made.
+    """Return the ratings that all entries report, in distribution as by one draw per entry, most of which are skipped.
 
-    Protects one rating, presence included, L1 sensitivity of its cell 1 (`plan_ternary`); afterwards anything may be
-    done. Random numbers do not depend on the data, but for how many ratings there are.
+    Protects one rating, including its presence, with L1 sensitivity 1 (`plan_ternary`); any use is post-processing. Random
+    numbers depend on the data only through the number of ratings.
 
-    Rows, columns and signs of the ratings, ``(n,)`` each and no cell twice, lie inside the public shape. Those that are
-    reported come back sorted by cell; how many of them are true is private.
+    Rows, columns and signs of the ratings have shape ``(n,)``, are inside the public shape and name no entry twice. The reported
+    ratings are sorted by entry; the number of true ones is private.
     """
     check_signs(signs)
     if len(rows) and not (min(rows.min(), columns.min()) >= 0 and rows.max() < shape[0] and columns.max() < shape[1]):
-        raise ValueError(f"Ratings must lie inside the public grid of {shape[0]} rows and {shape[1]} columns.")
+        raise ValueError(f"A rating is outside the public grid of {shape[0]} rows and {shape[1]} columns.")
     rated = rows.astype(np.int64) * shape[1] + columns.astype(np.int64)
     order = np.argsort(rated, kind="stable")
     rated, own = rated[order], signs[order]
     if (rated[1:] == rated[:-1]).any():
-        raise ValueError("Every cell may have one sign, and some have several. Keep one rating of each pair.")
+        raise ValueError("An entry has several signs. Keep one rating of each pair.")
 
-    # Unrated cells: +1 with probability `other` among all, then -1 among the rest, where that is other/(1 - other).
-    # What falls on ratings is dropped below, because these draw for themselves.
+    # Unrated entries: +1 with probability `other` among all, then -1 among the rest, with other/(1 - other) there.
+    # Draws on rated entries are dropped below, because these have their own draws.
     other = (1 - Fraction(plan.keep)) / 2
-    positive = sampled_cells(shape[0] * shape[1], other, noise)
-    negative = sampled_cells(shape[0] * shape[1], other / (1 - other), noise)
+    positive = sample_entries(shape[0] * shape[1], other, noise)
+    negative = sample_entries(shape[0] * shape[1], other / (1 - other), noise)
     negative = np.setdiff1d(negative, positive, assume_unique=True)
     # Ratings: the truth with probability `keep`, else a coin between the other sign and nothing.
-    told, turned = (bernoulli(share, len(rated), noise) for share in (plan.keep, Fraction(1, 2)))
-    own = np.where(told, own, -own)
-    shown = told | turned
+    truthful, turned = (bernoulli(share, len(rated), noise) for share in (plan.keep, Fraction(1, 2)))
+    own = np.where(truthful, own, -own)
+    shown = truthful | turned
 
     false_up, false_down = (np.setdiff1d(cells, rated, assume_unique=True) for cells in (positive, negative))
     made_up = np.repeat(np.array([1, -1], dtype=signs.dtype), [len(false_up), len(false_down)])

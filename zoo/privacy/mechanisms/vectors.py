@@ -1,7 +1,7 @@
-"""Vectors that a network made of each user: clipped layer by layer, and noised once.
+"""Users' vectors from a network: clipped layer by layer, with noise added once.
 
-The clip alone bounds what a user's own vector says of the user, however it was computed. It bounds nothing of what the user's
-ratings did to the network, and so to the vectors of others: that is the caller's to say.
+The clip bounds what a user's own vector reveals, however it was computed. It does not bound the influence of the user's ratings on
+the network, and so on the vectors of others. The caller states this.
 """
 
 import math
@@ -11,21 +11,19 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from zoo.privacy.accounting.events import GaussianEvent
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.mechanisms.base import (
     ONE_USER,
     Arrays,
     Finding,
-    Mechanism,
+    GaussianMechanism,
     MechanismError,
     Plain,
     Statement,
     check_positive,
-    of_row,
 )
-from zoo.privacy.mechanisms.goodness_of_fit import Squares, of_squares
+from zoo.privacy.mechanisms.goodness_of_fit import Squares, square_findings
 from zoo.privacy.randomness.noise import NoiseSource, round_to_lattice
 from zoo.privacy.rows.bounds import l2_sensitivity
 
@@ -36,18 +34,17 @@ _MOST_RELEASES = 10**6  # that can share an epsilon
 
 
 @dataclass(frozen=True, kw_only=True)
-class UserVectors(Mechanism):
+class UserVectors(GaussianMechanism):
     """Gaussian noise on users' vectors of several layers; see `UserVectors.calibrate`."""
 
     name = "EmbeddingPublisher"
     relations = ONE_USER
-    tensors, made, checks_noise = frozenset({"vectors"}), "vectors", True
+    tensors, output_name, checks_noise = frozenset({"vectors"}), "vectors", True
 
-    noise_multiplier: float  # standard deviation of the noise over the sensitivity
     clip: float  # L2 norm that each layer of a user's vectors is clipped to
     num_layers: int = 1
     width: int = 1
-    num_releases: int = 1  # that spend the epsilon asked for together
+    num_releases: int = 1  # that share the requested epsilon
 
     def __post_init__(self) -> None:
         """Refuse vectors without layers."""
@@ -71,32 +68,28 @@ class UserVectors(Mechanism):
         num_users: int = 1,
         num_items: int = 1,
     ) -> Self:
-        """Return how much Gaussian noise a user's vectors need for an epsilon at delta. Opens no data.
+        """Return the mechanism with the least noise on a user's vectors for epsilon at delta. Opens no data.
 
-        Protects one user, as far as the user's own vectors go. Each layer is clipped to an L2 norm of ``clip``, a public number and
-        never a quantile of the data, so that replacing the user moves it by at most ``2 clip``, taking the user out (a vector of
-        zeros) by ``clip``, and all layers together by the root of their number as much: they compose.
+        Protects one user, for the user's own vectors. Each layer is clipped to an L2 norm of ``clip``, a public number and
+        never a quantile of the data. Replacing the user moves a layer by at most ``2 clip``, and zeroing it out by ``clip``.
+        The layers compose: all together move by the root of their number as much.
 
-        So do the releases of several sources that may all have the user: ``epsilon`` is what ``num_releases`` of them, each such
-        a one, spend together, so that each has the root of their number as much noise. What one alone spends is the
-        ``epsilon`` of this, and ``requested_epsilon`` what all of them do.
+        Releases of several sources that may contain the same user compose too. ``num_releases`` of them share ``epsilon``, and
+        each has the root of their number as much noise. The cost of one is the mechanism's ``epsilon``, that of all is
+        ``requested_epsilon``.
 
-        Source: Yang et al., *FedGCDR* (NeurIPS 2024), section 4.2, whose noise is for one layer of norm 1 that moves by 1.
+        Reference: Yang et al., *FedGCDR* (NeurIPS 2024), section 4.2, whose noise is for one layer of norm 1 that moves by 1.
         """
         if relation.unit is not Unit.USER:
-            raise ValueError(
-                f"Vectors are made of all that a user has, so users are protected, not {relation.value!r}. Take replace_one_user."
-            )
-        if num_layers < 1:
-            raise ValueError(f"num_layers must be at least 1, got {num_layers}.")
+            raise ValueError(f"relation is {relation.value!r}. Vectors protect users: use replace_one_user.")
         check_releases(num_releases)
         l2_sensitivity(relation, 1.0, clip)  # refuses a user without a bound
         assert clip is not None
         mu = gauss_mu(epsilon, delta) / math.sqrt(num_releases)
         if num_releases > 1 and not gauss_epsilon(delta, mu):
             raise ValueError(
-                f"epsilon {epsilon:g} shared among {num_releases} releases leaves each of them none at delta {delta:g}, so its "
-                "record could claim nothing. Take a larger epsilon, or fewer releases."
+                f"epsilon is {epsilon:g}, shared among {num_releases} releases, which leaves none for each at delta {delta:g}. "
+                "Use a larger epsilon, or fewer releases."
             )
         return cls(
             relation=relation,
@@ -111,92 +104,76 @@ class UserVectors(Mechanism):
         )
 
     @property
-    def event(self) -> GaussianEvent:
-        """One Gaussian release of all layers."""
-        return GaussianEvent(self.noise_multiplier)
-
-    @property
     def sensitivity(self) -> float:
-        """``clip`` for zero-out, twice that for replacement, times the root of the number of layers."""
-        return math.sqrt(self.num_layers) * of_row(self.relation, self.clip)
-
-    @property
-    def noise_std(self) -> float:
-        """``noise_multiplier sensitivity``."""
-        return self.noise_multiplier * self.sensitivity
+        """``clip`` (zeroing out) or ``2 clip`` (replacement), times the root of the number of layers."""
+        return math.sqrt(self.num_layers) * super().sensitivity
 
     @property
     def requested_epsilon(self) -> float | None:
-        """What all releases together cost that share it."""
+        """Epsilon of all releases that share it, or None."""
         if self.num_releases == 1:
             return None
         return gauss_epsilon(self.delta, math.sqrt(self.num_releases) / self.noise_multiplier)
 
     @property
     def statement(self) -> Statement:
-        """That of one user's vectors, everything else being given."""
+        """Codes for one user's vectors, with everything else fixed."""
         return Statement(
             ("layers_clipped", "settings_chosen_blind", *(("shared_epsilon",) if self.num_releases > 1 else ())),
-            (
-                "users",
-                "influence_on_others",
-                "metrics",
-                "evaluation_items",
-                "training_failure",
-            ),
+            ("users", "influence_on_others", "metrics", "evaluation_items", "training_failure"),
             ("others_given",),
         )
 
     @property
     def public_inputs(self) -> dict[str, Plain]:
-        """Sizes of the vectors, and how many releases share the epsilon."""
+        """Sizes of the vectors, and the number of releases that share epsilon."""
         shared: dict[str, Plain] = {} if self.num_releases == 1 else {"num_releases": self.num_releases}
         return {"num_users": self.num_users, "num_layers": self.num_layers, "width": self.width, **shared}
 
     def check(self, tensors: Arrays) -> list[Finding]:
-        """Lattice, and squares of all numbers."""
+        """Test the lattice, and the squares of all numbers."""
         vectors = tensors["vectors"]
         users, layers, width = vectors.shape
         if (self.num_layers, self.width) != (layers, width) or users > self.num_users:
             raise MechanismError(
-                f"The record of {self.name} is of {self.num_users} users, {self.num_layers} layers and width {self.width}. The "
-                f"vectors have the shape {vectors.shape}."
+                f"The vectors have the shape {vectors.shape}. The record of {self.name} has {self.num_users} users, "
+                f"{self.num_layers} layers and width {self.width}."
             )
-        squares = Squares.of(vectors.reshape(users, layers * width), self.noise_std, centred=False, cells=False)
-        return of_squares(squares, self.noise_std, centred=False, independent=True)
+        flat = vectors.reshape(users, layers * width)
+        squares = Squares.of(flat, self.noise_std, centred=False, binary=False)
+        return square_findings(squares, self.noise_std, centred=False, independent=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class UserPositions(UserVectors):
-    """The same for users' positions in the directions of a domain, which are one layer and no longer than 1."""
+    """The same for users' positions in the directions of a domain: one layer, of length 1 at most."""
 
     name = "ProjectionPublisher"
 
     @property
     def public_inputs(self) -> dict[str, Plain]:
-        """Those of vectors, and the number of items."""
+        """Inputs of `UserVectors`, and the number of items."""
         return {**super().public_inputs, "num_items": self.num_items}
 
 
 def check_releases(num_releases: int) -> None:
-    """Refuse an epsilon that is shared among fewer than one release."""
+    """Refuse a number of releases that is no positive integer."""
     if isinstance(num_releases, bool) or not isinstance(num_releases, int) or num_releases < 1:
         raise ValueError(
-            f"num_releases must be a whole number of at least 1, got {num_releases!r}: how many releases of the same users spend "
-            "epsilon together, one for each source domain."
+            f"num_releases is {num_releases!r}. It must be an integer of at least 1, one per source domain."
         )
 
 
 def clip_vectors(vectors: npt.NDArray[np.floating[Any]], clip: float | None) -> Floats:
-    """Vectors (users, layers, width), each layer scaled down to an L2 norm of at most ``clip``; None leaves all as they are.
+    """Return vectors (users, layers, width) with each layer clipped to an L2 norm of ``clip``; None clips nothing.
 
-    `ValueError` if they hold NaN or infinite values, which no clip bounds.
+    Raises:
+        ValueError: The vectors hold NaN or infinite values, which no clip bounds.
     """
     values: Floats = np.array(vectors, dtype=np.float64)
     if not np.isfinite(values).all():
         raise ValueError(
-            "The users' vectors hold NaN or infinite values, so training diverged. Lower the network's lr, or train it for fewer "
-            "epochs."
+            "The users' vectors hold NaN or infinite values: training diverged. Lower lr, or the number of epochs."
         )
     if clip is None:
         return values
@@ -206,13 +183,13 @@ def clip_vectors(vectors: npt.NDArray[np.floating[Any]], clip: float | None) -> 
 
 
 def noisy_vectors(vectors: npt.NDArray[np.floating[Any]], plan: UserVectors, noise: NoiseSource) -> Singles:
-    """Vectors (users, layers, width) clipped and noised as the mechanism says, on the public lattice of its noise, float32.
+    """Return vectors (users, layers, width) with clip and noise of the mechanism, on its public lattice, float32.
 
-    Afterwards anything may be done with them. Everybody who may be in the data has a row: one of zeros, if there is nothing.
+    Any use of them is post-processing. Every possible user has a row; the row of a user without data is zero.
     """
     if vectors.ndim != 3 or vectors.shape[1] != plan.num_layers:
         raise ValueError(
-            f"The plan is for {plan.num_layers} layers, and the vectors have the shape {vectors.shape}, not (users, layers, width)."
+            f"The vectors have the shape {vectors.shape}. The plan needs (users, {plan.num_layers} layers, width)."
         )
     noisy = clip_vectors(vectors, plan.clip)
     noisy += plan.noise_std * noise.normal(noisy.shape)

@@ -1,13 +1,13 @@
-"""Bernoulli sampling of a large set of cells: each is in the sample with a small probability, independent of all others.
+"""Bernoulli sampling of a large set of entries: each is sampled with a small probability, independent of the others.
 
-The sample has exactly the law of one independent draw per cell, and is made from integers of the noise source alone: no
-floating point, no generator in between. Cost and memory follow the size of the sample. Nothing here is noise on its own,
-and nothing is private but through the mechanism that calls it.
+The sample has exactly the distribution of one independent draw per entry. It uses integers of the noise source only: no floating
+point, and no generator in between. Cost and memory are those of the sample. The result is not noise, and it is private only through
+the mechanism that uses it.
 
-How many cells are in the sample is binomial, and no sampler of binomial numbers in floating point is exact. So the cells
-are cut into equal blocks, of which few cells are sampled, and the number of each block is found by inversion: the least k
-whose cumulative probability F(k) exceeds a uniform real U in [0, 1). U is drawn 63 bits at a time and F(k) bounded by
-integers from below and above, both only as finely as the comparison needs: the first word does but once in 2^57 or so.
+The size of the sample is binomial, and no floating-point sampler of binomial numbers is exact. So the entries are split into equal
+blocks with few sampled entries each. The number of a block is found by inversion: the least k whose cumulative probability F(k)
+exceeds a uniform real U in [0, 1). U is drawn 63 bits at a time and F(k) is bounded by integers from below and above, both as
+precisely as the comparison needs. The first word fails to decide about once in 2^57 draws.
 """
 
 from collections.abc import Iterator
@@ -23,24 +23,24 @@ from zoo.privacy.randomness.noise import NoiseSource
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
 
-_WORD = 63  # random bits at a time: what NoiseSource.integers gives
-_BITS = 256  # of the bounds; doubled where they do not decide
+_WORD = 63  # random bits per draw of NoiseSource.integers
+_BITS = 256  # of the bounds; doubled if they do not decide
 _SAMPLED_PER_BLOCK = 32
 _SAMPLED_PER_CHUNK = 2**20
 
 
 def bernoulli(probability: Fraction | float, count: int, noise: NoiseSource) -> Booleans:
-    """Independent draws that are true with exactly the given probability, whatever its denominator; shape ``(count,)``.
+    """Return independent draws that are true with exactly the given probability, for any denominator; shape ``(count,)``.
 
-    A float stands for the fraction that it is. Takes one random word for each draw, and with probability 2^-63 another.
+    A float counts as its exact fraction. Each draw takes one random word, and with probability 2^-63 another.
     """
     share = Fraction(probability)
     if not 0 <= share <= 1:
-        raise ValueError(f"probability must lie in [0, 1], got {probability!r}.")
+        raise ValueError(f"probability is {probability!r}. It must be in [0, 1].")
     if share in (0, 1):
         return np.full(count, share == 1)
-    # A uniform real is below the share if its first word is below the share's first 63 bits; if they are equal, its rest
-    # is a uniform real again, to be compared with the rest of the share.
+    # A uniform real is below the share if its first word is below the share's first 63 bits. If they are equal, the rests are
+    # compared, and the rest of a uniform real is uniform again.
     whole, rest = divmod(share * 2**_WORD, 1)
     words = noise.integers(2**_WORD, count)
     result: Booleans = words < int(whole)
@@ -50,78 +50,75 @@ def bernoulli(probability: Fraction | float, count: int, noise: NoiseSource) -> 
     return result
 
 
-def sampled_cells(num_cells: int, probability: Fraction | float, noise: NoiseSource) -> Integers:
-    """Bernoulli sample of ``num_cells`` cells, each in it with exactly the given probability; depends on no data.
+def sample_entries(num_entries: int, probability: Fraction | float, noise: NoiseSource) -> Integers:
+    """Return a Bernoulli sample of ``num_entries`` entries, each with exactly the given probability; it depends on no data.
 
-    Rising cells from 0 to ``num_cells - 1``, shape ``(sampled,)``, at the cost of about one random integer each. Above a
-    probability of 1/2, draw those that are not kept.
+    Rising numbers from 0 to ``num_entries - 1``, shape ``(sampled,)``, at the cost of about one random integer each. For a
+    probability above 1/2, sample the complement.
     """
     share = Fraction(probability)
     if not 0 <= share <= Fraction(1, 2):
-        raise ValueError(
-            f"probability must lie in [0, 1/2], got {probability!r}. Above, draw the cells that are not kept."
-        )
-    if not 0 <= num_cells < 2**62:
-        raise ValueError(f"num_cells must lie in [0, 2**62), got {num_cells!r}.")
-    if num_cells == 0 or share == 0:
+        raise ValueError(f"probability is {probability!r}. It must be in [0, 1/2]. Above, sample the complement.")
+    if not 0 <= num_entries < 2**62:
+        raise ValueError(f"num_entries is {num_entries!r}. It must be in [0, 2**62).")
+    if num_entries == 0 or share == 0:
         return np.zeros(0, dtype=np.int64)
-    block = max(1, min(num_cells, int(_SAMPLED_PER_BLOCK / share)))
-    counts = _binomials(block, share, -(-num_cells // block), noise)
-    cells = _distinct_cells(block, counts, noise)
-    return cells[cells < num_cells]  # the last block may reach beyond
+    block = max(1, min(num_entries, int(_SAMPLED_PER_BLOCK / share)))
+    counts = _binomials(block, share, -(-num_entries // block), noise)
+    entries = _distinct_entries(block, counts, noise)
+    return entries[entries < num_entries]  # the last block may be longer
 
 
-def sampled_zeros(
+def sample_zeros(
     rows: csr_array, probability: Fraction | float, noise: NoiseSource
 ) -> Iterator[tuple[slice, Integers]]:
-    """Bernoulli sample of the zeros of a 0/1 matrix, a chunk of users at a time.
+    """Yield a Bernoulli sample of the zeros of a 0/1 matrix, a chunk of users at a time.
 
-    Drawn among all cells, and those that turn out to be ones dropped: among the zeros that leaves one independent draw
-    each, and how many random numbers are drawn does not depend on the matrix. Neighbours differ in one cell; the caller
-    draws for the ones, and only that makes a mechanism. Of ``rows``, shape ``(users, items)``, only where its entries are
-    counts; they are sorted by cell. The probability is at most 1/2.
+    It samples all entries and drops the ones. The zeros so have one independent draw each, and the number of random numbers does
+    not depend on the matrix. Neighbours differ in one entry. The caller draws for the ones; together they are a mechanism. Only the
+    positions of the entries of ``rows``, shape ``(users, items)``, matter; they are sorted. The probability is at most 1/2.
 
     Yields:
-        Users of the chunk, and rising cells ``(user - first user) * items + item``. The chunks' size depends on public
-        numbers alone and bounds the memory beside the result.
+        Users of the chunk, and rising numbers ``(user - first user) * items + item``. The size of a chunk depends on public
+        numbers only and bounds the memory besides the result.
     """
     num_users, num_items = rows.shape
     sampled_per_user = max(Fraction(probability) * num_items, Fraction(1, 2**40))
     step = max(1, min(num_users, int(_SAMPLED_PER_CHUNK / sampled_per_user), 2**61 // max(num_items, 1)))
     for first in range(0, num_users, step):
         users = slice(first, min(first + step, num_users))
-        cells = sampled_cells((users.stop - first) * num_items, probability, noise)
-        yield users, cells[~np.isin(cells, cells_of(rows, users), assume_unique=True)]
+        entries = sample_entries((users.stop - first) * num_items, probability, noise)
+        yield users, entries[~np.isin(entries, entry_numbers(rows, users), assume_unique=True)]
 
 
-def cells_of(rows: csr_array, users: slice) -> Integers:
-    """Cells ``(user - first user) * items + item`` of the entries of some users, in the order of the matrix."""
+def entry_numbers(rows: csr_array, users: slice) -> Integers:
+    """Return ``(user - first user) * items + item`` of the entries of some users, in the order of the matrix."""
     starts = rows.indptr[users.start : users.stop + 1].astype(np.int64)
-    places = np.repeat(np.arange(users.stop - users.start, dtype=np.int64), np.diff(starts))
-    return places * rows.shape[1] + rows.indices[starts[0] : starts[-1]].astype(np.int64)
+    first = np.repeat(np.arange(users.stop - users.start, dtype=np.int64), np.diff(starts))
+    return first * rows.shape[1] + rows.indices[starts[0] : starts[-1]].astype(np.int64)
 
 
-def _distinct_cells(block: int, counts: Integers, noise: NoiseSource) -> Integers:
-    """For each block, ``counts`` different cells of it, all choices equally likely; rising, shape ``(sum of counts,)``.
+def _distinct_entries(block: int, counts: Integers, noise: NoiseSource) -> Integers:
+    """Return ``counts`` different entries of each block, all choices equally likely; rising, shape ``(sum of counts,)``.
 
-    By rejection sampling: a cell that was drawn before is drawn anew, until there are enough.
+    By rejection sampling: a repeated entry is drawn again, until there are enough.
     """
     wanted = np.repeat(np.arange(len(counts)), counts)
-    cells = np.zeros(0, dtype=np.int64)
+    entries = np.zeros(0, dtype=np.int64)
     while len(wanted):
         drawn = wanted * block + noise.integers(block, len(wanted))
-        cells = np.sort(np.concatenate([cells, drawn]), kind="stable")
-        repeated = np.flatnonzero(cells[1:] == cells[:-1])
-        wanted = cells[repeated] // block
-        cells = np.delete(cells, repeated)
-    return cells
+        entries = np.sort(np.concatenate([entries, drawn]), kind="stable")
+        repeated = np.flatnonzero(entries[1:] == entries[:-1])
+        wanted = entries[repeated] // block
+        entries = np.delete(entries, repeated)
+    return entries
 
 
 def _binomials(trials: int, share: Fraction, count: int, noise: NoiseSource) -> Integers:
-    """Independent binomial numbers with exactly the given share of successes, shape ``(count,)``."""
+    """Return independent binomial numbers with exactly the given share of successes, shape ``(count,)``."""
     low, high = _word_bounds(trials, share)
     words = noise.integers(2**_WORD, count)
-    # U is at least F(k) for sure where word >= high[k], and below F(k) for sure where word < low[k].
+    # U is surely at least F(k) if word >= high[k], and surely below F(k) if word < low[k].
     result = np.searchsorted(high, words, side="right")
     possible = np.searchsorted(low, words, side="right")
     for place in np.flatnonzero((possible != result) | (result == len(high))):
@@ -130,24 +127,24 @@ def _binomials(trials: int, share: Fraction, count: int, noise: NoiseSource) -> 
 
 
 def _binomial_from(word: int, trials: int, share: Fraction, noise: NoiseSource) -> int:
-    """The binomial number of a uniform real U whose first word is this, by as many further words as it takes."""
-    prefix, bits, precision = word, _WORD, _BITS  # U lies in [prefix, prefix + 1) / 2^bits
+    """Return the binomial number of a uniform real U with this first word, by as many further words as needed."""
+    prefix, bits, precision = word, _WORD, _BITS  # U is in [prefix, prefix + 1) / 2^bits
     while True:
         precision *= 2
         while bits < precision // 2:
             prefix, bits = prefix << _WORD | int(noise.integers(2**_WORD, 1)[0]), bits + _WORD
-        # The ends of U's interval, in the unit of the bounds, 2^-precision.
+        # The ends of U's interval, in units of 2^-precision.
         first, end = prefix << (precision - bits), (prefix + 1) << (precision - bits)
         for number, (below, above) in enumerate(_cumulative(trials, share, precision)):
             if end <= below:
-                return number  # U < F(number); and U >= F(number - 1), or this would have ended there
+                return number  # U < F(number), and U >= F(number - 1)
             if first < above:
-                break  # F(number) may lie inside U's interval: draw more bits, and bound more finely
+                break  # F(number) may be inside U's interval: draw more bits, with tighter bounds
 
 
 @lru_cache(maxsize=16)
 def _word_bounds(trials: int, share: Fraction) -> tuple[Integers, Integers]:
-    """Bounds of ``F(k) 2^63`` for k from 0 up, to where no word is left; shape ``(steps,)`` each."""
+    """Return bounds of ``F(k) 2^63`` for rising k, until all words are covered; shape ``(steps,)`` each."""
     low, high = [], []
     for below, above in _cumulative(trials, share, _BITS):
         low.append(min(below >> (_BITS - _WORD), 2**_WORD - 1))
@@ -158,7 +155,7 @@ def _word_bounds(trials: int, share: Fraction) -> tuple[Integers, Integers]:
 
 
 def _cumulative(trials: int, share: Fraction, precision: int) -> Iterator[tuple[int, int]]:
-    """Integers below and above ``F(k) 2^precision`` for k = 0, 1, ..., trials.
+    """Yield integers below and above ``F(k) 2^precision`` for k = 0, 1, ..., trials.
 
     ``P(0) = (1 - share)^trials`` and ``P(k + 1) = P(k) (trials - k) share / ((k + 1) (1 - share))``, rounded both ways.
     """
@@ -176,7 +173,7 @@ def _cumulative(trials: int, share: Fraction, precision: int) -> Iterator[tuple[
 
 
 def _power(numerator: int, denominator: int, exponent: int, precision: int) -> tuple[int, int]:
-    """Integers below and above ``(numerator/denominator)^exponent 2^precision``, by squaring."""
+    """Return integers below and above ``(numerator/denominator)^exponent 2^precision``, by squaring."""
     low = high = 1 << precision
     base_low, base_high = (numerator << precision) // denominator, -((-numerator << precision) // denominator)
     while exponent:

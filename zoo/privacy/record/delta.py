@@ -1,23 +1,26 @@
-"""The delta of a release, from the number of users, which is public."""
+"""The delta of a release, derived from the public number of users."""
 
 
 def default_delta(num_users: int) -> float:
-    """``min(1e-5, 1 / (10 num_users))``: the delta of a release when none is asked for.
+    """Return ``min(1e-5, 1 / (10 num_users))``, the delta of a release when none is requested.
 
-    Depends on the number of users, which is public, for every unit; the number of ratings is not public.
+    It uses the number of users for every privacy unit, because the number of ratings is not public.
+
+    Examples:
+        >>> default_delta(50_000)
+        2e-06
     """
     if num_users < 1:
-        raise ValueError(f"num_users must be at least 1, got {num_users!r}. It is the public number of users.")
+        raise ValueError(f"num_users is {num_users!r}. The public number of users must be at least 1.")
     return min(1e-5, 1 / (10 * num_users))
 
 
-def delta_for(num_users: int, asked: float | None) -> float:
-    """The delta that is asked for, or the default for so many users; a ValueError unless it is below one over their number."""
+def delta_for(num_users: int, requested: float | None) -> float:
+    """Return the requested delta, or the default; a ValueError unless it is below ``1 / num_users``."""
     default = default_delta(num_users)
-    delta = default if asked is None else asked
+    delta = default if requested is None else requested
     if delta >= 1 / num_users:
         raise ValueError(
-            f"delta {delta:g} is not below one over the {num_users} users, at which handing over one user's data whole would "
-            f"count as private. Take {default:g} or less, or leave it out."
+            f"delta {delta:g} is not below one over the {num_users} users. Take {default:g} or less, or omit it."
         )
     return delta

@@ -1,4 +1,4 @@
-"""The fields of a privacy record: what may stand in each, and how it is written to and read from plain JSON."""
+"""The fields of a privacy record: their types, and how plain JSON is written and read."""
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -7,14 +7,15 @@ from typing import Any
 from zoo.privacy.accounting.relation import Relation, Unit
 
 Reader = Callable[[str, object], Any]
-"""Name of a field and plain JSON in, its value out."""
-
+"""Converts the name of a field and plain JSON to the field's value."""
 
 FLOATING_POINT = (
     "The guarantee is proved for exact real arithmetic; the implementation uses float64 noise with rounding and is not "
     "proved against floating-point or timing attacks."
 )
-"""The sentence that every record carries."""
+"""Sentence of every record. Files contain it, so it never changes."""
+ASK_SOURCE = "Do not use the release; ask the source party for a correct one."
+"""What to do about a record that is wrong."""
 
 
 class RecordError(ValueError):
@@ -22,7 +23,7 @@ class RecordError(ValueError):
 
 
 class InconsistentRecordError(RecordError):
-    """A record that states something else than what follows from its mechanism, or than its ledger."""
+    """A record that differs from what its mechanism or its ledger gives."""
 
 
 class UnderstatedPrivacyError(ValueError):
@@ -30,23 +31,23 @@ class UnderstatedPrivacyError(ValueError):
 
 
 class Guarantee(StrEnum):
-    """Whether a record's epsilon may be relied on."""
+    """Strength of a record's guarantee."""
 
     PROVED = "proved"
-    CONDITIONAL = "conditional"  # proved, if the record's conditions are true
+    CONDITIONAL = "conditional"  # proved, if the record's conditions hold
     NONE = "none"
 
 
 def check_number(name: str, value: float | None, limit: float) -> None:
-    """Refuse what is no number of at least 0 and below a limit; None is allowed."""
+    """Refuse a value that is no number in ``[0, limit)``; None is allowed."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < limit:
-        raise RecordError(f"{name} must be a number in [0, {limit:g}), got {value!r}.")
+        raise RecordError(f"{name} is {value!r}. It must be a number in [0, {limit:g}).")
 
 
 def write_field(value: Any) -> Any:  # noqa: ANN401  each field has a type of its own
-    """A field's value as plain JSON."""
+    """Return a field's value as plain JSON."""
     match value:
         case StrEnum():
             return value.value
@@ -58,10 +59,10 @@ def write_field(value: Any) -> Any:  # noqa: ANN401  each field has a type of it
 
 
 def read_field(name: str, kind: str, value: object) -> Any:  # noqa: ANN401  each field has a type of its own
-    """The value of a field from plain JSON of another party; ``kind`` is its type as the record's class states it.
+    """Return the value of a field from the untrusted JSON of another party; ``kind`` is its type in the record's class.
 
-    `RecordError` if the value is of another type, or not one of those that the field knows. Its range, and the other fields,
-    the record checks itself.
+    Raises:
+        RecordError: The value has another type, or is not one of the allowed values. The record checks its range.
     """
     if value is None and kind.endswith(" | None"):
         return None
@@ -69,11 +70,11 @@ def read_field(name: str, kind: str, value: object) -> Any:  # noqa: ANN401  eac
 
 
 def _reader(kind: type[Any], what: str, convert: Callable[[Any], object]) -> Reader:
-    """Of values of one type of JSON; a bool is no number."""
+    """Return a reader of one type of JSON; a bool is no number."""
 
     def read(name: str, value: object) -> object:
         if isinstance(value, bool) or not isinstance(value, kind):
-            raise RecordError(f"{name} must be {what}, got {type(value).__name__}.")
+            raise RecordError(f"{name} is of type {type(value).__name__}. It must be {what}.")
         return convert(value)
 
     return read
@@ -89,13 +90,13 @@ def _read_texts(name: str, value: object) -> tuple[str, ...]:
 
 def _read_number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e300:
-        raise RecordError(f"{name} must be a finite number or null, got {str(value)[:80]}.")
+        raise RecordError(f"{name} is {str(value)[:80]}. It must be a finite number or null.")
     return float(value)
 
 
 def _read_bool(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise RecordError(f"{name} must be true or false, got {str(value)[:80]}.")
+        raise RecordError(f"{name} is {str(value)[:80]}. It must be true or false.")
     return value
 
 
@@ -104,7 +105,7 @@ def _reader_of(kind: type[StrEnum]) -> Reader:
 
     def read(name: str, value: object) -> StrEnum:
         if not isinstance(value, str) or value not in known:
-            raise RecordError(f"{name} must be one of {known}, got {str(value)[:80]!r}.")
+            raise RecordError(f"{name} is {str(value)[:80]!r}. Allowed are {known}.")
         return kind(value)
 
     return read

@@ -1,9 +1,12 @@
-"""Records of schema 1 and 2, which stated every figure and every sentence: their mechanisms are built and compared with them."""
+"""Records of schema 1 and 2, which state all figures and sentences: their mechanisms are rebuilt and compared with them."""
 
+import csv
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar
 
 from zoo.privacy.accounting.accountant import flattened
@@ -19,206 +22,124 @@ from zoo.privacy.accounting.events import (
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.mechanisms import mechanism_named
 from zoo.privacy.mechanisms.base import Mechanism, MechanismError, Plain
-from zoo.privacy.mechanisms.claimed import ClaimedMechanism, close
+from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism, nearly_equal
 from zoo.privacy.record.derived import Derived, Selection
-from zoo.privacy.record.fields import FLOATING_POINT, Guarantee, InconsistentRecordError, RecordError, read_field
-from zoo.privacy.record.steps import Done
+from zoo.privacy.record.fields import (
+    ASK_SOURCE,
+    FLOATING_POINT,
+    Guarantee,
+    InconsistentRecordError,
+    RecordError,
+    read_field,
+)
+from zoo.privacy.record.schema import DERIVED
+from zoo.privacy.record.steps import RecordedStep
 from zoo.privacy.record.words import CLAIMED_BY, NOT_AUDITED
 
 _FIELDS = {
     "mechanism": "str",
-    "guarantee": "Guarantee",
     "noise_source": "str",
-    "unit": "Unit | None",
-    "relation": "Relation | None",
-    "epsilon": "float | None",
-    "delta": "float | None",
-    "mu": "float | None",
-    "sensitivity": "float | None",
-    "sensitivity_norm": "str | None",
-    "clip": "float | None",
-    "noise_scale": "float | None",
-    "compositions": "int",
-    "accountant": "str",
     "public_inputs": "Mapping[str, Plain]",
-    "conditions": "tuple[str, ...]",
-    "assumptions": "tuple[str, ...]",
-    "not_protected": "tuple[str, ...]",
-    "requested_epsilon": "float | None",
     "reason": "str | None",
+    **DERIVED,
 }
-_CLAIMS = ("epsilon", "delta", "mu", "requested_epsilon")  # what a record without a guarantee must not state
+_CLAIMS = ("epsilon", "delta", "mu", "requested_epsilon")  # absent from a record without a guarantee
 _TRIED, _OTHER_SEEDS = "releases it was chosen among, by results", "projection seeds of the others"
 _DONE = "done to the data before: "
-_KNOWN_BEFORE = (
-    "the seed of the projection was fixed, and its guarantee is a mean over projections that nobody knew before"
-)
-_NEXT = "Do not use the release; ask the source party for a correct one."
-_TRAINED = (
-    "the sets of users and items",
-    "figures measured on the source's ratings, and whatever is chosen by them",
-    "held-out items of this domain, where they are used to evaluate",
-    "whether training fails: with no rating at all, or numbers that diverge, there is no release",
-)
-
-EARLIER: Mapping[str, tuple[str, ...]] = {
-    "binary_ratings": ("a rating counts as 1, its absence as 0",),
-    "public_sets": (
-        "the sets of users and items are public, or treated as such",
-        "the sets of users and items are public and fixed in advance: a catalogue, not what occurs in the data",
-    ),
-    "rows_clipped": ("rows are clipped to an L2 norm of {m.clip:g} before the noise",),
-    "rows_clipped_before_projection": ("rows are clipped to an L2 norm of {m.clip:g} before projection",),
-    "ratings_bounded": ("ratings lie in [0, {m.rating_range:g}], and one that is absent counts as 0",),
-    "data_independent_of_projection": ("the data were not chosen after seeing the projection",),
-    "layers_clipped": ("each layer of a user's vectors is clipped to an L2 norm of {m.clip:g} before the noise",),
-    "settings_chosen_blind": ("settings, widths and initial weights were chosen without looking at these ratings",),
-    "shared_epsilon": (
-        "it is one of {m.num_releases} releases that spend the epsilon asked for together, as they may all be of the same users",
-    ),
-    "bridge_rows_clipped": (
-        "rows are clipped to an L2 norm of {m.clip:g} before the sums, and again, cut to the kept items, before the map",
-    ),
-    "projections_given": (
-        "the target's projections, of length 1 at most each, are taken as given: they were made without the ratings of the source",
-    ),
-    "sample_secret": ("which users were in a step stays secret",),
-    "ended_blind": ("training was ended by nothing that looked at these ratings",),
-    "others_given": (
-        "the network's weights and the vectors of all other users are taken as given, though they were learned from this user's "
-        "ratings too",
-    ),
-    "sets": (
-        "the sets of users and items: where they are read off the ratings, one that a single rating brings in shows",
-        "the sets of users and items: a user or an item that one rating alone brings in shows",
-    ),
-    "evaluation_items": (_TRAINED[2],),
-    "item_means": ("item means, if they are known from elsewhere",),
-    "several_ratings_sqrt": ("several ratings of one user together: k of them cost sqrt(k) times mu",),
-    "several_ratings_linear": ("several ratings of one user together: k of them cost k times as much",),
-    "several_ratings_mu": ("several ratings of one user together: k of them cost k times mu at worst",),
-    "several_ratings_random": (
-        "several ratings of one user together: k of them cost as one change that is sqrt(k) times as large",
-    ),
-    "personal_recommendations": (
-        "what a person is shown, and whoever sees that: it is made with the map and the person's own row, which is read as it is "
-        "and only where it lies (joint differential privacy); of everybody else it tells no more than the map does",
-    ),
-    "target_users": ("the target's users, whose projections the source sees under a record of their own",),
-    "users_and_items": (_TRAINED[0],),
-    "users": ("the set of users",),
-    "metrics": (_TRAINED[1],),
-    "training_failure": (_TRAINED[3],),
-    "influence_on_others": (
-        "what a user's ratings did to the vectors of others, to item vectors and updates that are exchanged where training is "
-        "federated, and to whatever else is made with the network",
-    ),
-    "users_from_ratings": (
-        "its users are public knowledge, although they are read off the ratings and one whom a single rating brings in shows",
-    ),
-    "items_from_ratings": (
-        "its items are public knowledge, although they are read off the ratings and one that a single rating brings in shows",
-    ),
-    "users_in_common": ("the users in common are public knowledge, although they are worked out from all ratings",),
-    "counts_decide": (
-        "no rating decides who or what reaches a minimum count, although one that does takes others with it",
-    ),
-    "threshold_from_ratings": ("the threshold is public, although it is the mean of all ratings",),
-    "times_from_rows": ("no rating decides when held-out items begin, although shares of all rows do",),
-    "validation_given": (
-        "validation rows ship with the domain, although drawn ones would let a rating move up to 2 cells",
-    ),
-    "cold_start_drawn": ("no rating decides whose history is hidden",),
-}
-"""How records of schema 1 and 2 worded each code; a code that is not here was not stated then."""
-
-_CODES = {text: code for code, texts in EARLIER.items() for text in texts if "{" not in text}
 _MOVED = re.compile(
     r"no rating decides what else is held out, although by the split (\w+) one rating may move up to (\d+) cells of its user"
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class EarlierMechanism(ClaimedMechanism):
-    """A mechanism of ours as an old record states it, where there is no ledger to build it from."""
+@cache
+def earlier_sentences() -> dict[str, tuple[str, ...]]:
+    """Return the sentences of each code in records of schema 1 and 2, which stored them; other codes were not stated then."""
+    found: dict[str, tuple[str, ...]] = {}
+    with Path(__file__).with_name("legacy_sentences.csv").open(newline="", encoding="utf-8") as file:
+        for code, text in list(csv.reader(file))[1:]:
+            found[code] = (*found.get(code, ()), text)
+    return found
 
-    ours: ClassVar[bool] = True
+
+@cache
+def _codes() -> dict[str, str]:
+    return {text: code for code, texts in earlier_sentences().items() for text in texts if "{" not in text}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlierMechanism(ThirdPartyMechanism):
+    """A mechanism of this package as an old record states it, without a ledger to rebuild it from."""
+
+    built_in: ClassVar[bool] = True
 
 
 def fields_of_earlier(
     values: Mapping[str, Any], ledger: Sequence[PrivacyEvent] | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the fields of a record of schema 1 or 2, and the record as it would have been written in schema 2."""
+    """Return the fields of a record of schema 1 or 2, and the record as schema 2 would have written it."""
     schema = values["schema"]
     if schema == 1:
         values = _from_schema_1(values)
     if values.keys() != {"schema", "floating_point", *_FIELDS}:
-        raise RecordError(
-            f"The record of schema {schema} must hold exactly {sorted(_FIELDS)}, it holds {sorted(values)}."
-        )
+        raise RecordError(f"The fields are {sorted(values)}. Schema {schema} has exactly {sorted(_FIELDS)}.")
     if values["floating_point"] != FLOATING_POINT:
         raise RecordError("The record lacks the sentence on floating-point arithmetic that every record carries.")
     old = {name: read_field(name, kind, values[name]) for name, kind in _FIELDS.items()}
     written = {**values, "schema": 2}
     _check_stated(old)
     inputs = {name: value for name, value in old["public_inputs"].items() if name not in (_TRIED, _OTHER_SEEDS)}
-    if (other := inputs.pop("mechanism", old["mechanism"])) != old["mechanism"] and old[
-        "guarantee"
-    ] is not Guarantee.NONE:
+    other = inputs.pop("mechanism", old["mechanism"])
+    if other != old["mechanism"] and old["guarantee"] is not Guarantee.NONE:
         raise InconsistentRecordError(
-            f"{old['mechanism']}: public_inputs state another mechanism, {str(other)[:80]!r}. {_NEXT}"
+            f"{old['mechanism']}: public_inputs name another mechanism, {str(other)[:80]!r}. {ASK_SOURCE}"
         )
     old["public_inputs"] = inputs
     mechanism = _mechanism(old, ledger)
     selection = _selection(old, values["public_inputs"], mechanism, ledger)
-    steps = tuple(Done(text.removeprefix(_DONE)) for text in old["assumptions"] if text.startswith(_DONE))
+    steps = tuple(RecordedStep(text.removeprefix(_DONE)) for text in old["assumptions"] if text.startswith(_DONE))
     reasons = () if old["reason"] is None else (_code(old["reason"]),)
-    # The seed was a setting then, 0 unless another was given.
+    # In schema 1 the seed was a setting with the default 0.
     if schema == 1 and not reasons and _is_mean(old):
         reasons = ("projection_known_before",)
-    built = not isinstance(mechanism, ClaimedMechanism)
+    built = not isinstance(mechanism, ThirdPartyMechanism)
     stated = tuple(_code(text) for text in old["conditions"])
     provisos = tuple(code for code in stated if code not in mechanism.statement.conditions) if built else ()
     notes = {name: value for name, value in inputs.items() if name not in mechanism.public_inputs} if built else {}
-    made = {"mechanism": mechanism, "noise_source": old["noise_source"], "notes": notes, "reasons": reasons}
-    return {**made, "provisos": provisos, "steps": steps if built else (), "selection": selection}, written
+    fields = {"mechanism": mechanism, "noise_source": old["noise_source"], "notes": notes, "reasons": reasons}
+    return {**fields, "provisos": provisos, "steps": steps if built else (), "selection": selection}, written
 
 
 def check_earlier(record: Derived, written: Mapping[str, Any]) -> None:
-    """Refuse a record of which a figure or sentence is not what follows from its mechanism."""
+    """Refuse a record whose figures or sentences differ from those of its mechanism."""
     mechanism = record.mechanism
-    if isinstance(mechanism, ClaimedMechanism) or not record.claims:
+    if isinstance(mechanism, ThirdPartyMechanism) or not record.claims:
         return
     for name in ("mu", "requested_epsilon", "sensitivity", "sensitivity_norm", "clip", "noise_scale", "compositions"):
         _compare(mechanism, name, written[name], getattr(record, name))
     if not (written["epsilon"] or 0.0) * (1 + 1e-6) >= (record.epsilon or 0.0):
         raise InconsistentRecordError(
-            f"{mechanism.name}: the record states epsilon {written['epsilon']}, its ledger gives {record.epsilon:.6g}. {_NEXT}"
+            f"{mechanism.name}: epsilon is {written['epsilon']}. The ledger gives {record.epsilon:.6g}. {ASK_SOURCE}"
         )
     for name, value in mechanism.public_inputs.items():
         if name in written["public_inputs"]:
             _compare(mechanism, f"public_inputs[{name!r}]", written["public_inputs"][name], value)
     statement = mechanism.statement
-    for kind, said, codes in (
-        ("conditions", written["conditions"], statement.conditions),
-        ("assumptions", written["assumptions"], statement.assumptions),
-        ("not_protected", written["not_protected"], statement.not_protected),
-    ):
+    for kind, codes in statement._asdict().items():
         for code in codes:
-            texts = [text.format(m=mechanism) for text in EARLIER.get(code, ())]
-            if texts and not {*texts} & {*said} and not (code == "metrics" and "map" in mechanism.tensors):
-                raise InconsistentRecordError(f"{mechanism.name}: {kind} must say {texts[0]!r}. {_NEXT}")
+            texts = [text.format(m=mechanism) for text in earlier_sentences().get(code, ())]
+            if texts and not {*texts} & {*written[kind]} and not (code == "metrics" and "map" in mechanism.tensors):
+                raise InconsistentRecordError(f"{mechanism.name}: {kind} lack {texts[0]!r}. {ASK_SOURCE}")
 
 
 def _compare(mechanism: Mechanism, name: str, stated: object, due: object) -> None:
-    if not close(stated, due):
+    if not nearly_equal(stated, due):
         raise InconsistentRecordError(
-            f"{mechanism.name}: {name} is stated as {str(stated)[:80]}, its ledger gives {str(due)[:80]}. {_NEXT}"
+            f"{mechanism.name}: {name} is {str(stated)[:80]}. The ledger gives {str(due)[:80]}. {ASK_SOURCE}"
         )
 
 
 def _from_schema_1(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of an old record, whose proof was silent on what was done to the data before."""
+    """Return the values as schema 2 would state them; schema 1 has no conditions."""
     conditional = values.get("guarantee") == Guarantee.PROVED
     guarantee = Guarantee.CONDITIONAL.value if conditional else values.get("guarantee")
     unstated = (
@@ -232,16 +153,12 @@ def _check_stated(old: Mapping[str, Any]) -> None:
     """Refuse fields that contradict each other."""
     none = old["guarantee"] is Guarantee.NONE
     if none != (old["reason"] is not None) or (none and any(old[name] is not None for name in _CLAIMS)):
-        raise RecordError(
-            "A record without a guarantee must give its reason and state no epsilon, delta or mu; others no reason."
-        )
+        raise RecordError("guarantee is 'none' without a reason, or with epsilon, delta or mu; or the reverse.")
     if bool(old["conditions"]) != (old["guarantee"] is Guarantee.CONDITIONAL):
-        raise RecordError(
-            f"conditions go with guarantee 'conditional', which has at least one; got {old['guarantee'].value!r}."
-        )
+        raise RecordError(f"guarantee is {old['guarantee'].value!r}. Only 'conditional' has conditions, at least one.")
     relation = old["relation"]
     if (None if relation is None else relation.unit) is not old["unit"]:
-        raise RecordError(f"Relation {relation} does not protect unit {old['unit']}.")
+        raise RecordError(f"unit is {old['unit']}. Relation {relation} protects another unit.")
 
 
 def _code(text: str) -> str:
@@ -251,7 +168,7 @@ def _code(text: str) -> str:
         return CLAIMED_BY + text.removeprefix("it is as claimed by ").removesuffix(f", {NOT_AUDITED}")
     if text.startswith("nothing that was done to the data before depends on"):
         return "unstated"
-    return "projection_known_before" if text == _KNOWN_BEFORE else _CODES.get(text, text)
+    return _codes().get(text, text)
 
 
 def _is_mean(old: Mapping[str, Any]) -> bool:
@@ -269,26 +186,24 @@ def _mechanism(old: Mapping[str, Any], ledger: Sequence[PrivacyEvent] | None) ->
     claims, build = old["reason"] is None, _BUILD.get(name)
     if kind is None or ledger is None or build is None or leading is None:
         if claims and ledger is not None and name in _NO_RELEASES:
-            raise RecordError(f"The record is of {name}, which is no publisher's: it hands over no release.")
+            raise RecordError(f"mechanism is {name}. It belongs to no publisher, so no release has its record.")
         ours = kind is not None or name in _NO_RELEASES
-        return _as_stated(old, EarlierMechanism if ours else ClaimedMechanism)
+        return _as_stated(old, EarlierMechanism if ours else ThirdPartyMechanism)
     try:
         sizes = {
-            name: old["public_inputs"][name] for name in ("num_users", "num_items") if name in old["public_inputs"]
+            size: read_field(size, "int", old["public_inputs"][size])
+            for size in ("num_users", "num_items")
+            if size in old["public_inputs"]
         }
-        for name_of_size, value in sizes.items():
-            sizes[name_of_size] = read_field(name_of_size, "int", value)
         common = {"relation": old["relation"], "delta": old["delta"] or 0.0, **sizes}
         return kind(**common, **build(old, leading, ledger))
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         if claims:
-            raise InconsistentRecordError(
-                f"{name}: its figures are not of this mechanism ({error}). {_NEXT}"
-            ) from error
+            raise InconsistentRecordError(f"The figures are not those of {name} ({error}). {ASK_SOURCE}") from error
         return _as_stated(old, EarlierMechanism)
 
 
-def _as_stated(old: Mapping[str, Any], kind: type[ClaimedMechanism]) -> ClaimedMechanism:
+def _as_stated(old: Mapping[str, Any], kind: type[ThirdPartyMechanism]) -> ThirdPartyMechanism:
     names = (
         "relation", "epsilon", "delta", "mu", "requested_epsilon", "sensitivity", "sensitivity_norm", "clip", "compositions",
         "not_protected",
@@ -301,7 +216,7 @@ def _as_stated(old: Mapping[str, Any], kind: type[ClaimedMechanism]) -> ClaimedM
 def _selection(
     old: Mapping[str, Any], inputs: Mapping[str, Plain], mechanism: Mechanism, ledger: Sequence[PrivacyEvent] | None
 ) -> Selection | None:
-    if _TRIED not in inputs or not ledger or isinstance(mechanism, ClaimedMechanism) or old["reason"] is not None:
+    if _TRIED not in inputs or not ledger or isinstance(mechanism, ThirdPartyMechanism) or old["reason"] is not None:
         return None
     return Selection(
         num_candidates=read_field(_TRIED, "int", inputs[_TRIED]),
@@ -312,9 +227,13 @@ def _selection(
     )
 
 
-def _multiplier(event: PrivacyEvent, kind: type[GaussianEvent] = GaussianEvent) -> float:
-    if not isinstance(event, kind):
-        raise MechanismError(f"the ledger begins with a {type(event).__name__}")
+def _wrong_ledger(event: PrivacyEvent) -> MechanismError:
+    return MechanismError(f"the ledger begins with a {type(event).__name__}")
+
+
+def _multiplier(event: PrivacyEvent) -> float:
+    if not isinstance(event, GaussianEvent):
+        raise _wrong_ledger(event)
     return event.noise_multiplier
 
 
@@ -336,7 +255,7 @@ def _noisy_rows(old: Mapping[str, Any], event: PrivacyEvent, _: object) -> dict[
 
 def _flipped_rows(old: Mapping[str, Any], event: PrivacyEvent, _: object) -> dict[str, Any]:
     if not isinstance(event, RandomisedResponseEvent):
-        raise MechanismError(f"the ledger begins with a {type(event).__name__}")
+        raise _wrong_ledger(event)
     return {"flip_probability": event.flip_probability, "keep": _number(old, "keep")}
 
 
@@ -344,16 +263,16 @@ def _projected(old: Mapping[str, Any], event: PrivacyEvent, _: object) -> dict[s
     inputs, users = old["public_inputs"], old["unit"] is Unit.USER
     dim, w, calibration = inputs.get("num_components"), _number(old, "w"), inputs.get("calibration")
     if type(dim) is not int or not isinstance(calibration, str):
-        raise MechanismError("num_components and calibration must be stated")
+        raise MechanismError("num_components or calibration is missing")
     random = isinstance(event, GaussianProjectionEvent)
     if random is (calibration in ("unit", "max")):
-        raise MechanismError(f"calibration {calibration!r} does not go with a {type(event).__name__}")
+        raise MechanismError(f"calibration {calibration!r} does not match a {type(event).__name__}")
     largest = None
     if not random:
         largest = math.sqrt(dim) if calibration == "unit" else w / (_multiplier(event) * (old["sensitivity"] or 0.0))
     known = "form" not in inputs
     if known and random and type(inputs.get("projection_seed")) is not int:
-        raise MechanismError("projection_seed must name the projection")
+        raise MechanismError("projection_seed is missing")
     return {
         "calibration": calibration,
         "dim": dim,
@@ -385,7 +304,7 @@ def _bridge(old: Mapping[str, Any], event: PrivacyEvent, _: object) -> dict[str,
 
 def _critic(old: Mapping[str, Any], event: PrivacyEvent, ledger: Sequence[PrivacyEvent]) -> dict[str, Any]:
     if not isinstance(event, PoissonSampledGaussianEvent):
-        raise MechanismError(f"the ledger begins with a {type(event).__name__}")
+        raise _wrong_ledger(event)
     return {**_steps(old, ledger), "noise_multiplier": event.noise_multiplier, "rate": event.rate}
 
 

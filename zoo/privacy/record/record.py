@@ -1,4 +1,4 @@
-"""The privacy record: what a release says it protected, for whom, how strongly, and what it did not."""
+"""The privacy record of a release: who it protects, how strongly, and what it does not protect."""
 
 from __future__ import annotations
 
@@ -14,47 +14,60 @@ from zoo.privacy.accounting.accountant import Accountant
 from zoo.privacy.accounting.events import EventError, PrivacyEvent, event_to_dict
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.mechanisms.base import Mechanism, MechanismError, Plain
-from zoo.privacy.mechanisms.claimed import ClaimedMechanism, close
+from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism, nearly_equal
 from zoo.privacy.randomness.noise import SEEDED, NoiseSource
 from zoo.privacy.record import words
 from zoo.privacy.record.derived import NO_NOISE as NO_NOISE
-from zoo.privacy.record.derived import TRIED as TRIED
+from zoo.privacy.record.derived import NUM_CANDIDATES as NUM_CANDIDATES
 from zoo.privacy.record.derived import Derived
+from zoo.privacy.record.fields import ASK_SOURCE, write_field
 from zoo.privacy.record.fields import FLOATING_POINT as FLOATING_POINT
 from zoo.privacy.record.fields import Guarantee as Guarantee
 from zoo.privacy.record.fields import InconsistentRecordError as InconsistentRecordError
 from zoo.privacy.record.fields import RecordError as RecordError
 from zoo.privacy.record.fields import UnderstatedPrivacyError as UnderstatedPrivacyError
-from zoo.privacy.record.fields import write_field
 from zoo.privacy.record.legacy import check_earlier, fields_of_earlier
 from zoo.privacy.record.schema import DERIVED, RECORD_SCHEMA, check_derived, read_fields
-from zoo.privacy.record.steps import Done
+from zoo.privacy.record.steps import RecordedStep
 
-_ROUNDING = 1e-9  # relative; what a calibration to a given epsilon may miss it by, far below what anybody reads
-_TOLERANCE = 1e-6  # relative; above what convolutions differ by between machines
-_NEXT = "Do not use the release; ask the source party for a correct one."
+_ROUNDING = 1e-9  # relative; error of a calibration, far below the digits shown
+_TOLERANCE = 1e-6  # relative; more than the difference of convolutions between machines
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyRecord(Derived):
-    """What one release protected, for whom, how strongly, and what it did not protect.
+    """The privacy guarantee of one release: privacy unit, privacy loss, assumptions, and what is not protected.
 
-    Everything that follows from the fields is a property: epsilon, sensitivity, noise, conditions. A record without a guarantee
-    states no epsilon, delta or mu. `RecordError` if fields contradict each other or a value is out of range.
+    Epsilon, sensitivity, noise and conditions are properties, derived from the fields (`zoo.privacy.record.derived.Derived`). A
+    record without a guarantee has no epsilon, delta or mu.
+
+    Raises:
+        RecordError: Fields contradict each other, or a value is out of range.
+
+    Examples:
+        >>> from zoo.privacy.mechanisms import NoisyRows
+        >>> rows = NoisyRows.calibrate(epsilon=8.0, delta=1e-5, num_users=100, num_items=40)
+        >>> record = PrivacyRecord.of(rows, NoiseSource.os())
+        >>> record.summary()
+        'rating, eps 8.00, delta 1e-05, proved'
+        >>> record.without_guarantee("a test").summary()
+        'none (a test)'
+        >>> PrivacyRecord.from_dict(record.to_dict()) == record
+        True
     """
 
-    # Making records.
+    # Constructors.
 
     @classmethod
     def of(
         cls,
         mechanism: Mechanism,
         noise: NoiseSource,
-        steps: Iterable[Done] = (),
+        steps: Iterable[RecordedStep] = (),
         notes: Mapping[str, Plain] | None = None,
         noise_source: str | None = None,
     ) -> PrivacyRecord:
-        """Return the record of a release with noise, without a guarantee if the noise came from a seed."""
+        """Return the record of a release with noise; it has no guarantee if the noise came from a seed."""
         source = noise.label if noise_source is None else noise_source
         reasons = () if noise.private else (SEEDED,)
         return cls(mechanism=mechanism, noise_source=source, steps=tuple(steps), notes=notes or {}, reasons=reasons)
@@ -73,25 +86,24 @@ class PrivacyRecord(Derived):
         public_inputs: Mapping[str, Plain] | None = None,
         **stated: Any,  # noqa: ANN401  checked by the record
     ) -> PrivacyRecord:
-        """Return the record of a mechanism of another package, from figures that its maker states.
+        """Return the record of another package's mechanism, from the figures that the package states.
 
-        ``stated`` are further fields of `ClaimedMechanism`. The claims are lost if the noise came from a seed.
+        ``stated`` are further fields of `ThirdPartyMechanism`. There is no guarantee if the noise came from a seed.
         """
-        made = ClaimedMechanism(
+        made = ThirdPartyMechanism(
             name=mechanism, relation=relation, epsilon=epsilon, delta=delta, noise_std=noise_scale,
             inputs=public_inputs or {}, **stated,
         )  # fmt: skip
         return cls.of(made, noise, noise_source=noise_source)
 
     def without_guarantee(self, reason: str) -> PrivacyRecord:
-        """Return the same record with its claims withdrawn, for seeded noise and controls; a second reason joins the first."""
+        """Return the same record without its guarantee; a second reason is added to the first."""
         return replace(self, reasons=(*self.reasons, reason))
 
     def claimed_by(self, maker: type) -> PrivacyRecord:
-        """Return the record on the condition that the claim of a class is true, where that is none of this package.
+        """Return the record with the assumption that the claim of another package's class is true.
 
-        For whatever asks a class of any package for its record: publishers, the networks that they train, methods that protect
-        their own training. A subclass of one of ours is another party's. A record that claims nothing stays as it is.
+        A subclass of a class of this package also counts as another package's. A record without a guarantee is unchanged.
         """
         code = f"{words.CLAIMED_BY}{maker.__module__}.{maker.__qualname__}"
         if maker.__module__.startswith("zoo.") or not self.claims or code in self.provisos:
@@ -99,53 +111,47 @@ class PrivacyRecord(Derived):
         return replace(self, provisos=(*self.provisos, code))
 
     def check_against(self, ledger: Iterable[PrivacyEvent]) -> None:
-        """Compare the events that the record follows from with those of a ledger.
-
-        A record without a guarantee is not compared.
+        """Compare the record with a ledger; a record without a guarantee is not compared.
 
         Raises:
-            UnderstatedPrivacyError: If the ledger gives a larger epsilon or mu.
-            InconsistentRecordError: If they differ otherwise.
-            UnsupportedEventError: If the accountant does not know an event.
+            UnderstatedPrivacyError: The ledger gives a larger epsilon or mu.
+            InconsistentRecordError: Record and ledger differ otherwise.
+            UnsupportedEventError: The accountant does not know an event.
         """
         ledger = tuple(ledger)
         if not self.claims or self.epsilon is None or self.delta is None:
             return
         mechanism, same = self.mechanism, _same(ledger, self.ledger)
-        if same and not isinstance(mechanism, ClaimedMechanism):
+        if same and not isinstance(mechanism, ThirdPartyMechanism):
             return
         accountant = Accountant(self.relation, ledger)
         epsilon = accountant.epsilon(self.delta)
         if epsilon == 0:
             raise UnderstatedPrivacyError(
-                f"{mechanism.name}: the record claims a guarantee, and its ledger knows of no release that has one. {_NEXT}"
+                f"{mechanism.name}: the record claims a guarantee. Its ledger has no private release. {ASK_SOURCE}"
             )
         if epsilon > self.epsilon * (1 + _TOLERANCE):
             raise UnderstatedPrivacyError(
-                f"{mechanism.name}: the record states epsilon {self.epsilon:.6g} at delta {self.delta:.3g}, its ledger "
-                f"gives {epsilon:.6g}. {_NEXT}"
+                f"{mechanism.name}: epsilon is {self.epsilon:.6g} at delta {self.delta:.3g}. The ledger gives {epsilon:.6g}. "
+                f"{ASK_SOURCE}"
             )
-        if not isinstance(mechanism, ClaimedMechanism):
-            raise InconsistentRecordError(
-                f"{mechanism.name}: the ledger holds other events than the mechanism of the record has. {_NEXT}"
-            )
+        if not isinstance(mechanism, ThirdPartyMechanism):
+            raise InconsistentRecordError(f"{mechanism.name}: the ledger has other events. {ASK_SOURCE}")
         if self.mu is not None and not math.isclose(self.mu, accountant.mu, rel_tol=_TOLERANCE):
             kind = UnderstatedPrivacyError if accountant.mu > self.mu else InconsistentRecordError
-            raise kind(
-                f"{mechanism.name}: the record states mu {self.mu:.6g}, its ledger gives {accountant.mu:.6g}. {_NEXT}"
-            )
+            raise kind(f"{mechanism.name}: mu is {self.mu:.6g}. The ledger gives {accountant.mu:.6g}. {ASK_SOURCE}")
         if self.selection is None:
             try:
                 mechanism.check_ledger(ledger)
             except MechanismError as error:
-                raise InconsistentRecordError(f"{error} {_NEXT}") from error
+                raise InconsistentRecordError(f"{error} {ASK_SOURCE}") from error
 
     # Files.
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record as plain JSON: its fields and, for people, what follows from them.
+        """Return the record as plain JSON: its fields, and the figures derived from them.
 
-        A record that was read is written as it was read, so that its digest is the same on every machine.
+        A record that was read is written unchanged, so its digest is the same on every machine.
         """
         written: dict[str, Any] | None = vars(self).get("_read")
         return self._plain() if written is None else dict(written)
@@ -160,7 +166,7 @@ class PrivacyRecord(Derived):
             "conditions": list(chosen.conditions),
             "seeds": list(chosen.seeds),
         }
-        known = not isinstance(self.mechanism, ClaimedMechanism)
+        known = not isinstance(self.mechanism, ThirdPartyMechanism)
         derived = {name: write_field(getattr(self, name)) for name in DERIVED}
         return {
             "schema": RECORD_SCHEMA,
@@ -179,24 +185,25 @@ class PrivacyRecord(Derived):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], ledger: Sequence[PrivacyEvent] | None = None) -> PrivacyRecord:
-        """Return the record that `to_dict` wrote, in this version or an earlier one.
+        """Return the record that `to_dict` of this or an earlier version wrote.
 
-        The values may come from another party: the mechanism is built from its parameters, everything is derived again, and
-        a file that states anything else is refused. ``ledger`` is that of the release: a record of schema 1 or 2 is compared with
-        it, for some parameters of its mechanism stand there alone; without a ledger it is taken as it states itself.
+        The values are not trusted: the mechanism is built from its parameters, and a file with other figures is refused.
+
+        Args:
+            values: Plain JSON.
+            ledger: Ledger of the release, to rebuild a record of schema 1 or 2; without one, its figures are taken as stated.
 
         Raises:
-            RecordError: If the file cannot be read, or states anything else than what follows from its parameters.
+            RecordError: The record cannot be read, or differs from what its parameters give.
         """
         if not isinstance(values, Mapping):
-            raise RecordError(f"A record must be a mapping, got {type(values).__name__}.")
+            raise RecordError(f"The record is of type {type(values).__name__}. It must be a mapping.")
         schema = values.get("schema")
         if type(schema) is not int or schema < 1:
-            raise RecordError(f"A record must name its schema, got {schema!r}.")
+            raise RecordError(f"schema of the record is {schema!r}. It must be an integer of at least 1.")
         if schema > RECORD_SCHEMA:
             raise RecordError(
-                f"The record has schema {schema}, this version reads up to {RECORD_SCHEMA}. "
-                "Upgrade cdr-zoo at this party."
+                f"schema of the record is {schema}. This version reads up to {RECORD_SCHEMA}. Upgrade cdr-zoo."
             )
         try:
             if schema < 3:
@@ -209,7 +216,7 @@ class PrivacyRecord(Derived):
         except RecordError:
             raise
         except (MechanismError, EventError, ValueError, TypeError) as error:
-            raise RecordError(f"The record of {str(values.get('mechanism'))[:80]!r} cannot be: {error}") from error
+            raise RecordError(f"The record of {str(values.get('mechanism'))[:80]!r} is invalid: {error}") from error
         vars(record)["_read"] = written
         return record
 
@@ -217,18 +224,16 @@ class PrivacyRecord(Derived):
 
     @property
     def reason(self) -> str | None:
-        """Why there is no guarantee; None with one."""
+        """Why there is no guarantee, or None."""
         return "; ".join(words.sentence(code, self.mechanism) for code in self.reasons) or None
 
     def sentences(self, field_name: str) -> list[str]:
-        """Return the sentences of `conditions`, `assumptions` or `not_protected`; those of steps are among the assumptions."""
-        said = [words.sentence(code, self.mechanism) for code in getattr(self, field_name)]
-        return said + (
-            [f"done to the data before: {step.words}" for step in self.steps] if field_name == "assumptions" else []
-        )
+        """Return the sentences of `conditions`, `assumptions` (with earlier steps) or `not_protected`."""
+        texts = [words.sentence(code, self.mechanism) for code in getattr(self, field_name)]
+        return texts + ([f"earlier step: {step.words}" for step in self.steps] if field_name == "assumptions" else [])
 
     def summary(self) -> str:
-        """One line for a table: ``rating, eps 8.00, delta 1e-05, proved`` or ``none (seeded noise)``; conditions are named."""
+        """Return one line for a table: ``rating, eps 8.00, delta 1e-05, proved`` or ``none (seeded noise)``, with conditions."""
         if not self.claims or self.epsilon is None or self.delta is None or self.unit is None:
             return self.standing
         claim = f"{self.unit.value}, eps {rounded_up(self.epsilon)}, delta {shown_delta(self.delta)}"
@@ -236,17 +241,17 @@ class PrivacyRecord(Derived):
 
     @property
     def standing(self) -> str:
-        """How far an epsilon may be relied on: ``proved``, ``conditional (if ...; if ...)`` or ``none (...)``."""
+        """Guarantee in words: ``proved``, ``conditional (assumes that ...)`` or ``none (...)``."""
         return words.standing(self.guarantee, self.sentences("conditions"), self.reason)
 
     @property
-    def asked_of(self) -> str:
-        """What the epsilon that was asked for is one of, in words."""
+    def requested_scope(self) -> str:
+        """Scope of the requested epsilon, in words."""
         shared = self.public_inputs.get("num_releases")
         return "in the paper's formula" if shared is None else f"of all {shared} releases together"
 
     def __str__(self) -> str:
-        """The record for people to read; an epsilon stands in it only with a guarantee, and never without its conditions."""
+        """Return the record as text; an epsilon comes only with a guarantee, and always with its conditions."""
         lines = [("mechanism", self.mechanism.name), ("guarantee", self.guarantee.value)]
         if self.reason is not None:
             lines.append(("reason", self.reason))
@@ -259,61 +264,65 @@ class PrivacyRecord(Derived):
         lines += [("noise_source", self.noise_source), ("compositions", str(self.compositions))]
         lines += [("accountant", self.accountant)]
         lines += [("public input", f"{name} = {value}") for name, value in self.public_inputs.items()]
-        for name, said in (
+        for name, codes in (
             ("condition", "conditions"),
             ("assumption", "assumptions"),
             ("not protected", "not_protected"),
         ):
-            lines += [(name, text) for text in self.sentences(said)]
+            lines += [(name, text) for text in self.sentences(codes)]
         lines += [("arithmetic", FLOATING_POINT)]
         return "\n".join(f"{name:<14} {text}" for name, text in lines)
 
     def _shown_claims(self) -> list[tuple[str, str]]:
         if not self.claims or self.epsilon is None or self.delta is None:
             return []
-        if_so = ", if the conditions below are true" if self.conditions else ""
-        claims = [("epsilon", f"{rounded_up(self.epsilon)} at delta {shown_delta(self.delta)}{if_so}")]
+        assuming = ", assuming the conditions below" if self.conditions else ""
+        claims = [("epsilon", f"{rounded_up(self.epsilon)} at delta {shown_delta(self.delta)}{assuming}")]
         if self.requested_epsilon is not None:
-            asked = f"epsilon {self.requested_epsilon:g} {self.asked_of}; what this release spends is above"
-            claims.append(("asked for", asked))
+            claims.append(("requested", f"epsilon {self.requested_epsilon:g} {self.requested_scope}"))
         if self.mu is not None:
             claims.append(("mu", rounded_up(self.mu)))
         return claims
 
 
 def _same(one: Iterable[PrivacyEvent], other: Iterable[PrivacyEvent]) -> bool:
-    return close([event_to_dict(event) for event in one], [event_to_dict(event) for event in other])
+    return nearly_equal([event_to_dict(event) for event in one], [event_to_dict(event) for event in other])
 
 
 def unprotected_record(
     mechanism: str,
     reason: str,
-    steps: Iterable[Done] = (),
+    steps: Iterable[RecordedStep] = (),
     *,
     noise_source: str = NO_NOISE,
     public_inputs: Mapping[str, Plain] | None = None,
     not_protected: tuple[str, ...] = ("everything",),
 ) -> PrivacyRecord:
-    """Return the record of a release that protects nobody, for this reason; ``steps`` are what was done to the data."""
-    made = ClaimedMechanism(name=mechanism, inputs=public_inputs or {}, not_protected=not_protected)
+    """Return the record of a release without a guarantee, with the reason and the steps done to the data."""
+    made = ThirdPartyMechanism(name=mechanism, inputs=public_inputs or {}, not_protected=not_protected)
     return PrivacyRecord(mechanism=made, noise_source=noise_source, steps=tuple(steps), reasons=(reason,))
 
 
 @cache
 def warn_once(text: str, stacklevel: int = 2) -> None:
-    """Warn of something the first time it is said; shows the line of the caller (1), of its caller (2), and so on."""
+    """Warn once per text; ``stacklevel`` 1 shows the line of the caller, 2 that of its caller."""
     warnings.warn(text, stacklevel=stacklevel + 1)
 
 
 def rounded_up(value: float) -> str:
-    """A number with three significant digits, rounded up, so that a printed epsilon is never below the true one."""
+    """Return a number with three significant digits, rounded up, so that a printed epsilon is never too small.
+
+    Examples:
+        >>> rounded_up(7.9912)
+        '8.00'
+    """
     if value == 0:
         return "0.00"
     exact = Decimal(value) * (1 - Decimal(_ROUNDING))
     up = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)
-    return f"{up.quantize(Decimal(1).scaleb(up.adjusted() - 2)):f}"  # .9996 has become 1.000, which is 1.00
+    return f"{up.quantize(Decimal(1).scaleb(up.adjusted() - 2)):f}"  # 0.9996 became 1.000, which is shown as 1.00
 
 
 def shown_delta(delta: float) -> str:
-    """Delta as a record shows it: rounded up like an epsilon, ``1e-05``."""
+    """Return delta as a record shows it, rounded up like an epsilon: ``1e-05``."""
     return f"{float(rounded_up(delta)):.3g}"

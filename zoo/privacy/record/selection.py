@@ -1,4 +1,4 @@
-"""Choosing among releases by what came of them: the cost is that of all of them."""
+"""Selection of one release among several by results: it costs what all of them cost."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,17 +10,18 @@ from zoo.privacy.record.shared_projection import mean_seeds, refuse_shared_proje
 
 Ledger = tuple[PrivacyEvent, ...]
 RecordAndLedger = tuple[PrivacyRecord, Ledger]
-"""Those of one release."""
+"""Record and ledger of one release."""
 
 
 def chosen_among(chosen: RecordAndLedger, others: Sequence[RecordAndLedger]) -> RecordAndLedger:
-    """Record and ledger of a release that was chosen among several of the same data by looking at results.
+    """Return record and ledger of a release that was chosen among releases of the same data by looking at results.
 
-    The choice depends on all of the releases, so it is accounted for as if all of them were handed over (Liu & Talwar,
-    STOC 2019, give less for a random number of trials, which a search with a fixed number is not). The record's epsilon is
-    that of the joined ledger, at the largest delta of the releases; it is without a guarantee where one of them has none.
-    `RecordError` if the releases protect different things, for then their losses do not add up, or share a projection
-    that they must not (`refuse_shared_projection`).
+    The choice depends on all releases, so it costs as much as publishing all. (Liu & Talwar, STOC 2019, give less for a
+    random number of trials only.) Epsilon is that of the joined ledger, at the largest delta of the releases. The record has
+    no guarantee if one of them has none.
+
+    Raises:
+        RecordError: The releases have different relations, or share a projection (`refuse_shared_projection`).
     """
     if not others:
         return chosen
@@ -31,8 +32,7 @@ def chosen_among(chosen: RecordAndLedger, others: Sequence[RecordAndLedger]) -> 
     relations = {record.relation for record in records}
     if unproved is None and len(relations) > 1:
         raise RecordError(
-            f"Releases under the relations {sorted(map(str, relations))} cannot be counted together. Search over "
-            "settings that leave the relation alone."
+            f"The relations are {sorted(map(str, relations))}. Releases compose under one relation only. Search without it."
         )
     seeds = set[str]().union(*map(mean_seeds, records)) - {str(seed_of(chosen[0]))}
     selection = Selection(

@@ -1,10 +1,9 @@
-"""Releases through one public projection: which may be counted together.
+"""Releases through one public projection: which of them may be composed.
 
-The calibrations `unit` and `max` hold for every projection, so releases that share one compose like any others. Those of a
-random projection (`gaussian`, `paper`) promise a mean over projections for data that do not depend on the one drawn. The
-accountant's bound for several of them (`zoo.privacy.accounting.gaussian_mixture.mixture_delta`) is for projections that depend on
-each other in any way, one that is used twice included, but for data settled before any is known. The seed of a release is public
-afterwards: of data that may have changed since, a second release through the same projection promises nothing.
+The calibrations `unit` and `max` hold for every projection, so their releases compose like any others. The guarantee of a random
+projection (`gaussian`, `paper`) is a mean over projections, for data that do not depend on the one drawn. The bound for several
+(`zoo.privacy.accounting.gaussian_mixture.mixture_delta`) allows any dependence of the projections, but needs data that are settled
+before any is known. The seed is public after the first release, so a second release through it has no guarantee.
 """
 
 from collections.abc import Iterable
@@ -15,13 +14,13 @@ from zoo.privacy.record.fields import RecordError
 
 
 def seed_of(record: Derived) -> str | None:
-    """Return the seed of the projection of a release; None without one."""
+    """Return the seed of a release's projection, or None."""
     seed = getattr(record.mechanism, "seed", record.mechanism.public_inputs.get("projection_seed"))
     return None if seed is None else str(seed)
 
 
 def mean_seeds(record: Derived) -> set[str]:
-    """Return seeds of the projections over which a record's guarantee is a mean."""
+    """Return the seeds of the projections over which a record's guarantee is a mean."""
     seed, others = seed_of(record), set() if record.selection is None else {*record.selection.seeds}
     stated = record.mechanism.public_inputs.get("calibration") in OF_EVERY_PROJECTION
     holds = getattr(record.mechanism, "holds_for_every_projection", stated)
@@ -29,15 +28,15 @@ def mean_seeds(record: Derived) -> set[str]:
 
 
 def refuse_shared_projection(records: Iterable[Derived]) -> None:
-    """Refuse to count releases together of which two share a projection that a guarantee is a mean over.
+    """Refuse to compose releases of which two share a projection that a guarantee is a mean over.
 
-    For whatever adds up releases, before it does. Those without a guarantee are passed over, for then the sum has none. Which
-    came first is not known, so a release that would hold for every projection counts as the second too.
+    Releases without a guarantee are skipped: their total has none. The order of releases is unknown, so a release that holds
+    for every projection also counts as the second.
 
     Raises:
-        RecordError: If two of the records name the same seed, and the guarantee of one is a mean over projections.
+        RecordError: Two records have the same seed, and the guarantee of one is a mean over projections.
     """
-    seen: dict[str, tuple[int, bool]] = {}  # by seed: where it was named first, and whether under a mean
+    seen: dict[str, tuple[int, bool]] = {}  # by seed: the first release, and whether its guarantee is a mean
     for number, record in enumerate(records, 1):
         if not record.claims:
             continue
@@ -46,8 +45,7 @@ def refuse_shared_projection(records: Iterable[Derived]) -> None:
             first, mean = seen.get(seed, (0, False))
             if first and (mean or seed in means):
                 raise RecordError(
-                    f"Releases {first} and {number} go through one projection, of seed {seed}, and the guarantee of one is a "
-                    "mean over projections that nobody knew before: the first made it public. If this is one release given "
-                    "twice, give it once; else publish the second with a projection of its own, by leaving its seed out."
+                    f"Releases {first} and {number} share the projection with seed {seed}, whose guarantee is a mean over unknown "
+                    "projections. Publish the second without a seed; count one release only once."
                 )
             seen[seed] = (first or number, mean or seed in means)

@@ -1,47 +1,47 @@
-"""Steps: what was done to ratings before a release, and which of them make its guarantee conditional."""
+"""Steps: what was done to the ratings before a release, and which steps add an assumption to its guarantee."""
 
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-#: Through which steps a unit of privacy is felt beyond what a publisher bounds.
-_FELT: dict[str, frozenset[str]] = {
+#: Reaches of steps that exceed the bound of a publisher, by privacy unit.
+_UNBOUNDED: dict[str, frozenset[str]] = {
     "rating": frozenset({"row", "all", "values"}),
-    "user": frozenset({"all", "values"}),  # a publisher bounds a user's row, whatever happens inside it
-    "rating-value": frozenset({"values"}),  # who rated what is public
+    "user": frozenset({"all", "values"}),  # a publisher bounds all changes inside a user's row
+    "rating-value": frozenset({"values"}),  # the rated pairs are public
 }
 REACHES = ("row", "all", "values")
-"""How far a rating is felt through a step: in its user's row, in others' rows or in who is listed; or by its value."""
+"""Effect of a rating through a step: on its user's row, on other rows or lists of users and items, or by its value."""
 
 
 class Step(Protocol):
-    """A step as a datamodule states it, such as `zoo.data.ratings.Step`."""
+    """A step of a datamodule, such as `zoo.data.ratings.Step`."""
 
     @property
     def words(self) -> str:
-        """What was done."""
+        """Description of the step."""
 
     @property
     def condition(self) -> str:
-        """Code of what must be true for one rating of the file to be one entry here at most; empty: it is so."""
+        """Code of what must be true so that one rating of the file is at most one entry here; "" if it always is."""
 
     @property
     def reach(self) -> str:
-        """Where else the rating is felt if the condition is not true."""
+        """Where else a rating has an effect if the condition is false: one of `REACHES`."""
 
 
-class Done(NamedTuple):
-    """A step in a record."""
+class RecordedStep(NamedTuple):
+    """A step as a record stores it."""
 
     words: str
     condition: str = ""
     reach: str = "all"
 
 
-def done(steps: Iterable[Step]) -> tuple[Done, ...]:
-    """Return steps as a record keeps them."""
-    return tuple(Done(step.words, step.condition, step.reach) for step in steps)
+def recorded_steps(steps: Iterable[Step]) -> tuple[RecordedStep, ...]:
+    """Return steps as a record stores them."""
+    return tuple(RecordedStep(step.words, step.condition, step.reach) for step in steps)
 
 
 def conditions_of(steps: Iterable[Step], unit: str) -> tuple[str, ...]:
-    """Return what a guarantee about a party's own file assumes after such steps, for a unit such as ``rating`` or ``user``."""
-    return tuple(step.condition for step in steps if step.condition and step.reach in _FELT[unit])
+    """Return what a guarantee for the party's own file assumes after these steps, for a unit such as ``"rating"``."""
+    return tuple(step.condition for step in steps if step.condition and step.reach in _UNBOUNDED[unit])

@@ -1,4 +1,4 @@
-"""Bounds on ratings ``(users, items)``: how far one change under a neighbouring relation may move them, and that it does not."""
+"""Bounds on ratings ``(users, items)``: the distance that one change under a neighbouring relation may move them."""
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -8,26 +8,26 @@ from zoo.privacy.accounting.relation import Relation, Unit
 
 
 def l2_sensitivity(relation: Relation, rating_range: float, clip: float | None) -> float:
-    """L2 norm of what one change under a relation adds to bounded ratings; refuses a bound that does not go with the relation.
+    """Return the L2 norm of what one change adds to bounded ratings; refuse a bound that does not match the relation.
 
-    A rating moves its cell by at most ``rating_range`` (`clamp_ratings`). A user zeroed out moves a row by at most ``clip``
-    (`clip_rows`), one who is replaced by twice that.
+    A rating moves its entry by at most ``rating_range`` (`clamp_ratings`). A zeroed-out user moves a row by at most ``clip``
+    (`clip_rows`), a replaced user by twice that.
     """
     if relation.unit is not Unit.USER:
         if clip is not None:
-            raise ValueError(f"clip bounds a whole user and does nothing for {relation.value!r}; leave it out.")
+            raise ValueError(f"clip is {clip:g}. It bounds whole users; leave it out for {relation.value!r}.")
         check_sensitivity(rating_range)
         return rating_range
     if clip is None:
         raise ValueError(
-            f"{relation.value!r} needs clip, the L2 norm that rows are clipped to: a public number, e.g. 5.0."
+            f"clip is missing. {relation.value!r} needs the public L2 norm that rows are clipped to, e.g. 5.0."
         )
     check_sensitivity(clip)
     return clip if relation is Relation.ZERO_OUT_ONE_USER else 2 * clip
 
 
 def clip_rows(rows: csr_array, clip: float) -> csr_array:
-    """Rows scaled down to an L2 norm of at most ``clip``, float64; shorter rows stay. All values must be finite."""
+    """Return rows scaled down to an L2 norm of at most ``clip``, float64; shorter rows stay. All values must be finite."""
     check_sensitivity(clip)
     rows = _canonical(rows)
     norms = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
@@ -37,16 +37,16 @@ def clip_rows(rows: csr_array, clip: float) -> csr_array:
 
 
 def clamp_ratings(rows: csr_array, rating_range: float) -> csr_array:
-    """Ratings clamped to ``[0, rating_range]``, float64; one that is absent counts as 0. All values must be finite."""
+    """Return ratings clamped to ``[0, rating_range]``, float64; absent ones count as 0. All values must be finite."""
     check_sensitivity(rating_range)
     rows = _canonical(rows)
     return csr_array((np.clip(rows.data, 0.0, rating_range), rows.indices, rows.indptr), shape=rows.shape)
 
 
 def _canonical(rows: csr_array) -> csr_array:
-    """A float64 copy in which no cell is stored twice, for a bound on cells is none on halves of cells."""
+    """Return a float64 copy that stores each entry once, because a bound on entries does not bound parts of entries."""
     rows = rows.astype(np.float64, copy=True)
     rows.sum_duplicates()
     if not np.isfinite(rows.data).all():
-        raise ValueError("The rows hold NaN or infinite values, which no bound can be put on. Remove them first.")
+        raise ValueError("The rows hold NaN or infinite values, which cannot be bounded. Remove them first.")
     return rows

@@ -1,11 +1,11 @@
-"""What noisy rows say of the rows behind them: posterior means, at whoever holds the release.
+"""Denoising of noisy rows by a reader of the release: posterior means of the rows behind them.
 
-Everything here reads what was released and how it was drawn, and nothing else: it is post-processing and costs no privacy.
-True item popularity, however harmless it looks, would be a second release.
+It uses only the release and how it was drawn, so it is post-processing and costs no privacy. True item popularity would be a second
+release.
 
-A 0/1 cell has a posterior once it has a prior, which is estimated from the noisy rows themselves (`estimate_prior`). Rows
-that are no 0/1 cells, such as projections, get its last step alone: singular components that stand out of the noise (Gavish
-& Donoho, *Optimal Shrinkage of Singular Values*, IEEE Trans. Inf. Theory 2017).
+A 0/1 entry has a posterior once it has a prior, which is estimated from the noisy rows themselves (`estimate_prior`). Rows that are
+not 0/1, such as projections, use only its last step: singular components above the noise (Gavish & Donoho, *Optimal Shrinkage of
+Singular Values*, IEEE Trans. Inf. Theory 2017).
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from scipy.special import expit, log_ndtr, logit, ndtr
 Floats = npt.NDArray[np.floating]
 Rows = Floats | csr_array
 
-_CHUNK = 2**22  # cells worked on at a time
-_LEAST_ITEM, _LEAST_USER = 0.02, 0.1  # shrunk means stay above this share of the mean of all
-_LEAST, _MOST = 1e-7, 0.95  # of a prior: nothing is certain before the cell is read
-_CLEAR = 1.1  # how many times the largest singular value of noise stands out of it
-_BLOCK = 8  # vectors multiplied at a time
-_DIFFERENCE = 1e-100  # probabilities closer than that are not told apart
-_LEAST_OF_MARGINS = 0.1  # how far components may take a prior below activity times mean
+_CHUNK = 2**22  # entries per chunk
+_LEAST_ITEM, _LEAST_USER = 0.02, 0.1  # smallest shrunk means, as a share of the mean of all
+_LEAST, _MOST = 1e-7, 0.95  # bounds of a prior
+_CLEAR = 1.1  # threshold of singular values, over the largest one of noise
+_BLOCK = 8  # vectors per product
+_DIFFERENCE = 1e-100  # smallest difference of probabilities
+_LEAST_OF_MARGINS = 0.1  # smallest prior after the refinement, over activity times mean
 
 
 @dataclass(frozen=True)
-class GaussianCells:
-    """Cells released with Gaussian noise, every one of them. What each model of cells has is said here."""
+class GaussianEntries:
+    """0/1 entries that are all released with Gaussian noise."""
 
     sigma: float  # standard deviation of the noise
 
     @property
     def line(self) -> tuple[float, float]:
-        """Slope and intercept: ``slope x seen + intercept`` is an unbiased estimate of the cell."""
+        """Slope and intercept: ``slope x observed + intercept`` is an unbiased estimate of the entry."""
         return 1.0, 0.0
 
     @property
@@ -47,74 +47,74 @@ class GaussianCells:
         """Variance of that estimate for a zero and for a one."""
         return self.sigma**2, self.sigma**2
 
-    def seen(self, values: Floats) -> Floats:
-        """What estimates read of a cell: its value here, or whether it is kept."""
+    def observed(self, values: Floats) -> Floats:
+        """Return the observation that estimates use: here the value, else whether the entry is released."""
         return values
 
     def evidence(self, values: Floats) -> Floats:
-        """Log-likelihood ratio of a one to a zero; here ``(x - 1/2)/sigma^2``."""
+        """Return the log-likelihood ratio of a one to a zero; here ``(x - 1/2)/sigma^2``."""
         ratio: Floats = (values.astype(np.float64) - 0.5) / self.sigma**2
         return ratio
 
 
 @dataclass(frozen=True)
-class KeptCells:
-    """Cells of which some are kept, ones oftener than zeros; what is not kept reads as 0."""
+class SparseEntries:
+    """0/1 entries of which some are released, ones more often than zeros; the others read as 0."""
 
-    one: float  # probability that a one is kept
-    zero: float  # probability that a zero is kept, below that
-    sigma: float | None  # standard deviation of the noise of the values kept; None where they are all 1
-    absent: float  # log-likelihood ratio of a cell that is not kept
+    one: float  # probability that a one is released
+    zero: float  # probability that a zero is released, smaller
+    sigma: float | None  # standard deviation of the noise of released values; None if all are 1
+    absent: float  # log-likelihood ratio of an entry that is not released
 
     def __post_init__(self) -> None:
         if not (0 <= self.zero <= 1 and 0 <= self.one <= 1 and self.one - self.zero >= _DIFFERENCE):
             raise ValueError(
-                f"A one is kept with probability {self.one:.6g} and a zero with {self.zero:.6g}, so what is kept says nothing "
-                "of the cells. Leave the denoiser out for it."
+                f"A one is released with probability {self.one:.6g}, a zero with {self.zero:.6g}. The one must be likelier. "
+                "Leave the denoiser out."
             )
 
     @classmethod
-    def flipped(cls, flip_probability: float, keep: float) -> KeptCells:
-        """Cells flipped with a probability, of which a share of the reported ones is kept."""
+    def flipped(cls, flip_probability: float, keep: float) -> SparseEntries:
+        """Return the model of flipped entries, of which a share of the reported ones is released."""
         one, zero = keep * (1 - flip_probability), keep * flip_probability
-        lost = (1 - keep) + zero  # of the ones: 1 - one, but with all its digits where flips are rare
+        lost = (1 - keep) + zero  # 1 - one, with all its digits for rare flips
         return cls(one, zero, None, math.log(lost) - math.log1p(-zero))
 
     @classmethod
-    def above(cls, threshold: float, sigma: float) -> KeptCells:
-        """Cells with Gaussian noise, kept above a threshold."""
+    def above(cls, threshold: float, sigma: float) -> SparseEntries:
+        """Return the model of entries with Gaussian noise, released above a threshold."""
         one, zero = (threshold - 1) / sigma, threshold / sigma
         return cls(float(ndtr(-one)), float(ndtr(-zero)), sigma, float(log_ndtr(one) - log_ndtr(zero)))
 
     @property
     def line(self) -> tuple[float, float]:
-        """Of ``(kept - zero) / (one - zero)``."""
+        """Slope and intercept of ``(released - zero) / (one - zero)``."""
         slope = 1 / (self.one - self.zero)
         return slope, -self.zero * slope
 
     @property
     def variances(self) -> tuple[float, float]:
-        """Of the same: whether a cell is kept is a Bernoulli draw."""
+        """Variance of the same: whether an entry is released is a Bernoulli draw."""
         square = (self.one - self.zero) ** 2
         return self.zero * (1 - self.zero) / square, self.one * (1 - self.one) / square
 
-    def seen(self, values: Floats) -> Floats:
-        """Whether a cell is kept."""
+    def observed(self, values: Floats) -> Floats:
+        """Return whether an entry is released."""
         return np.asarray(values != 0, dtype=np.float32)
 
     def evidence(self, values: Floats) -> Floats:
-        """That of the value where a cell is kept, else ``absent``."""
+        """Return the log-likelihood ratio of the value if the entry is released, else ``absent``."""
         if self.sigma is None:
             return np.where(values != 0, math.log(self.one) - math.log(self.zero), self.absent)
         return np.where(values != 0, (values.astype(np.float64) - 0.5) / self.sigma**2, self.absent)
 
 
-Cells = GaussianCells | KeptCells
+EntryModel = GaussianEntries | SparseEntries
 
 
 @dataclass(frozen=True)
 class Prior:
-    """Probability of each cell to be a one, before it is read: ``activity x mean + left @ right``, kept inside (0, 1)."""
+    """Prior probability that an entry is a one: ``activity x mean + left @ right``, clipped to the inside of (0, 1)."""
 
     activity: Floats  # of each user, (users,), mean 1
     item_means: Floats  # (items,)
@@ -123,57 +123,56 @@ class Prior:
 
     @property
     def num_components(self) -> int:
-        """Singular components that stand out of the noise."""
+        """Number of singular components above the noise."""
         return len(self.right)
 
     def rows(self, users: slice) -> Floats:
-        """The prior of some users, shape ``(batch, items)``."""
+        """Return the prior of some users, shape ``(batch, items)``."""
         return _inside(np.outer(self.activity[users], self.item_means), self.left[users] @ self.right)
 
-    def cells(self, users: npt.NDArray[np.int64], items: npt.NDArray[np.int32]) -> Floats:
-        """The prior of some cells, shape ``(cells,)``."""
+    def entries(self, users: npt.NDArray[np.int64], items: npt.NDArray[np.int32]) -> Floats:
+        """Return the prior of some entries, shape ``(entries,)``."""
         refinement = np.einsum("ck,kc->c", self.left[users], self.right[:, items])
         return _inside(self.activity[users] * self.item_means[items], refinement)
 
 
 def _inside(margins: Floats, refinement: Floats) -> Floats:
-    """Their sum as probabilities: nothing is certain, and no refinement takes away more than nine tenths."""
+    """Return their sum as probabilities: never 0 or 1, and reduced by at most nine tenths."""
     margins = np.clip(margins, _LEAST, _MOST)
     return np.asarray(np.clip(margins + refinement, _LEAST_OF_MARGINS * margins, _MOST))
 
 
-def posterior_rows(rows: Floats, cells: Cells, max_components: int) -> npt.NDArray[np.float32]:
-    """Posterior mean of every cell of released rows ``(users, items)``; arguments as of `estimate_prior`."""
-    prior = estimate_prior(rows, cells, max_components)
+def posterior_rows(rows: Floats, model: EntryModel, max_components: int) -> npt.NDArray[np.float32]:
+    """Return the posterior mean of every entry of released rows ``(users, items)``; arguments as for `estimate_prior`."""
+    prior = estimate_prior(rows, model, max_components)
     result = np.empty(rows.shape, dtype=np.float32)
     for users in _chunks(rows.shape):
-        result[users] = expit(logit(prior.rows(users)) + cells.evidence(rows[users]))
+        result[users] = expit(logit(prior.rows(users)) + model.evidence(rows[users]))
     return result
 
 
-def posterior_kept(rows: csr_array, cells: KeptCells, max_components: int) -> csr_array:
-    """How much likelier each kept cell is to be a one than it would be had it not been kept; arguments as of `estimate_prior`.
+def posterior_sparse(rows: csr_array, model: SparseEntries, max_components: int) -> csr_array:
+    """Return the rise of each released entry's probability of a one by being released; arguments as for `estimate_prior`.
 
-    Posterior means of all cells would be dense. They differ from those of a release that kept nothing at the kept cells
-    alone, and these differences of probabilities are what is given, float32. What is not stored was not kept.
+    Posterior means of all entries would be dense. They differ only at the released entries from those of a release without
+    entries, and these differences of probabilities are the result, float32. A missing entry was not released.
     """
-    prior = estimate_prior(rows, cells, max_components)
+    prior = estimate_prior(rows, model, max_components)
     weights = np.empty(rows.nnz, dtype=np.float32)
     users = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
     step = max(1, _CHUNK // (1 + prior.num_components))
     for first in range(0, rows.nnz, step):
         part = slice(first, first + step)
-        odds = logit(prior.cells(users[part], rows.indices[part]))
-        weights[part] = expit(odds + cells.evidence(rows.data[part])) - expit(odds + cells.absent)
+        odds = logit(prior.entries(users[part], rows.indices[part]))
+        weights[part] = expit(odds + model.evidence(rows.data[part])) - expit(odds + model.absent)
     return csr_array((weights, rows.indices, rows.indptr), shape=rows.shape)
 
 
 def shrunk_rows(rows: Floats, noise_std: float, max_components: int) -> npt.NDArray[np.float32]:
-    """Rows ``(users, width)`` of any real values without the noise that can be told from them.
+    """Return rows ``(users, width)`` of any real values without the noise that can be removed.
 
-    Mean row plus shrunk singular components, at most so many; the mean row alone where nothing stands out of the noise, of
-    standard deviation ``noise_std`` on each number. The linear counterpart of `posterior_rows`, for projections and for
-    rows that were clipped.
+    The result is the mean row plus at most ``max_components`` shrunk singular components above the noise of standard deviation
+    ``noise_std`` on each number. The linear counterpart of `posterior_rows`, for projections and clipped rows.
     """
     mean = rows.mean(axis=0, dtype=np.float64)
     equal = np.full(len(rows), noise_std), np.ones(rows.shape[1])
@@ -184,29 +183,29 @@ def shrunk_rows(rows: Floats, noise_std: float, max_components: int) -> npt.NDAr
     return result
 
 
-def estimate_prior(rows: Rows, cells: Cells, max_components: int) -> Prior:
-    """The probability ``p_ui`` of each cell to be a one, from the released rows alone (empirical Bayes).
+def estimate_prior(rows: Rows, model: EntryModel, max_components: int) -> Prior:
+    """Return the probability ``p_ui`` that each entry is a one, from the released rows only (empirical Bayes).
 
-    Let ``x_ui`` be the unbiased estimate of a cell that its release gives, of variance ``v0`` for a zero and ``v1`` for a one.
+    ``x_ui`` is the unbiased estimate of an entry from its release, of variance ``v0`` for a zero and ``v1`` for a one.
 
     1. Margins: ``a_u m_i``, a user's activity (mean 1) times an item's mean, from the totals of x over a user's row and an
-       item's column, shrunk to their mean by what the noise explains of their spread.
-    2. Residual: ``(x_ui - a_u m_i) / (s_u t_i)``, whose noise has variance 1. A cell that is a one with probability p has
+       item's column, shrunk to their mean by the part of their spread that noise explains.
+    2. Residual: ``(x_ui - a_u m_i) / (s_u t_i)``, whose noise has variance 1. An entry that is a one with probability p has
        ``Var(x) = v0 + (1 + v1 - v0) p`` to first order in p; ``s_u^2`` is that at user u's mean, ``t_i^2`` that at item i's,
        relative to the mean of all.
-    3. Refinement: the residual's singular components that stand out of noise, at most ``max_components``, scaled back.
+    3. Refinement: the residual's singular components above the noise, at most ``max_components``, scaled back.
 
-    ``rows`` are as released, shape ``(users, items)``, and ``cells`` says how they were drawn.
+    ``rows`` are as released, shape ``(users, items)``, and ``model`` is how their entries were drawn.
     """
     num_users, num_items = rows.shape
-    slope, intercept = cells.line
-    v0, v1 = cells.variances
+    slope, intercept = model.line
+    v0, v1 = model.variances
     if isinstance(rows, csr_array):
-        seen: Rows = csr_array((cells.seen(rows.data), rows.indices, rows.indptr), shape=rows.shape)
+        seen: Rows = csr_array((model.observed(rows.data), rows.indices, rows.indptr), shape=rows.shape)
     else:
-        seen = cells.seen(rows)
+        seen = model.observed(rows)
 
-    # The totals of x = slope x seen + intercept, of which a sparse matrix has only `seen`.
+    # Totals of x = slope x observed + intercept; a sparse matrix stores only the observed values.
     of_users, of_items = (
         slope * np.asarray(seen.sum(axis=axis, dtype=np.float64)).ravel() + intercept * rows.shape[axis]
         for axis in (1, 0)
@@ -217,7 +216,7 @@ def estimate_prior(rows: Rows, cells: Cells, max_components: int) -> Prior:
     of_items = _shrunk(of_items, num_users * noise, _LEAST_ITEM, num_users)
     activity, means = of_users / of_users.mean(), of_items / num_users
 
-    # x - a m^T = slope x seen + [intercept, -a] [1; m]: of rank two beside the sparse part, so it is never made dense.
+    # x - a m^T = slope x observed + [intercept, -a] [1; m]: a rank of two besides the sparse part, so it is never dense.
     left = np.stack([np.full(num_users, intercept), -activity], axis=1)
     right = np.stack([np.ones(num_items), means])
     mean, per_one = float(means.mean()), 1 + v1 - v0
@@ -227,7 +226,7 @@ def estimate_prior(rows: Rows, cells: Cells, max_components: int) -> Prior:
 
 
 def _shrunk(totals: Floats, noise_variance: float, least: float, most: int) -> Floats:
-    """Totals drawn to their mean by as much as noise explains their spread (James & Stein 1961), and kept positive.
+    """Return totals shrunk to their mean by the part of their spread that noise explains (James & Stein 1961), positive.
 
     ``mean + max(Var - noise, 0) / (max(Var - noise, 0) + noise) x (total - mean)``, at least a share of the mean.
     """
@@ -239,9 +238,9 @@ def _shrunk(totals: Floats, noise_variance: float, least: float, most: int) -> F
 
 @dataclass(frozen=True)
 class _Residual:
-    """``(scale x matrix + left @ right) / (of_rows x of_columns)``, shape ``(users, width)``; only products of it are made.
+    """``(scale x matrix + left @ right) / (of_rows x of_columns)``, shape ``(users, width)``, for products only.
 
-    The matrix is sparse, or dense and in float32; what is subtracted from it has low rank. Neither is worth a dense copy.
+    The matrix is sparse, or dense in float32; the subtracted part has low rank. So no dense copy is made.
     """
 
     matrix: Rows | csc_array
@@ -253,11 +252,11 @@ class _Residual:
 
     @property
     def transposed(self) -> _Residual:
-        """The transpose, which copies nothing."""
+        """The transpose, without a copy."""
         return _Residual(self.matrix.T, self.scale, self.right.T, self.left.T, self.of_columns, self.of_rows)
 
     def times(self, vectors: Floats) -> Floats:
-        """Product with a matrix ``(width, k)``; that with the large matrix in float32, whatever the size of the numbers."""
+        """Return the product with a matrix ``(width, k)``; the large matrix is multiplied in float32, after scaling."""
         vectors = vectors / self.of_columns[:, None]
         largest = float(np.abs(vectors).max(initial=0)) or 1.0
         product = self.matrix @ (vectors / largest).astype(np.float32)
@@ -265,11 +264,11 @@ class _Residual:
         return (product + self.left @ (self.right @ vectors)) / self.of_rows[:, None]
 
     def largest_components(self, count: int) -> tuple[Floats, Floats, Floats]:
-        """At least so many of the largest singular values, if there are, with their vectors; in any order.
+        """Return at least ``count`` of the largest singular values, if there are as many, with vectors; in any order.
 
-        Of a large matrix E by block Lanczos on the smaller of ``E^T E`` and ``E E^T`` (Golub & Underwood 1977), with a
-        start that is public and always the same. After 16 steps or more, what stands out of the noise by a tenth has long
-        converged; what does not may not have. A sparse solver that wants all digits of all values never ends on noise.
+        A large matrix E uses block Lanczos on the smaller of ``E^T E`` and ``E E^T`` (Golub & Underwood 1977), with a public,
+        constant start. After 16 steps or more, values a tenth above the noise have converged; others may not have. A sparse
+        solver for all digits of all values does not converge on noise.
         """
         num_users, width = self.matrix.shape
         wide = width > num_users
@@ -284,7 +283,7 @@ class _Residual:
         basis, image = np.empty((2, width, size))
         block: Floats = np.random.default_rng(0).standard_normal((width, _BLOCK))
         for first in range(0, size, _BLOCK):
-            for _ in range(2):  # once leaves rounding errors along what was there
+            for _ in range(2):  # once leaves rounding errors along the basis
                 block = np.linalg.qr(block - basis[:, :first] @ (basis[:, :first].T @ block))[0]
             basis[:, first : first + _BLOCK] = block
             block = image[:, first : first + _BLOCK] = self.transposed.times(self.times(block))
@@ -294,13 +293,13 @@ class _Residual:
 
 
 def _components(residual: _Residual, most: int) -> tuple[Floats, Floats]:
-    """Singular components that stand out of noise of variance 1, shrunk for the least squared error.
+    """Return the singular components above noise of variance 1, shrunk for the least squared error.
 
-    With y the singular value over the root of the longer side and b the ratio of the sides, what is clear of the noise's
+    y is the singular value over the root of the longer side, b the ratio of the sides. A component above the noise's
     ``1 + sqrt(b)`` becomes ``sqrt((y^2 - b - 1)^2 - 4 b) / y``, the rest 0 (Gavish & Donoho 2017, for the Frobenius loss).
-    Clear by a tenth: the limit is that of large matrices, and few ones in a row go beyond it. Rows and columns
+    It must be a tenth above: the limit is that of large matrices, and small ones exceed it at times. Rows and columns
     are scaled to equal noise before, and back here (Leeb & Romanov, *Optimal Spectral Shrinkage and PCA with
-    Heteroscedastic Noise*, IEEE Trans. Inf. Theory 2021): a popular item would stand out by its own spread.
+    Heteroscedastic Noise*, IEEE Trans. Inf. Theory 2021); otherwise a popular item would exceed it by its own spread.
     The estimate is the product of the two results, ``(users, components)`` and ``(components, width)``.
     """
     shape = residual.matrix.shape

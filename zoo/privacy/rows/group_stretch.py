@@ -1,4 +1,4 @@
-"""What a public matrix makes of several ratings of one person: bounds by the inner products of its columns."""
+"""The effect of a public matrix on several ratings of one user: bounds by the inner products of its columns."""
 
 from collections.abc import Sequence
 
@@ -7,23 +7,23 @@ import numpy as np
 from zoo.privacy.rows.public_matrix import PublicMatrix, ranges
 
 _BLOCK = 2**21  # inner products in memory at a time
-_ROUNDING = 1e-9  # relative; far above what sums of inner products are off by
+_ROUNDING = 1e-9  # relative; far above the error of sums of inner products
 
 
 def group_stretch(matrix: PublicMatrix, sizes: Sequence[int]) -> dict[int, float]:
-    """For each k the most that M makes of a change of at most k cells of one row, by at most 1 each: a bound of ``|M c|`` (L2).
+    """Return a bound of ``|M c|`` (L2) for each k: c changes at most k entries of one row, by at most 1 each.
 
     For a change c at the items S, with any signs,
 
         ``|M c|^2 = sum over i, j in S of c_i c_j <M_i, M_j> <= sum over i in S of r_i``,
 
-    where r_i adds to ``|M_i|^2`` the k - 1 largest ``|<M_i, M_j>|`` over other items; no k items have more than the k largest r. At
-    worst that is k times the longest column, where columns are parallel; those of a wide random M give far less. From M alone, so
-    it is public. Inner products are made in blocks of items, ``items^2 dim`` products of two numbers in all; beside M there is no
-    ``(items, items)`` matrix in memory. A k beyond the number of items means all of them.
+    where r_i adds to ``|M_i|^2`` the k - 1 largest ``|<M_i, M_j>|`` over other items. No k items have more than the k largest r.
+    At worst, for parallel columns, that is k times the longest column; columns of a wide random M give far less. The bound depends
+    on M only, so it is public. Inner products take ``items^2 dim`` multiplications, in blocks of items: no ``(items, items)``
+    matrix is in memory. A k above the number of items means all items.
     """
     if not sizes or min(sizes) < 1:
-        raise ValueError(f"sizes must be numbers of ratings of at least 1, got {list(sizes)!r}.")
+        raise ValueError(f"sizes are {list(sizes)!r}. Numbers of ratings must be at least 1.")
     columns = matrix.transposed()
     items = matrix.num_items
     counts = {size: min(size, items) for size in sizes}
@@ -31,9 +31,9 @@ def group_stretch(matrix: PublicMatrix, sizes: Sequence[int]) -> dict[int, float
     sums = np.empty((items, len(counts)))  # r of each item, for each k
     for start, stop in ranges(items, _BLOCK // items):
         products = np.abs(columns[start:stop] @ columns.T)
-        here = np.arange(stop - start)
-        squares = products[here, start + here]
-        products[here, start + here] = -1.0  # an item is none of its others
+        own = np.arange(stop - start)
+        squares = products[own, start + own]
+        products[own, start + own] = -1.0  # not among the others
         others = -np.sort(-np.partition(products, items - most, axis=1)[:, items - most :], axis=1)
         added = np.cumsum(np.column_stack([squares, others[:, : most - 1]]), axis=1)
         sums[start:stop] = added[:, [count - 1 for count in counts.values()]]

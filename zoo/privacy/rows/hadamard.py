@@ -1,4 +1,4 @@
-"""The Walsh-Hadamard transform, fast: sums and differences of halves, never a matrix."""
+"""The fast Walsh-Hadamard transform: sums and differences of halves, without a matrix."""
 
 import math
 
@@ -7,27 +7,27 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-_CACHE = 2**18  # bytes of a part that is finished before the next is begun
+_CACHE = 2**18  # bytes of a part that is completed at once
 
 
 def padded_size(size: int) -> int:
-    """The least power of two that is at least ``size``: Hadamard matrices as PriCDR defines them exist for no other."""
+    """Return the least power of two that is at least ``size``, the sizes of Hadamard matrices as PriCDR defines them."""
     if size < 1:
-        raise ValueError(f"size must be at least 1, got {size!r}. It is the public number of items.")
+        raise ValueError(f"size is {size!r}. The public number of items must be at least 1.")
     return 1 << (size - 1).bit_length()
 
 
 def hadamard_transform(vectors: Floats) -> Floats:
-    """``H V`` for the normalised Hadamard matrix ``H_ij = n^-1/2 (-1)^<i, j>``, in ``n log2 n`` additions a column.
+    """Return ``H V`` for the normalised Hadamard matrix ``H_ij = n^-1/2 (-1)^<i, j>``, in ``n log2 n`` additions a column.
 
     ``<i, j>`` is the inner product of the bits of i and j, both counted from 0 (PriCDR, Definition 3.7). H is symmetric
-    and orthogonal, so transforming twice gives V back. Each column's result does not depend on the other columns. V has
-    shape ``(n, columns)``, n a power of two, and is left as it is.
+    and orthogonal, so transforming twice gives V back. The result of a column does not depend on other columns. V has
+    shape ``(n, columns)``, n a power of two, and is not changed.
     """
     size = len(vectors)
     if vectors.ndim != 2 or size != padded_size(max(size, 1)):
         raise ValueError(
-            f"vectors must have shape (n, columns) with n a power of two, got {vectors.shape}. Add rows of zeros up to "
+            f"vectors have the shape {vectors.shape}. It must be (n, columns) with n a power of two. Add rows of zeros up to "
             f"{padded_size(max(size, 1))}."
         )
     result = np.array(vectors, dtype=np.float64, order="C")
@@ -37,7 +37,7 @@ def hadamard_transform(vectors: Floats) -> Floats:
 
 
 def _transform(vectors: Floats) -> None:
-    """In place, unnormalised. Large parts are halved first, so that most of the work is done in the cache."""
+    """Transform in place, unnormalised. Large parts are halved first, so that most work is done in the cache."""
     size, columns = vectors.shape
     if size > 1 and vectors.nbytes > _CACHE:
         half = size // 2
@@ -53,7 +53,7 @@ def _transform(vectors: Floats) -> None:
 
 
 def _butterfly(upper: Floats, lower: Floats) -> None:
-    """``(a, b)`` becomes ``(a + b, a - b)``, in place."""
+    """Replace ``(a, b)`` by ``(a + b, a - b)``, in place."""
     difference = upper - lower
     upper += lower
     lower[...] = difference

@@ -1,4 +1,4 @@
-"""Totals: what several releases cost together, for whoever holds them all."""
+"""Totals: the privacy loss of several releases together."""
 
 from __future__ import annotations
 
@@ -15,59 +15,67 @@ from zoo.privacy.record.fields import RecordError
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.record.shared_projection import refuse_shared_projection
 
-#: What an entry of a run's ``privacy.json`` has beside the fields of its record.
-BESIDE = ("ledger", "num_users")
+#: Keys of an entry of a run's ``privacy.json`` that are not in its record.
+EXTRA_KEYS = ("ledger", "num_users")
 
 
 @dataclass(frozen=True)
 class Account:
-    """What one release says of itself, to be added up with others."""
+    """Domain, record and ledger of one release, to be added up with others."""
 
-    name: str  # what to call it, e.g. its folder
-    domain: str  # whose ratings it is made of; releases of one name are taken to be of the same people's data
+    name: str  # for messages, e.g. its folder
+    domain: str  # name of the data; releases of one domain are of the same users' data
     num_users: int
     record: PrivacyRecord
     ledger: tuple[PrivacyEvent, ...]
-    digest: str | None = None  # SHA-256 of the release: two of the same are one; None before it is made
+    digest: str | None = None  # SHA-256 of the release, to count each once; None before it exists
 
 
 @dataclass(frozen=True)
 class DomainTotal:
-    """What the releases of one domain cost together."""
+    """Privacy loss of the releases of one domain together."""
 
     domain: str
     names: tuple[str, ...]  # of its releases
     unit: Unit | None
-    epsilon: float | None  # None where they guarantee nothing together; `reason` says why
+    epsilon: float | None  # None if they have no joint guarantee; `reason` has the cause
     delta: float | None
     reason: str | None = None
 
 
 @dataclass(frozen=True)
 class Total:
-    """What several releases cost together. An epsilon is one under all conditions of all of them."""
+    """Privacy loss of several releases together; its epsilon assumes all conditions of all releases."""
 
     domains: tuple[DomainTotal, ...]
     unit: Unit | None
     relation: Relation | None
-    epsilon: float | None  # None where they guarantee nothing together; `reason` says why
+    epsilon: float | None  # None if they have no joint guarantee; `reason` has the cause
     delta: float | None
     reason: str | None
-    conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # condition -> the releases it is of
-    copies: Mapping[str, str] = field(default_factory=dict)  # release that counts for nothing -> the one that it is
+    conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # condition -> its releases
+    copies: Mapping[str, str] = field(default_factory=dict)  # release that does not count -> the same release
 
 
 def total_of(accounts: Iterable[Account], delta: float | None = None) -> Total:
-    """Epsilon of releases together, at a delta: the largest of theirs unless another is given.
+    """Return epsilon of releases together, at ``delta`` or else the largest delta of the releases.
 
-    Releases of one domain are of the same people's ratings, whatever version of them: they compose, by the accountant over
-    their joined ledgers. A rating lies in one domain, so for ratings the total of several domains is that of the one that
-    lost most. A user may be in every domain, so for users all releases compose. One release given twice counts once. Names of
-    domains that differ in case or blanks alone are one domain's.
+    Releases of one domain are of the same users' ratings in any version: they compose, by the accountant over their joined
+    ledgers. A rating is in one domain, so the total for ratings is that of the domain with the largest loss. A user may be in
+    every domain, so for users all releases compose. A release given twice counts once. Names of domains are compared without
+    case and extra blanks.
 
-    There is no total where a release guarantees nothing, where releases protect different things (their relations
-    differ), where two share a projection that a guarantee is a mean over, and where delta is not below one over the
-    users of each. Arguments are checked by whoever made the records.
+    There is no total if a release has no guarantee, if relations differ, or if delta is at least one over the number of users.
+    There is none either if two releases share a projection that a guarantee is a mean over.
+
+    Examples:
+        >>> from zoo.privacy.mechanisms import NoisyRows
+        >>> from zoo.privacy.randomness.noise import NoiseSource
+        >>> rows = NoisyRows.calibrate(epsilon=2.0, delta=1e-5, num_users=100, num_items=40)
+        >>> record = PrivacyRecord.of(rows, NoiseSource.os())
+        >>> first, second = (Account(name, "book", 100, record, record.ledger) for name in ("first", "second"))
+        >>> round(total_of([first, second]).epsilon, 2)
+        2.95
     """
     counted, copies = _each_once(accounts)
     groups: dict[str, list[Account]] = {}
@@ -89,32 +97,32 @@ def total_of(accounts: Iterable[Account], delta: float | None = None) -> Total:
 
 
 def composed(accounts: Sequence[Account], delta: float) -> float:
-    """Epsilon of releases on the same data, or of the same users, under one relation, at a delta; rounded up, infinite at worst."""
+    """Return epsilon of releases that compose under one relation, at a delta; rounded up, infinite at worst."""
     ledger = [event for account in accounts for event in account.ledger]
     return epsilon_of(ledger, delta, accounts[0].record.relation)
 
 
-def record_of(kept: Mapping[str, Any]) -> PrivacyRecord:
-    """Return the record of an entry of a run's ``privacy.json``, which has the ledger beside it."""
-    values = {name: value for name, value in kept.items() if name not in BESIDE}
-    return PrivacyRecord.from_dict(values, _ledger_of(kept))
+def record_of(entry: Mapping[str, Any]) -> PrivacyRecord:
+    """Return the record of an entry of a run's ``privacy.json``, which also has the ledger."""
+    values = {name: value for name, value in entry.items() if name not in EXTRA_KEYS}
+    return PrivacyRecord.from_dict(values, _ledger_of(entry))
 
 
-def _ledger_of(kept: Mapping[str, Any]) -> tuple[PrivacyEvent, ...] | None:
-    return tuple(event_from_dict(event) for event in kept["ledger"]) if "ledger" in kept else None
+def _ledger_of(entry: Mapping[str, Any]) -> tuple[PrivacyEvent, ...] | None:
+    return tuple(event_from_dict(event) for event in entry["ledger"]) if "ledger" in entry else None
 
 
-def total_of_run(kept: Mapping[str, Mapping[str, Any]]) -> Total:
-    """Return what the releases and the training of a run cost together, from its ``privacy.json``.
+def total_of_run(entries: Mapping[str, Mapping[str, Any]]) -> Total:
+    """Return the privacy loss of a run's releases and training together, from its ``privacy.json``.
 
-    Every entry is of a domain of its own. Entries without a ledger are those of a training, and of runs of earlier versions.
-    One such entry costs what its record says. Several that protect users add up: by mu where the record has one, otherwise
-    their epsilons and their deltas.
+    Every entry is a separate domain. Entries without a ledger are those of a training, and of runs of earlier versions. One such
+    entry costs what its record states. Several that protect users add up: by mu if the record has one, else by their epsilons
+    and deltas.
     """
     accounts, composed, added = list[Account](), [0.0], list[float]()
-    for name, values in kept.items():
+    for name, values in entries.items():
         record, ledger = record_of(values), _ledger_of(values)
-        if ledger is None and record.mu is not None and record.unit is Unit.USER and len(kept) > 1:
+        if ledger is None and record.mu is not None and record.unit is Unit.USER and len(entries) > 1:
             ledger = (GaussianEvent(1 / record.mu),)
         (added if ledger is None else composed).append(float(record.delta or 0))
         if ledger is None:
@@ -128,7 +136,12 @@ def total_of_run(kept: Mapping[str, Mapping[str, Any]]) -> Total:
 
 
 def normalize_domain(domain: str) -> str:
-    """A domain's name as domains are told apart by: not by case, blanks, or how Unicode writes a letter."""
+    """Return a domain's name without differences of case, blanks and Unicode form.
+
+    Examples:
+        >>> normalize_domain("  Book STORE ")
+        'book store'
+    """
     return " ".join(unicodedata.normalize("NFKC", domain).casefold().split())
 
 
@@ -156,28 +169,25 @@ def _domain_total(group: Sequence[Account], delta: float | None) -> DomainTotal:
 
 
 def _common_delta(accounts: Sequence[Account], delta: float | None) -> tuple[float | None, str | None]:
-    """The delta at which all of them are added up, or why they cannot be."""
+    """Return the delta of the total, or the reason why there is none."""
     for account in accounts:
         if not account.record.claims:
-            return None, f"{account.name} guarantees nothing ({account.record.reason})"
+            return None, f"{account.name} has no guarantee ({account.record.reason})"
     relations = {str(account.record.relation): account.name for account in accounts}
     if len(relations) > 1:
         named = ", ".join(f"{name} {relation}" for relation, name in relations.items())
-        return None, f"they protect different things ({named}), which do not add up"
+        return None, f"the relations differ ({named}), so losses do not add up"
     delta = max((float(account.record.delta or 0) for account in accounts), default=0.0) if delta is None else delta
     largest = max(accounts, key=lambda account: account.num_users, default=None)
     if largest is not None and delta * largest.num_users >= 1:
-        return None, (
-            f"delta {delta:g} is not below one over the {largest.num_users:,} users of {largest.name}, so handing over one "
-            "user's data whole would count as private"
-        )
+        return None, (f"delta {delta:g} is not below one over the {largest.num_users:,} users of {largest.name}")
     return delta, None
 
 
 def _largest(groups: Iterable[Sequence[Account]], delta: float) -> tuple[float | None, str | None]:
-    """The largest epsilon of groups that each compose, or why there is none.
+    """Return the largest epsilon of groups that each compose, or the reason why there is none.
 
-    A projection that two groups share counts like one that a group shares: the first release of it made it public.
+    A projection shared by two groups counts like one within a group: the first release made it public.
     """
     groups = list(groups)
     try:
@@ -185,4 +195,4 @@ def _largest(groups: Iterable[Sequence[Account]], delta: float) -> tuple[float |
         epsilon = max(composed(group, delta) for group in groups)
     except (RecordError, UnsupportedEventError) as error:
         return None, str(error)
-    return (epsilon, None) if epsilon < math.inf else (None, f"at delta {delta:g} their epsilon is infinite")
+    return (epsilon, None) if epsilon < math.inf else (None, f"the joint epsilon is infinite at delta {delta:g}")

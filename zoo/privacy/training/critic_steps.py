@@ -88,7 +88,7 @@ class CriticSteps:
         """What is spent, and how far noise with a seed has come, as plain values."""
         private = None if self.noisy is None else self.noisy.state_dict()
         about = {"mechanism": self.privacy.mechanism, "critic_steps": self.taken}
-        return {**about, "private": private, "place": self._noise.place if hasattr(self, "_noise") else None}
+        return {**about, "private": private, "place": self._noise.position if hasattr(self, "_noise") else None}
 
     def load_state_dict(self, state: Mapping[str, Any], *, going_on: bool) -> None:
         """Go on counting; what is spent is never forgotten, here or there.
@@ -112,7 +112,7 @@ class CriticSteps:
     def _go_on_drawing(self, state: Mapping[str, Any]) -> None:
         """Draw what an unbroken run with this seed would; other noise was drawn where the other run had none."""
         if (place := state.get("place")) is not None:
-            self._noise.go_on_from(place)
+            self._noise.skip_to(place)
         elif "place" not in state and state["critic_steps"] and self.privacy.mechanism != "none":
             raise ValueError(
                 "The checkpoint does not say how far its noise with a seed had come, as none before version 0.3 does: going on "

@@ -13,7 +13,7 @@ from zoo.privacy.mechanisms.generator import PrivateCritic, PrivateFirstLayer, S
 from zoo.privacy.randomness.noise import KEYED, NoiseSource
 from zoo.privacy.record.delta import delta_for
 from zoo.privacy.record.record import NO_NOISE, PrivacyRecord, unprotected_record, warn_once
-from zoo.privacy.record.steps import Step, done
+from zoo.privacy.record.steps import Step, recorded_steps
 from zoo.privacy.training.dp_sgd import TrainingPlan, plan_training
 from zoo.privacy.training.noisy_steps import NoisySteps
 from zoo.privacy.training.sanitisation import SanitisationPlan, plan_sanitisation
@@ -172,10 +172,10 @@ class GeneratorPrivacy:
             name, label = f"SPPG, {self.mechanism}", NO_NOISE if self.mechanism == "none" else label
             public = {"steps": self.steps, **sizes, **(inputs or {})}
             return unprotected_record(
-                name, UNSOUND[self.mechanism], done(applied), noise_source=label, public_inputs=public
+                name, UNSOUND[self.mechanism], recorded_steps(applied), noise_source=label, public_inputs=public
             )
         notes = {name: value for name, value in sizes.items() if name not in mechanism.public_inputs}
-        return PrivacyRecord.of(mechanism, noise, done(applied), notes | public, label)
+        return PrivacyRecord.of(mechanism, noise, recorded_steps(applied), notes | public, label)
 
     def released(
         self,

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zoo.privacy.randomness.bernoulli import sampled_cells
+from zoo.privacy.randomness.bernoulli import sample_entries
 from zoo.privacy.randomness.noise import NoiseSource
 
 
@@ -15,7 +15,7 @@ class PoissonSampler:
 
     That is what amplification by sampling is proved for (Abadi et al., CCS 2016; the events of `zoo.privacy.accounting.events`).
     Batches of a fixed size, shuffled ones included, are other laws and hide less. Exactly so: drawn from integers, see
-    `zoo.privacy.randomness.bernoulli.sampled_cells`, at the cost of the users that are drawn.
+    `zoo.privacy.randomness.bernoulli.sample_entries`, at the cost of the users that are drawn.
 
     Hides which users a step read, for any neighbouring relation that keeps the set of users; protects nobody on its own.
     A sample must not be logged, stored or shown, nor its size: whoever knows who took part gets no amplification.
@@ -40,8 +40,8 @@ class PoissonSampler:
         """The users of one step, rising, int64, shape ``(sampled,)``; empty at times, and a step is taken all the same."""
         share = Fraction(self.rate)
         if share <= Fraction(1, 2):
-            users = sampled_cells(self.num_users, share, self._source)
+            users = sample_entries(self.num_users, share, self._source)
         else:
-            left_out = sampled_cells(self.num_users, 1 - share, self._source)
+            left_out = sample_entries(self.num_users, 1 - share, self._source)
             users = np.delete(np.arange(self.num_users, dtype=np.int64), left_out)
         return torch.from_numpy(users)

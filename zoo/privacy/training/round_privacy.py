@@ -11,7 +11,7 @@ from zoo.privacy.mechanisms import generator
 from zoo.privacy.randomness.noise import KEYED, NoiseSource
 from zoo.privacy.record.delta import delta_for
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.privacy.record.steps import Step, done
+from zoo.privacy.record.steps import Step, recorded_steps
 from zoo.privacy.training.dp_sgd import TrainingPlan, plan_training
 from zoo.privacy.training.private_rounds import PrivateRounds
 
@@ -77,7 +77,9 @@ class RoundPrivacy:
             steps=plan.steps,
         )
         # The label is explained at `fresh_generator`.
-        record = PrivacyRecord.of(mechanism, noise, done(applied), noise_source=KEYED if noise.private else noise.label)
+        record = PrivacyRecord.of(
+            mechanism, noise, recorded_steps(applied), noise_source=KEYED if noise.private else noise.label
+        )
         if rounds is not None and not rounds.private and self.noise_seed is None:
             record = record.without_guarantee("some of its rounds had seeded noise")
         return record

@@ -261,15 +261,7 @@ def a_run(seed: int = 0, records: dict[str, Record] | None = None, **metrics: fl
         ranking, rest = name.split("_", 1)
         found[f"test/{ranking}/{'@'.join(rest.rsplit('_', 1))}"] = value
     report = {"metrics": found, "ranked_by_item_counts": 0}
-    return Run(
-        seed,
-        Path("nowhere"),
-        report,
-        records or {},
-        1.0,
-        0,
-        VERSIONS,
-    )
+    return Run(seed, Path("nowhere"), report, records or {}, 1.0, 0, VERSIONS)
 
 
 def a_line(*records: Record, name: str = "PriCDR", release: str = "JLT") -> Line:

@@ -182,7 +182,7 @@ def test_a_record_of_somebody_elses_mechanism_is_not_called_proved(tmp_path: Pat
         path.write_text(json.dumps({"book": proved() | {"mechanism": "MyRows"}}), encoding="utf-8")
     for line in (line for lines in read_results(root).lines.values() for line in lines):
         assert line.guarantee_status == "conditional"
-        assert line.conditions == ("it is as claimed by 'MyRows', not audited here",)
+        assert line.conditions == ("the claim of 'MyRows' is true, not audited here",)
 
 
 def test_of_a_long_error_of_polars_the_first_line_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

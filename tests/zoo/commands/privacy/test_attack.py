@@ -107,7 +107,7 @@ def test_what_cannot_be_attacked_is_refused(config: Path) -> None:
         *one, "--publisher", "Plaintext"
     )
     assert "--seeds must be at least 1, got 0." in refused(*one, "--seeds", 0)
-    assert "epsilon must be" in refused(*one, "--epsilon", -1)
+    assert "epsilon is -1" in refused(*one, "--epsilon", -1)
     assert "must lie between 0 and 1, got 1.5" in refused(*one, "--known", 1.5)
     assert "must name a file in a folder that exists" in refused(*one, "--out", "absent/a.csv")
     assert "There is no config 'absent.yaml'" in refused("attack", "--config", "absent.yaml")

@@ -86,7 +86,7 @@ def test_a_plan_without_guarantee_shows_no_epsilon(capsys: pytest.CaptureFixture
     [
         (["plan", "--config", "absent.yaml"], "There is no config 'absent.yaml'"),
         (["plan", "--config", CONFIG, "--users", "0"], "--users must be at least 1, got 0"),
-        (["plan", "--config", CONFIG, "--publisher.epsilon", "0"], "epsilon must be"),
+        (["plan", "--config", CONFIG, "--publisher.epsilon", "0"], "epsilon is 0"),
         (
             ["plan", "--config", CONFIG, "--publisher.delta", "0.5", "--users", "924"],
             "not below one over the 924 users",
@@ -117,8 +117,8 @@ def test_ratings_cost_the_largest_release_and_users_the_sum_of_all() -> None:
     multiplier = users[0].record.noise_scale / 3.0 if users[0].record.noise_scale else 0.0
     reference.compose(GaussianDpEvent(multiplier), 2)
     assert total(users).epsilon == pytest.approx(reference.get_epsilon(1e-5), rel=1e-3)
-    assert "protect different things" in (total([small, users[0]]).reason or "")
-    assert "guarantees nothing" in (total([small, planned(Plaintext())]).reason or "")
+    assert "the relations differ" in (total([small, users[0]]).reason or "")
+    assert "has no guarantee" in (total([small, planned(Plaintext())]).reason or "")
 
 
 @pytest.mark.parametrize(
@@ -363,7 +363,7 @@ def test_a_curve_is_a_picture_of_ledgers_and_results(tmp_path: Path, capsys: pyt
     said = out(capsys)
     assert "c.png" in said
     assert f"{tmp_path / 'release'} (JLT): proved" in said
-    assert "(JLT, planned): conditional (if the user list is public" in said
+    assert "(JLT, planned): conditional (assumes that the user list is public" in said
     assert not list(tmp_path.glob(".*"))
 
 
@@ -393,4 +393,4 @@ def test_a_curve_of_a_conditional_guarantee_comes_with_its_conditions(
     read_off = replace(binary(), applied=(Step("users are as they come", "who is a user is public", "all"),))
     FlippedRows(epsilon=2.0).publish(read_off, "books").save(tmp_path / "release")
     main(["curve", str(tmp_path / "release"), "--out", str(tmp_path / "c.png")])
-    assert "release (FlippedRows): conditional (if who is a user is public)" in out(capsys)
+    assert "release (FlippedRows): conditional (assumes that who is a user is public)" in out(capsys)

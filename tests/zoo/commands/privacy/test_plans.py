@@ -16,7 +16,7 @@ from zoo.methods.one_bit_mc.perturbation import Problem
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.record.record import Guarantee, unprotected_record
-from zoo.privacy.record.steps import Done
+from zoo.privacy.record.steps import RecordedStep
 from zoo.runs.inputs import UsageError
 
 ROOT = Path(__file__).parents[4]
@@ -69,7 +69,7 @@ def test_every_perturbation_is_planned(capsys: pytest.CaptureFixture[str]) -> No
     said = " ".join(capsys.readouterr().out.split())
     for word in ("one-bit matrix completion, gradient", "change one rating value", "4.00", "Planned for 943 users"):
         assert word in said, word
-    assert "assumed: done to the data before: users are derived from the ratings" in said
+    assert "assumed: earlier step: users are derived from the ratings" in said
     assert "not protected: the set of rated pairs" in said
     experiment = read_experiment(ROOT / "configs/one_bit_mc/gradient.yaml", [])
     (planned,) = planned_releases(experiment, 943, 1682)
@@ -83,7 +83,7 @@ def test_a_plan_says_under_which_conditions_a_guarantee_would_hold(capsys: pytes
     said = " ".join(capsys.readouterr().out.split())
     assert "conditional" in said
     assert "holds if: the user list is public" in said
-    assert "assumed: ratings lie in [0, 1]" in said
+    assert "assumed: ratings are in [0, 1]" in said
 
 
 @pytest.mark.parametrize(
@@ -108,11 +108,13 @@ def test_a_forecast_is_the_record_of_any_ratings_of_these_sizes(perturbation: Pe
     assert record.claims == (perturbation is not None)
 
 
-DONE = "done to the data before: "
+DONE = "earlier step: "
 
 
 def test_words_are_said_once_and_each_source_says_its_own() -> None:
-    one, other = (unprotected_record("rows", "no noise", [Done(text), Done("both")]) for text in (MARKUP, "other"))
+    one, other = (
+        unprotected_record("rows", "no noise", [RecordedStep(text), RecordedStep("both")]) for text in (MARKUP, "other")
+    )
     said = words([Planned("a", one, ()), Planned("b", other, ())])
     assert said == [
         f"assumed: {DONE}{MARKUP}",

@@ -21,7 +21,7 @@ from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.record import rounded_up
 from zoo.privacy.spending.budget import Budget
-from zoo.privacy.spending.total import BESIDE, total_of_run
+from zoo.privacy.spending.total import EXTRA_KEYS, total_of_run
 from zoo.release.about import About, Statement
 from zoo.release.signature import SigningKey
 from zoo.runs.publishing import publish_release
@@ -97,7 +97,7 @@ def test_a_report_and_the_command_have_the_same_total(
     data = Synthetic(num_users=100, num_items=30, ratings_per_user=4, sources=["book", "film", "music"], target="game")
     run = fit(
         PPGenCDR(dims=(8, 4), encoder_dims=(8,)), data, publisher=GeneratorPublisher(network), max_epochs=1,
-        accelerator="cpu", enable_progress_bar=False,
+        accelerator="cpu", enable_progress_bar=False
     )  # fmt: skip
     run.test()
     capsys.readouterr()
@@ -106,7 +106,7 @@ def test_a_report_and_the_command_have_the_same_total(
     total = Run(0, run.folder, report, kept, 0.0, 0, {}).total
     assert (total.epsilon, total.delta) == (answer["epsilon"], answer["delta"])
     assert (rounded_up(total.epsilon or 0), total.delta, total.unit) == ("4.74", 1e-5, Unit.USER)
-    earlier = {name: {key: one[key] for key in one.keys() - set(BESIDE)} for name, one in kept.items()}
+    earlier = {name: {key: one[key] for key in one.keys() - set(EXTRA_KEYS)} for name, one in kept.items()}
     total = total_of_run(earlier)
     assert (rounded_up(total.epsilon or 0), total.delta) == ("12.0", pytest.approx(3e-5))
 
@@ -139,8 +139,8 @@ def test_domains_are_normalize_domain(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        (Plaintext(), "guarantees nothing (the ratings are handed over as they are)"),
-        (NoisyRows(epsilon=1.0, relation="zero_out_one_user", clip=2.0), "they protect different things"),
+        (Plaintext(), "has no guarantee (the ratings are handed over as they are)"),
+        (NoisyRows(epsilon=1.0, relation="zero_out_one_user", clip=2.0), "the relations differ"),
     ],
 )
 def test_where_there_is_no_total_no_epsilon_is_made_up(
@@ -159,7 +159,7 @@ def test_two_means_over_one_projection_are_refused(tmp_path: Path, capsys: pytes
     one = saved(tmp_path / "a", JLT(epsilon=2.0, num_components=5, calibration="gaussian"))
     again = Release.load(one)
     twin = replace(again, domain="film", tensors={"rows": again.tensors["rows"] + 1}).save(tmp_path / "b")
-    assert "go through one projection, of seed" in said(capsys, "total", one, twin)
+    assert "share the projection with seed" in said(capsys, "total", one, twin)
 
 
 # budget
@@ -181,7 +181,7 @@ def test_a_budget_is_made_and_shown(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert answer["spent"][0]["epsilon"] == pytest.approx(2.0, rel=1e-8)
     assert (answer["releases"][0]["line"], answer["releases"][0]["digest"]) == (2, release.digest)
     assert conditional().digest() not in json.dumps(answer)
-    assert "a budget is never overwritten" in refused("budget", file, *made)
+    assert "A budget is never overwritten" in refused("budget", file, *made)
 
 
 def test_half_a_line_and_a_release_that_nobody_knows_are_said(
@@ -203,8 +203,8 @@ def test_half_a_line_and_a_release_that_nobody_knows_are_said(
     ("arguments", "message"),
     [
         (("--epsilon", "4"), "A cap needs --delta and --relation too"),
-        (("--epsilon", "0", "--delta", "0", "--relation", "change_one_rating"), "A cap needs a finite epsilon above 0"),
-        ((), "No budget at"),
+        (("--epsilon", "0", "--delta", "0", "--relation", "change_one_rating"), "needs a finite epsilon > 0"),
+        ((), "is no budget file"),
     ],
 )
 def test_a_budget_needs_a_whole_cap(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
@@ -242,7 +242,7 @@ def test_a_page_in_json_holds_the_numbers_as_they_are(tmp_path: Path, capsys: py
     assert answer["record"] == release.record.to_dict()
     assert answer["digest"] == release.digest
     assert answer["shown"]["epsilon"] == "2.00"
-    assert answer["shown"]["guarantee"] == "conditional (if who is a user is public)"
+    assert answer["shown"]["guarantee"] == "conditional (assumes that who is a user is public)"
     assert answer["ledger"][0]["type"] == "GaussianEvent"
     assert 0.5 < answer["guess"] < 0.7
     assert [group["ratings"] for group in answer["several_ratings"]] == [1, 2, 5, 10, 50]

@@ -59,7 +59,7 @@ def test_everybody_is_scored_where_pairs_are_hidden() -> None:
     record = hidden.privacy_record()
     assert record is not None
     said = record.sentences("not_protected")
-    assert any(line.startswith("membership of a rating, in anything except the completed matrix") for line in said)
+    assert any(line.startswith("membership of a rating outside the completed matrix") for line in said)
 
 
 def test_before_any_data_there_is_no_record() -> None:

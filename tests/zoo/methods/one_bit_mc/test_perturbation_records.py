@@ -50,7 +50,7 @@ def test_a_record_says_who_is_protected_and_how_strongly(name: str) -> None:
     for fact, value in facts.items():
         assert getattr(record, fact) == pytest.approx(value), fact
     assert record.public_inputs["rated pairs"] == "all of them"
-    assert record.sentences("assumptions")[-1] == "done to the data before: ratings >= 3 count as +1"
+    assert record.sentences("assumptions")[-1] == "earlier step: ratings >= 3 count as +1"
     assert "rated_pairs" in record.not_protected
     assert PrivacyRecord.from_dict(json.loads(json.dumps(record.to_dict()))) == record
     assert with_other_signs(posed).observations.signs[0] != posed.observations.signs[0]
@@ -64,8 +64,8 @@ def test_a_record_says_who_is_protected_and_how_strongly(name: str) -> None:
     check_no_epsilon(unsafe)
 
 
-HALTED = "of an interrupted run, only the checkpoint that it resumes from was looked at"
-BEFORE_NOISE = "checkpoints from inside the run, which have no noise yet, were given to nobody and resumed once at most"
+HALTED = "of an interrupted run, only the checkpoint that it resumes from is seen"
+BEFORE_NOISE = "checkpoints from inside the run, which have no noise yet, stay secret and are resumed at most once"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_record_names_all_that_is_public_and_assumed(
     free = {"link": "logistic", "tau": 4.0, "rows": 6, "columns": 7, "rated pairs": "all of them"} | own
     record = perturbation.record(problem(), (Step("as given"),))
     assert record.public_inputs == free
-    assert record.sentences("assumptions") == [*assumed, "done to the data before: as given"]
+    assert record.sentences("assumptions") == [*assumed, "earlier step: as given"]
     held = perturbation.record(problem(alpha=0.5, bounded=True)).public_inputs
     assert held == free | {"alpha": 0.5, "entries are held to alpha": True}
 
@@ -172,7 +172,7 @@ def test_an_objective_is_shown_where_it_is_of_what_was_noised(
     ids=lambda m: m.__name__,
 )
 def test_an_epsilon_out_of_range_is_refused(make: Callable[[float], Perturbation], bad: float) -> None:
-    with pytest.raises(ValueError, match="epsilon must"):
+    with pytest.raises(ValueError, match="epsilon is"):
         make(bad)
 
 
@@ -187,16 +187,16 @@ def test_a_probit_objective_is_refused_unless_nothing_is_promised() -> None:
     assert "private for its exact minimiser alone, which no solver returns" in said
     assert "needs alpha here, the largest entry" in refused(ObjectivePerturbation(1.0, inexact=True), Probit())
     assert "needs alpha here" in refused(ObjectivePerturbation(1.0, paper_faithful=True), Probit())
-    assert "epsilon must be more than 0.7713" in refused(ObjectivePerturbation(0.5, inexact=True), Probit(), 1.0)
+    assert "needs more than 0.7713" in refused(ObjectivePerturbation(0.5, inexact=True), Probit(), 1.0)
     gaussian = ObjectivePerturbation(1.0, noise="gaussian", inexact=True)
-    assert "noise must be 'laplace' for the probit link" in refused(gaussian, Probit(), 1.0)
+    assert "noise is 'gaussian' with the probit link, which needs 'laplace'" in refused(gaussian, Probit(), 1.0)
 
 
 def test_settings_of_an_objective_are_checked_before_data_are_read() -> None:
     assert "ridge must be a finite number of at least 0" in refused(ObjectivePerturbation(1.0, ridge=-1.0), Logistic())
     assert "delta" in refused(ObjectivePerturbation(1.0, noise="gaussian", delta=2.0), Logistic())
     other: Any = "normal"
-    assert "noise must be 'laplace' or 'gaussian'" in refused(ObjectivePerturbation(1.0, noise=other), Logistic())
+    assert "Allowed are 'laplace' and 'gaussian'" in refused(ObjectivePerturbation(1.0, noise=other), Logistic())
     with pytest.raises(ValueError, match=r"The published noise is Laplace; got noise 'gaussian' with paper_faithful"):
         ObjectivePerturbation(1.0, noise="gaussian", paper_faithful=True)
 
@@ -204,9 +204,9 @@ def test_settings_of_an_objective_are_checked_before_data_are_read() -> None:
 def test_settings_of_gradients_are_checked_before_data_are_read() -> None:
     for bad, message in (
         ({"steps": 0}, "steps must be an integer of at least 1"),
-        ({"clamp": 0.0}, "clamp must be a positive finite number"),
+        ({"clamp": 0.0}, "must be positive and finite"),
         ({"delta": 1.5}, "delta"),
-        ({"noise": "normal"}, "noise must be 'laplace' or 'gaussian'"),
+        ({"noise": "normal"}, "Allowed are 'laplace' and 'gaussian'"),
         ({"step_size": 0.0}, "step_size must be positive and finite, 'spectral' or null; got 0.0"),
         ({"step_size": "spectral"}, "Spectral steps go from the last point: set dual to false"),
     ):

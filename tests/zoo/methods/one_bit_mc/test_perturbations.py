@@ -211,12 +211,12 @@ def test_several_ratings_of_one_person_are_priced_by_the_noise() -> None:
     def said(perturbation: Perturbation) -> str:
         return perturbation.record(problem()).sentences("not_protected")[-1]
 
-    assert "k of them have k times the epsilon" in said(InputPerturbation(1.0))
-    assert "k of them have k times the epsilon" in said(InputPerturbation(1.0, hide_pairs=True))
-    assert "root of k times the mu" in said(GradientPerturbation(1.0))
-    assert "k of them have k times the epsilon" in said(GradientPerturbation(1.0, noise="laplace"))
-    assert "root of k times the mu" in said(ObjectivePerturbation(1.0, noise="gaussian"))
-    assert "up to k times the mu" in said(OutputPerturbation(1.0))
+    assert "k of them cost k times the epsilon" in said(InputPerturbation(1.0))
+    assert "k of them cost k times the epsilon" in said(InputPerturbation(1.0, hide_pairs=True))
+    assert "sqrt(k) times mu" in said(GradientPerturbation(1.0))
+    assert "k of them cost k times the epsilon" in said(GradientPerturbation(1.0, noise="laplace"))
+    assert "sqrt(k) times mu" in said(ObjectivePerturbation(1.0, noise="gaussian"))
+    assert "up to k times mu" in said(OutputPerturbation(1.0))
 
 
 def test_noise_on_the_output_is_on_every_entry_and_projected_again() -> None:

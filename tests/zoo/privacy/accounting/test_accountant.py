@@ -50,7 +50,7 @@ def test_a_non_private_step_costs_everything() -> None:
 
 
 def test_an_unknown_event_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedEventError, match=r"^UnheardOfEvent is not known.*Upgrade cdr-zoo"):
+    with pytest.raises(UnsupportedEventError, match=r"^UnheardOfEvent is unknown.*Upgrade cdr-zoo"):
         Accountant().compose(UnheardOfEvent())
     with pytest.raises(UnsupportedEventError, match="UnheardOfEvent inside SelfComposedEvent"):
         epsilon_of([GaussianEvent(1.0), SelfComposedEvent(UnheardOfEvent(), 3)], 1e-5)
@@ -70,7 +70,7 @@ def test_a_refused_event_leaves_the_bill_as_it_was() -> None:
 
 def test_an_event_without_meaning_under_the_relation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GaussianEvent, "relations", frozenset({Relation.REPLACE_ONE_USER}))
-    with pytest.raises(UnsupportedEventError, match="GaussianEvent means nothing under 'change_one_rating'; it does"):
+    with pytest.raises(UnsupportedEventError, match=r"GaussianEvent has no meaning under 'change_one_rating'. Allowed"):
         epsilon_of([GaussianEvent(1.0)], 1e-5, Relation.CHANGE_ONE_RATING)
     assert epsilon_of([GaussianEvent(1.0)], 1e-5, Relation.REPLACE_ONE_USER) > 0
 
@@ -128,7 +128,7 @@ def test_calibrated_noise_is_never_billed_above_what_was_asked(epsilon: float, d
 
 
 def test_a_projection_has_no_mu() -> None:
-    with pytest.raises(UnsupportedEventError, match=r"GaussianProjectionEvent has no mu.*Ask for epsilon"):
+    with pytest.raises(UnsupportedEventError, match=r"GaussianProjectionEvent has no mu.*Use epsilon"):
         mu_of([GaussianProjectionEvent(3.0, 4)])
 
 
@@ -139,7 +139,7 @@ def test_pure_epsilon_of_a_gaussian_is_infinite() -> None:
 
 @pytest.mark.parametrize("delta", [-1e-5, 1.0, float("nan")])
 def test_delta_out_of_range(delta: float) -> None:
-    with pytest.raises(ValueError, match=r"delta must lie in \[0, 1\), got"):
+    with pytest.raises(ValueError, match=r"delta is .*must be in \[0, 1\)"):
         epsilon_of([], delta)
 
 
@@ -154,7 +154,7 @@ def test_extreme_ledgers_terminate_and_cost_everything() -> None:
 
 
 def test_count_out_of_range() -> None:
-    with pytest.raises(ValueError, match="count must be an integer of at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"count is 0. It must be an integer of at least 1"):
         Accountant().compose(NoOpEvent(), 0)
 
 

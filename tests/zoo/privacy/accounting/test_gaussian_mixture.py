@@ -43,11 +43,7 @@ def test_widths_of_noise(setting: tuple[int, float, float], unit: float, mix: fl
 
 @pytest.mark.parametrize(
     ("epsilon", "paper", "unit", "mix", "true"),
-    [
-        (0.5, 14934, 140.64, 141.62, 0.00275),
-        (8, 933.36, 12.005, 12.161, 0.0636),
-        (64, 116.67, 2.5343, 2.6072, 0.618),
-    ],
+    [(0.5, 14934, 140.64, 141.62, 0.00275), (8, 933.36, 12.005, 12.161, 0.0636), (64, 116.67, 2.5343, 2.6072, 0.618)],
 )
 def test_the_papers_noise_gives_far_less_epsilon_than_it_is_asked_for(
     epsilon: float, paper: float, unit: float, mix: float, true: float
@@ -137,22 +133,22 @@ def test_what_replaces_the_curve_is_convex_and_above_it(x: float, y: float, epsi
 
 
 def test_other_arguments_out_of_range() -> None:
-    with pytest.raises(ValueError, match="s must be at least 0, got nan"):
+    with pytest.raises(ValueError, match=r"s is nan.*must be at least 0"):
         mix_epsilon(1e-5, nan, 3)
-    with pytest.raises(ValueError, match="dim must be an integer of at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"dim is 0.*must be an integer of at least 1"):
         mix_w(0, 1.0, 1e-5)
     assert mix_w(1, 1.0, 1e-5) > 0  # what is remembered of 1 is not said of True
-    with pytest.raises(ValueError, match="dim must be an integer of at least 1, got True"):
+    with pytest.raises(ValueError, match=r"dim is True.*must be an integer of at least 1"):
         mix_w(True, 1.0, 1e-5)
-    with pytest.raises(ValueError, match=r"dim must be an integer of at least 1, got 2\.5"):
+    with pytest.raises(ValueError, match=r"dim is 2\.5.*must be an integer of at least 1"):
         mix_w(2.5, 1.0, 1e-5)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"sensitivity must be a positive finite number, got 0\.0"):
+    with pytest.raises(ValueError, match=r"sensitivity is 0\.0.*must be positive and finite"):
         unit_w(4, 1.0, 1e-5, 0.0)
-    with pytest.raises(ValueError, match="largest_norm must be a positive finite number, got inf"):
+    with pytest.raises(ValueError, match=r"largest_norm is inf.*must be positive and finite"):
         max_w(inf, 1.0, 1e-5)
-    with pytest.raises(ValueError, match=r"delta must be at least 1e-15 for a Gaussian matrix"):
+    with pytest.raises(ValueError, match=r"delta is 1e-16. With a Gaussian matrix it must be at least 1e-15"):
         mix_epsilon(1e-16, 0.1, 3)
-    with pytest.raises(ValueError, match="epsilon must be a finite number of at least 0, got -1"):
+    with pytest.raises(ValueError, match=r"epsilon is -1.*finite number of at least 0"):
         mix_delta(-1, 0.1, 3)
 
 

@@ -80,7 +80,7 @@ def test_a_sample_of_all_is_a_gaussian_release() -> None:
 
 def test_a_sampled_step_is_refused_for_ratings() -> None:
     with pytest.raises(
-        UnsupportedEventError, match="PoissonSampledGaussianEvent means nothing under 'change_one_rating'"
+        UnsupportedEventError, match="PoissonSampledGaussianEvent has no meaning under 'change_one_rating'"
     ):
         epsilon_of([PoissonSampledGaussianEvent(1.0, 0.1)], 1e-5, Relation.CHANGE_ONE_RATING)
 
@@ -208,10 +208,10 @@ def test_more_events_cost_more_and_grouping_nothing(ledger: list[PrivacyEvent], 
 
 
 def test_what_has_no_mu_says_so() -> None:
-    with pytest.raises(UnsupportedEventError, match=r"PoissonSampledGaussianEvent has no mu.*Ask for epsilon"):
+    with pytest.raises(UnsupportedEventError, match=r"PoissonSampledGaussianEvent has no mu.*Use epsilon"):
         mu_of([PoissonSampledGaussianEvent(1.0, 0.5)])
     for event in (RandomisedResponseEvent(0.1), LaplaceEvent(1.0), PureEvent(1.0)):
-        with pytest.raises(UnsupportedEventError, match=r"pure epsilon has no mu.*Ask for epsilon"):
+        with pytest.raises(UnsupportedEventError, match=r"pure epsilon has no mu.*Use epsilon"):
             mu_of([GaussianEvent(1.0), event])
     assert mu_of([PureEvent(1.0), NonPrivateEvent()]) == inf
 

@@ -133,7 +133,7 @@ def test_presence_that_shows_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def few(num_cells: int, probability: object, noise: NoiseSource) -> npt.NDArray[np.int64]:
         return np.zeros(0, dtype=np.int64)
 
-    monkeypatch.setattr(randomised_response, "sampled_cells", few)
+    monkeypatch.setattr(randomised_response, "sample_entries", few)
     assert audited(ternary_audit("no made-up ratings", plan, presence=True), 7).verdict == "violation"
     assert audited(ternary_audit("its sign", plan, presence=False), 7).verdict == "pass"
 

@@ -6,7 +6,7 @@ import pytest
 
 import zoo.privacy.audits.rows as audit_rows
 import zoo.privacy.mechanisms.noisy_rows as row_noise
-import zoo.privacy.rows.cells as row_cells
+import zoo.privacy.rows.entries as row_cells
 from tests.zoo.privacy.audits.lying import lying
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu

@@ -135,9 +135,9 @@ def test_arguments_out_of_range_are_refused(link: Link) -> None:
             published_objective(link, 1.0, bad)
         with pytest.raises(ValueError, match="alpha must be a positive finite number, got"):
             published_output(1.0, bad)
-        with pytest.raises(ValueError, match="epsilon must be a positive finite number, got"):
+        with pytest.raises(ValueError, match=r"epsilon is .*must be finite"):
             published_objective(link, bad, 1.0)
-        with pytest.raises(ValueError, match="epsilon must be a positive finite number, got"):
+        with pytest.raises(ValueError, match=r"epsilon is .*must be finite"):
             published_output(bad, 1.0)
     with pytest.raises(ValueError, match=r"alpha must be at most 37 scales of a probit link, got 50\.0"):
         published_objective(Probit(), 1.0, 50.0)

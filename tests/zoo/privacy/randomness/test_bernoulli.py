@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, random_array
 from scipy.stats import binom, chi2, chisquare
 
 from zoo.privacy.randomness import bernoulli as module
-from zoo.privacy.randomness.bernoulli import bernoulli, cells_of, sampled_cells, sampled_zeros
+from zoo.privacy.randomness.bernoulli import bernoulli, entry_numbers, sample_entries, sample_zeros
 from zoo.privacy.randomness.noise import NoiseSource
 
 ALMOST_ONE = 2**63 - 1
@@ -63,7 +63,7 @@ def test_every_subset_of_cells_is_as_likely_as_by_one_draw_per_cell(probability:
     # Chi-square over the 32 subsets of five neighbouring cells; fails with probability 1e-6.
     groups = 60_000
     kept = np.zeros(5 * groups, dtype=np.int64)
-    kept[sampled_cells(len(kept), probability, NoiseSource.seeded(2))] = 1
+    kept[sample_entries(len(kept), probability, NoiseSource.seeded(2))] = 1
     expected = expected_patterns(np.full(5, float(probability)), groups)
     common = expected >= 5
     observed = np.append(patterns(kept, 5)[common], patterns(kept, 5)[~common].sum())
@@ -75,7 +75,7 @@ def test_every_subset_of_cells_is_as_likely_as_by_one_draw_per_cell(probability:
 def test_as_many_are_kept_as_the_binomial_law_says(num_cells: int, probability: float) -> None:
     # Chi-square against scipy's probabilities; fails with probability 1e-6.
     source = NoiseSource.seeded(3)
-    counts = np.bincount([len(sampled_cells(num_cells, probability, source)) for _ in range(3000)])
+    counts = np.bincount([len(sample_entries(num_cells, probability, source)) for _ in range(3000)])
     expected = 3000 * binom.pmf(np.arange(len(counts)), num_cells, probability)
     common = expected >= 5
     observed = [*counts[common], counts[~common].sum()]
@@ -137,7 +137,7 @@ def test_the_last_word_is_decided_too() -> None:
 def test_cells_of_a_block_are_distinct_and_every_choice_as_likely() -> None:
     # Chi-square over the 6 pairs of 4 cells; fails with probability 1e-6.
     counts = np.full(30_000, 2)
-    drawn = module._distinct_cells(4, counts, NoiseSource.seeded(5))
+    drawn = module._distinct_entries(4, counts, NoiseSource.seeded(5))
     assert (np.diff(drawn) > 0).all()
     first, second = (drawn.reshape(-1, 2) - 4 * np.arange(30_000)[:, None]).T
     assert (first >= 0).all()
@@ -148,7 +148,7 @@ def test_cells_of_a_block_are_distinct_and_every_choice_as_likely() -> None:
 
 
 def test_a_whole_block_can_be_chosen() -> None:
-    assert module._distinct_cells(5, np.array([5, 0, 5]), NoiseSource.seeded(6)).tolist() == [
+    assert module._distinct_entries(5, np.array([5, 0, 5]), NoiseSource.seeded(6)).tolist() == [
         0,
         1,
         2,
@@ -164,24 +164,24 @@ def test_a_whole_block_can_be_chosen() -> None:
 
 @given(num_cells=st.integers(0, 3000), probability=st.floats(0, 0.5), seed=st.integers(0, 9))
 def test_kept_cells_rise_and_stay_inside(num_cells: int, probability: float, seed: int) -> None:
-    kept = sampled_cells(num_cells, probability, NoiseSource.seeded(seed))
+    kept = sample_entries(num_cells, probability, NoiseSource.seeded(seed))
     assert (np.diff(kept) > 0).all()
     assert len(kept) == 0 or 0 <= kept[0] <= kept[-1] < num_cells
 
 
 def test_a_matrix_beyond_memory_costs_what_is_kept() -> None:
     # 1e15 cells, 1000 expected: within 8 standard deviations, fails with probability below 1e-14.
-    kept = sampled_cells(10**15, 1e-12, NoiseSource.seeded(7))
+    kept = sample_entries(10**15, 1e-12, NoiseSource.seeded(7))
     assert abs(len(kept) - 1000) < 8 * math.sqrt(1000)
     assert abs(kept.mean() - 5e14) < 8 * 1e15 / math.sqrt(12 * len(kept))
-    assert len(sampled_cells(10**15, 1e-30, NoiseSource.seeded(7))) == 0
+    assert len(sample_entries(10**15, 1e-30, NoiseSource.seeded(7))) == 0
 
 
 def test_cells_of_entries() -> None:
     matrix = csr_array(np.array([[0, 1, 1], [0, 0, 0], [1, 0, 0], [0, 0, 1]]))
-    assert cells_of(matrix, slice(0, 4)).tolist() == [1, 2, 6, 11]
-    assert cells_of(matrix, slice(1, 3)).tolist() == [3]
-    assert cells_of(matrix, slice(1, 2)).tolist() == []
+    assert entry_numbers(matrix, slice(0, 4)).tolist() == [1, 2, 6, 11]
+    assert entry_numbers(matrix, slice(1, 3)).tolist() == [3]
+    assert entry_numbers(matrix, slice(1, 2)).tolist() == []
 
 
 @pytest.mark.parametrize("per_chunk", [1, 1000, 2**20])
@@ -193,7 +193,7 @@ def test_kept_zeros_are_zeros_and_each_as_likely_as_asked(per_chunk: int, monkey
     matrix = csr_array(np.tile(ones, (users, 1)).astype(np.float32))
     kept = np.zeros((users, 6), dtype=np.int64)
     stops = [0]
-    for chunk, places in sampled_zeros(matrix, 0.2, NoiseSource.seeded(8)):
+    for chunk, places in sample_zeros(matrix, 0.2, NoiseSource.seeded(8)):
         assert chunk.start == stops[-1]
         stops.append(chunk.stop)
         kept[chunk].ravel()[places] = 1
@@ -208,34 +208,34 @@ def test_how_much_is_drawn_does_not_depend_on_the_ones() -> None:
     # What is kept elsewhere is the same numbers, so a neighbour moves its own cell and no other.
     dense = random_array((50, 40), density=0.5, format="csr", rng=np.random.default_rng(0))
     empty = csr_array((50, 40))
-    (_, all_kept), (_, some) = (next(sampled_zeros(m, 0.3, NoiseSource.seeded(9))) for m in (empty, dense))
-    assert some.tolist() == [cell for cell in all_kept.tolist() if cell not in set(cells_of(dense, slice(0, 50)))]
+    (_, all_kept), (_, some) = (next(sample_zeros(m, 0.3, NoiseSource.seeded(9))) for m in (empty, dense))
+    assert some.tolist() == [cell for cell in all_kept.tolist() if cell not in set(entry_numbers(dense, slice(0, 50)))]
 
 
 def test_chunks_follow_public_numbers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SAMPLED_PER_CHUNK", 1000)
     for density in (0.0, 0.9):
         matrix = random_array((50, 100), density=density, format="csr", rng=np.random.default_rng(1))
-        assert [users.stop for users, _ in sampled_zeros(matrix, 0.5, NoiseSource.seeded(1))] == [20, 40, 50]
+        assert [users.stop for users, _ in sample_zeros(matrix, 0.5, NoiseSource.seeded(1))] == [20, 40, 50]
 
 
 def test_nobody_and_nothing() -> None:
-    assert list(sampled_zeros(csr_array((0, 5)), 0.1, NoiseSource.seeded(1))) == []
-    ((users, places),) = sampled_zeros(csr_array((3, 0)), 0.1, NoiseSource.seeded(1))
+    assert list(sample_zeros(csr_array((0, 5)), 0.1, NoiseSource.seeded(1))) == []
+    ((users, places),) = sample_zeros(csr_array((3, 0)), 0.1, NoiseSource.seeded(1))
     assert (users, len(places)) == (slice(0, 3), 0)
-    ((_, places),) = sampled_zeros(csr_array((3, 5)), 0.0, NoiseSource.seeded(1))
+    ((_, places),) = sample_zeros(csr_array((3, 5)), 0.0, NoiseSource.seeded(1))
     assert len(places) == 0
 
 
 @pytest.mark.parametrize("probability", [-0.1, 0.6, 1.5])
 def test_a_probability_out_of_range_is_refused(probability: float) -> None:
-    with pytest.raises(ValueError, match=r"probability must lie in \[0, 1/2\], got .* not kept"):
-        sampled_cells(5, probability, NoiseSource.seeded(1))
+    with pytest.raises(ValueError, match=r"probability is .*must be in \[0, 1/2\].*complement"):
+        sample_entries(5, probability, NoiseSource.seeded(1))
     if probability != 0.6:
-        with pytest.raises(ValueError, match=r"probability must lie in \[0, 1\], got"):
+        with pytest.raises(ValueError, match=r"probability is .*must be in \[0, 1\]"):
             bernoulli(probability, 5, NoiseSource.seeded(1))
 
 
 def test_a_number_of_cells_out_of_range_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"num_cells must lie in \[0, 2\*\*62\), got -1"):
-        sampled_cells(-1, 0.1, NoiseSource.seeded(1))
+    with pytest.raises(ValueError, match=r"num_entries is -1. It must be in \[0, 2\*\*62\)"):
+        sample_entries(-1, 0.1, NoiseSource.seeded(1))

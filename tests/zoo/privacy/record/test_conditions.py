@@ -20,10 +20,10 @@ def conditional(*conditions: str) -> PrivacyRecord:
 def test_an_epsilon_is_never_shown_without_its_conditions() -> None:
     text = str(conditional())
     assert "guarantee      conditional" in text
-    assert "epsilon        8.00 at delta 1e-05, if the conditions below are true" in text
+    assert "epsilon        8.00 at delta 1e-05, assuming the conditions below" in text
     for condition in (LISTED, COUNTED):
         assert f"condition      {condition}" in text
-    standing = f"conditional (if {LISTED}; and if {COUNTED})"
+    standing = f"conditional (assumes that {LISTED}; that {COUNTED})"
     assert conditional().standing == standing
     assert conditional().summary() == f"rating, eps 8.00, delta 1e-05, {standing}"
 
@@ -38,10 +38,10 @@ def test_a_record_of_the_first_schema_is_conditional() -> None:
     old = {key: value for key, value in earlier_file(schema=1).items() if key != "conditions"}
     read = PrivacyRecord.from_dict(old)
     assert (read.guarantee, read.conditions) == (Guarantee.CONDITIONAL, ("unstated",))
-    assert "the record is older than the statement of such conditions" in read.standing
+    assert "this old record does not state such steps" in read.standing
     silent = old | {"guarantee": "none", "reason": "seeded noise", "epsilon": None, "delta": None}
     assert PrivacyRecord.from_dict(silent).standing == "none (seeded noise)"
-    with pytest.raises(RecordError, match="must hold exactly"):
+    with pytest.raises(RecordError, match="has exactly"):
         PrivacyRecord.from_dict(old | {"schema": 2})
 
 

@@ -20,7 +20,7 @@ MEANS: dict[str, dict[str, Any]] = {
     "paper": {"calibration": "paper"},
     "users": {"calibration": "gaussian", "relation": "zero_out_one_user", "clip": 2.0},
 }
-SHARED = r"Releases {} and {} go through one projection, of seed {}, .*nobody knew before.*by leaving its seed out"
+SHARED = r"Releases {} and {} share the projection with seed {}, .*unknown projections.*without a seed"
 
 
 def release(**settings: Any) -> Release:  # noqa: ANN401  those of JLT
@@ -40,7 +40,7 @@ def test_a_second_release_through_the_same_projection_is_refused(settings: dict[
     assert one.record.guarantee is not Guarantee.NONE, "or there is nothing to refuse"
     with pytest.raises(RecordError, match=SHARED.format(1, 3, one.record.public_inputs["projection_seed"])):
         refuse_shared_projection([one.record, two.record, again])
-    with pytest.raises(RecordError, match="If this is one release given twice, give it once"):
+    with pytest.raises(RecordError, match="count one release only once"):
         one.chosen_among([one])
 
 
@@ -79,7 +79,7 @@ def test_a_chosen_release_knows_the_projections_of_the_others() -> None:
     seeds = sorted(str(made.record.public_inputs["projection_seed"]) for made in others)
     assert together[0].public_inputs[OTHER_SEEDS] == " ".join(seeds)
     for made in (chosen, *others):
-        with pytest.raises(RecordError, match=f"of seed {made.record.public_inputs['projection_seed']}"):
+        with pytest.raises(RecordError, match=f"with seed {made.record.public_inputs['projection_seed']}"):
             refuse_shared_projection([together[0], made.record])
     more = release(calibration="gaussian")
     both = chosen_among((more.record, more.ledger), [together])

@@ -16,34 +16,34 @@ from scipy.stats import norm
 
 from zoo.privacy.rows import denoising as module
 from zoo.privacy.rows.denoising import (
-    Cells,
-    GaussianCells,
-    KeptCells,
+    EntryModel,
+    GaussianEntries,
+    SparseEntries,
     estimate_prior,
-    posterior_kept,
     posterior_rows,
+    posterior_sparse,
 )
 
 Floats = npt.NDArray[np.floating[Any]]
 Singles = npt.NDArray[np.float32]
 
 
-def flips(epsilon: float, keep: float = 1.0) -> KeptCells:
-    return KeptCells.flipped(1 / (1 + math.exp(epsilon)), keep)
+def flips(epsilon: float, keep: float = 1.0) -> SparseEntries:
+    return SparseEntries.flipped(1 / (1 + math.exp(epsilon)), keep)
 
 
-MECHANISMS: dict[str, Cells] = {
-    "gaussian": GaussianCells(0.6),
+MECHANISMS: dict[str, EntryModel] = {
+    "gaussian": GaussianEntries(0.6),
     "flips": flips(2.0),
     "thinned": flips(1.5, keep=0.5),
-    "above": KeptCells.above(0.7, 0.6),
+    "above": SparseEntries.above(0.7, 0.6),
 }
 
 
-def released(truth: Singles, cells: Cells, seed: int) -> Singles:
+def released(truth: Singles, cells: EntryModel, seed: int) -> Singles:
     """A release of 0/1 cells drawn by numpy, without our code."""
     generator = np.random.default_rng(seed)
-    if isinstance(cells, GaussianCells):
+    if isinstance(cells, GaussianEntries):
         noisy: Singles = (truth + cells.sigma * generator.standard_normal(truth.shape)).astype(np.float32)
         return noisy
     if cells.sigma is None:
@@ -52,9 +52,9 @@ def released(truth: Singles, cells: Cells, seed: int) -> Singles:
     return np.where(noisy > -norm.ppf(cells.zero) * cells.sigma, noisy, np.float32(0))
 
 
-def likelihoods(values: Floats, cells: Cells) -> tuple[Floats, Floats]:
+def likelihoods(values: Floats, cells: EntryModel) -> tuple[Floats, Floats]:
     """Density or probability of what was released of a one and of a zero, from scipy and plain fractions."""
-    if isinstance(cells, GaussianCells):
+    if isinstance(cells, GaussianEntries):
         return norm.pdf(values, 1, cells.sigma), norm.pdf(values, 0, cells.sigma)
     if cells.sigma is None:
         kept = values != 0
@@ -64,7 +64,7 @@ def likelihoods(values: Floats, cells: Cells) -> tuple[Floats, Floats]:
     return tuple(np.where(kept, norm.pdf(values, m, cells.sigma), norm.cdf(threshold, m, cells.sigma)) for m in mean)  # type: ignore[return-value]
 
 
-def bayes(prior: Floats, values: Floats, cells: Cells) -> Floats:
+def bayes(prior: Floats, values: Floats, cells: EntryModel) -> Floats:
     one, zero = likelihoods(values.astype(np.float64), cells)
     return prior * one / (prior * one + (1 - prior) * zero)
 
@@ -94,7 +94,7 @@ def log_loss(truth: Singles, posterior: Floats) -> float:
 @settings(max_examples=30, deadline=None)
 @given(prior=st.floats(1e-6, 0.95), sigma=st.floats(0.2, 5), value=st.floats(-3, 4))
 def test_a_noisy_cell_says_what_bayes_says(prior: float, sigma: float, value: float) -> None:
-    cells, seen = GaussianCells(sigma), np.array([value])
+    cells, seen = GaussianEntries(sigma), np.array([value])
     assert expit(logit(prior) + cells.evidence(seen)) == pytest.approx(bayes(np.array([prior]), seen, cells), rel=1e-9)
 
 
@@ -115,7 +115,7 @@ def test_a_cell_above_a_threshold_or_not_says_what_bayes_says(
     prior: float, sigma: float, threshold: float, above: float
 ) -> None:
     level = threshold * sigma
-    cells, seen = KeptCells.above(level, sigma), np.array([level + above * sigma, 0.0])
+    cells, seen = SparseEntries.above(level, sigma), np.array([level + above * sigma, 0.0])
     one = np.array([norm.pdf(seen[0], 1, sigma), norm.cdf(level, 1, sigma)])
     zero = np.array([norm.pdf(seen[0], 0, sigma), norm.cdf(level, 0, sigma)])
     expected = prior * one / (prior * one + (1 - prior) * zero)
@@ -124,7 +124,7 @@ def test_a_cell_above_a_threshold_or_not_says_what_bayes_says(
 
 def test_cells_of_the_specification() -> None:
     sigma, p = 1.0812, 1 / (1 + math.exp(4.0))
-    above = KeptCells.above(2 * sigma, sigma)
+    above = SparseEntries.above(2 * sigma, sigma)
     assert above.zero == pytest.approx(0.0227501, abs=5e-8)
     assert above.one == pytest.approx(0.1411719, abs=2e-5)  # the specification has more digits of sigma
     assert math.exp(above.absent) == pytest.approx(norm.cdf(2 - 1 / sigma) / norm.cdf(2), rel=1e-12)
@@ -136,7 +136,7 @@ def test_cells_of_the_specification() -> None:
 
 def test_rare_flips_keep_their_digits() -> None:
     for p in (2.0**-53, 1e-13, 1e-9):
-        kept, absent = KeptCells.flipped(p, 1.0).evidence(np.array([1.0, 0.0]))
+        kept, absent = SparseEntries.flipped(p, 1.0).evidence(np.array([1.0, 0.0]))
         assert kept == pytest.approx(math.log1p(-p) - math.log(p), rel=1e-12)
         assert absent == pytest.approx(-kept, rel=1e-12)
 
@@ -149,11 +149,11 @@ def test_estimates_are_unbiased_and_spread_as_stated(
     """Two outcomes, so mean and variance are exact sums over them."""
     p, level = 1 / (1 + math.exp(epsilon)), threshold * sigma
     for cells, chances in (
-        (KeptCells.flipped(p, keep), (keep * p, keep * (1 - p))),
-        (KeptCells.above(level, sigma), (norm.sf(level, 0, sigma), norm.sf(level, 1, sigma))),
+        (SparseEntries.flipped(p, keep), (keep * p, keep * (1 - p))),
+        (SparseEntries.above(level, sigma), (norm.sf(level, 0, sigma), norm.sf(level, 1, sigma))),
     ):
         slope, intercept = cells.line
-        outcomes = slope * cells.seen(np.array([1.7, 0.0])).astype(np.float64) + intercept
+        outcomes = slope * cells.observed(np.array([1.7, 0.0])).astype(np.float64) + intercept
         for cell, chance in enumerate(chances):
             weights = np.array([chance, 1 - chance])
             scale = float(np.abs(outcomes).max())
@@ -163,22 +163,25 @@ def test_estimates_are_unbiased_and_spread_as_stated(
 
 
 def test_estimates_of_noisy_cells_are_the_values() -> None:
-    cells, values = GaussianCells(0.7), np.array([-1.0, 0.0, 2.5])
+    cells, values = GaussianEntries(0.7), np.array([-1.0, 0.0, 2.5])
     assert cells.line == (1.0, 0.0)
-    assert (cells.seen(values) == values).all()
+    assert (cells.observed(values) == values).all()
     assert cells.variances == (pytest.approx(0.49), pytest.approx(0.49))
 
 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: KeptCells.flipped(0.5, 1.0), "probability 0.5 and a zero with 0.5, so what is kept says nothing"),
-        (lambda: KeptCells.flipped(0.7, 0.5), "probability 0.15 and a zero with 0.35, so what is kept says nothing"),
-        (lambda: KeptCells.above(60.0, 1.0), "probability 0 and a zero with 0, so what is kept says nothing"),
-        (lambda: KeptCells.above(1.0, 1e20), r"so what is kept says nothing of the cells\. Leave the denoiser out"),
+        (lambda: SparseEntries.flipped(0.5, 1.0), "probability 0.5, a zero with 0.5. The one must be likelier"),
+        (
+            lambda: SparseEntries.flipped(0.7, 0.5),
+            "probability 0.15, a zero with 0.35",
+        ),
+        (lambda: SparseEntries.above(60.0, 1.0), "probability 0, a zero with 0"),
+        (lambda: SparseEntries.above(1.0, 1e20), r"The one must be likelier. Leave the denoiser out"),
     ],
 )
-def test_cells_that_say_nothing_are_refused(make: Callable[[], Cells], said: str) -> None:
+def test_cells_that_say_nothing_are_refused(make: Callable[[], EntryModel], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         make()
 
@@ -202,15 +205,15 @@ def test_margins_approach_the_truth(name: str) -> None:
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_margins_of_much_noise_are_drawn_to_their_mean(name: str) -> None:
     cells = {
-        "gaussian": GaussianCells(4.0),
+        "gaussian": GaussianEntries(4.0),
         "flips": flips(0.3),
         "thinned": flips(1.0, keep=0.1),
-        "above": KeptCells.above(2.0, 4.0),
+        "above": SparseEntries.above(2.0, 4.0),
     }[name]
     truth = drawn(rank_one(300, 200, 0.3))
     rows = released(truth, cells, 3)
     slope, intercept = cells.line
-    raw = slope * cells.seen(rows).mean(axis=0, dtype=np.float64) + intercept
+    raw = slope * cells.observed(rows).mean(axis=0, dtype=np.float64) + intercept
     found, counts = estimate_prior(rows, cells, 0).item_means, truth.mean(axis=0)
     assert ((found - counts) ** 2).mean() < 0.8 * ((raw - counts) ** 2).mean()
 
@@ -231,10 +234,11 @@ def test_nothing_stands_out_of_noise(name: str, shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "cells", [GaussianCells(0.3), flips(4.0), flips(4.0, keep=0.3), flips(2.0, keep=0.2), KeptCells.above(0.5, 0.3)]
+    "cells",
+    [GaussianEntries(0.3), flips(4.0), flips(4.0, keep=0.3), flips(2.0, keep=0.2), SparseEntries.above(0.5, 0.3)],
 )
-def test_activity_and_popularity_alone_make_no_components(cells: Cells) -> None:
-    """Cells of popular items spread more than others, which is no taste; nor is that ones are kept by chance."""
+def test_activity_and_popularity_alone_make_no_components(cells: EntryModel) -> None:
+    """EntryModel of popular items spread more than others, which is no taste; nor is that ones are kept by chance."""
     generator = np.random.default_rng(4)
     popularity = np.clip(0.05 * generator.gamma(0.5, 2, 300), 0, 0.8)
     truth = drawn(np.clip(np.outer(generator.gamma(4, 1 / 4, 500), popularity), 0, 0.9))
@@ -248,7 +252,7 @@ def test_groups_of_users_are_found_and_help(name: str) -> None:
     rows = released(truth, cells, 6)
     assert estimate_prior(rows, cells, 32).num_components == 1
     slope, intercept = cells.line
-    raw = slope * cells.seen(rows) + intercept
+    raw = slope * cells.observed(rows) + intercept
     errors = [((guess - truth) ** 2).mean() for guess in (*(posterior_rows(rows, cells, k) for k in (32, 0)), raw)]
     losses = [log_loss(truth, posterior_rows(rows, cells, k)) for k in (32, 0)]
     assert errors[0] < 0.95 * errors[1] < 0.6 * errors[2]
@@ -303,7 +307,7 @@ def test_a_prior_is_clipped_margins_and_factors() -> None:
     expected = np.array([[0.1 + 0.3, 0.45 + 0.01], [0.1 * 0.3, 0.95 - 0.02]])  # floor of a tenth; margins capped first
     np.testing.assert_allclose(prior.rows(slice(0, 2)), expected)
     users, items = np.divmod(np.arange(4), 2)
-    np.testing.assert_allclose(prior.cells(users, items.astype(np.int32)), expected.ravel())
+    np.testing.assert_allclose(prior.entries(users, items.astype(np.int32)), expected.ravel())
 
 
 @pytest.mark.parametrize("name", ["flips", "thinned", "above"])
@@ -312,7 +316,7 @@ def test_kept_cells_get_the_difference_to_not_being_kept(
     name: str, components: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cells, truth = MECHANISMS[name], drawn(two_groups(300, 120, 0.2))
-    assert isinstance(cells, KeptCells)
+    assert isinstance(cells, SparseEntries)
     rows = released(truth, cells, 10)
     dense, sparse = (estimate_prior(form, cells, components) for form in (rows, csr_array(rows)))
     assert sparse.num_components == dense.num_components == min(components, 1)
@@ -321,13 +325,13 @@ def test_kept_cells_get_the_difference_to_not_being_kept(
     expected = bayes(prior, rows, cells) - bayes(prior, np.zeros_like(rows), cells)
     assert (expected[rows == 0] == 0).all()
     kept = csr_array(rows)
-    found = posterior_kept(kept, cells, components)
+    found = posterior_sparse(kept, cells, components)
     assert (found.indptr == kept.indptr).all()
     assert (found.indices == kept.indices).all()
     assert found.data.dtype == np.float32
     np.testing.assert_allclose(found.toarray(), expected, rtol=2e-3, atol=1e-6)
     monkeypatch.setattr(module, "_CHUNK", 90)
-    np.testing.assert_array_equal(posterior_kept(kept, cells, components).data, found.data)
+    np.testing.assert_array_equal(posterior_sparse(kept, cells, components).data, found.data)
 
 
 def test_entries_stay_where_they_are_in_any_order() -> None:
@@ -336,7 +340,7 @@ def test_entries_stay_where_they_are_in_any_order() -> None:
         [np.arange(stop - 1, start - 1, -1) for start, stop in zip(sparse.indptr, sparse.indptr[1:], strict=False)]
     )
     turned = csr_array((sparse.data[backwards], sparse.indices[backwards], sparse.indptr), shape=sparse.shape)
-    straight, found = (posterior_kept(form, flips(2.0), 0) for form in (sparse, turned))
+    straight, found = (posterior_sparse(form, flips(2.0), 0) for form in (sparse, turned))
     assert (turned.indices == sparse.indices[backwards]).all()
     np.testing.assert_array_equal(found.data, straight.data[backwards])
 
@@ -350,7 +354,7 @@ def test_a_large_sparse_matrix_takes_memory_for_what_is_kept() -> None:
     rows = csr_array((np.ones(3 * users, np.float32), columns.ravel(), starts), shape=(users, items))
     tracemalloc.start()
     try:
-        found = posterior_kept(rows, flips(10.0, keep=0.5), 1)
+        found = posterior_sparse(rows, flips(10.0, keep=0.5), 1)
         assert tracemalloc.get_traced_memory()[1] < 400e6
     finally:
         tracemalloc.stop()

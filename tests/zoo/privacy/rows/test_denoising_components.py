@@ -11,11 +11,11 @@ from scipy.sparse import csr_array
 
 from tests.zoo.privacy.rows.test_denoising import Floats, Singles, drawn, flips, rank_one, released, two_groups
 from zoo.privacy.rows.denoising import (
-    Cells,
-    GaussianCells,
-    KeptCells,
-    posterior_kept,
+    EntryModel,
+    GaussianEntries,
+    SparseEntries,
     posterior_rows,
+    posterior_sparse,
     shrunk_rows,
 )
 
@@ -97,7 +97,7 @@ def test_the_same_rows_give_the_same_answer() -> None:
     kept = released(drawn(two_groups(200, 90)), cells, 13)
     np.random.default_rng().random()
     assert (posterior_rows(kept, cells, 4) == posterior_rows(kept.copy(), cells, 4)).all()
-    first, second = (posterior_kept(csr_array(kept), cells, 4).data for _ in range(2))
+    first, second = (posterior_sparse(csr_array(kept), cells, 4).data for _ in range(2))
     assert (first == second).all()
 
 
@@ -119,7 +119,7 @@ def test_few_users_of_many_items_take_little_memory() -> None:
     tracemalloc.start()
     try:
         posterior_rows(rows, flips(4.0), 64)
-        posterior_kept(csr_array(rows), flips(4.0), 64)
+        posterior_sparse(csr_array(rows), flips(4.0), 64)
         shrunk_rows(rows, 1.0, 64)
         assert tracemalloc.get_traced_memory()[1] < 300e6
     finally:
@@ -128,19 +128,19 @@ def test_few_users_of_many_items_take_little_memory() -> None:
 
 # What hardly occurs.
 
-EXTREME: dict[str, Cells] = {
-    "flips at epsilon 30": KeptCells.flipped(9.4e-14, 1.0),
-    "the rarest flips": KeptCells.flipped(2.0**-53, 1.0),
-    "flips near a half": KeptCells.flipped(0.5 - 1e-12, 1.0),
-    "hardly any kept": KeptCells.flipped(0.1, 1e-9),
-    "tiny noise": GaussianCells(1e-6),
-    "no noise to speak of": GaussianCells(1e-30),
-    "huge noise": GaussianCells(1e6),
-    "nothing but noise": GaussianCells(1e30),
-    "tiny noise above": KeptCells.above(1e-5, 1e-6),
-    "huge noise above": KeptCells.above(1e6, 1e6),
-    "a high threshold": KeptCells.above(16.0, 1.0),
-    "the highest threshold": KeptCells.above(20.0, 1.0),
+EXTREME: dict[str, EntryModel] = {
+    "flips at epsilon 30": SparseEntries.flipped(9.4e-14, 1.0),
+    "the rarest flips": SparseEntries.flipped(2.0**-53, 1.0),
+    "flips near a half": SparseEntries.flipped(0.5 - 1e-12, 1.0),
+    "hardly any kept": SparseEntries.flipped(0.1, 1e-9),
+    "tiny noise": GaussianEntries(1e-6),
+    "no noise to speak of": GaussianEntries(1e-30),
+    "huge noise": GaussianEntries(1e6),
+    "nothing but noise": GaussianEntries(1e30),
+    "tiny noise above": SparseEntries.above(1e-5, 1e-6),
+    "huge noise above": SparseEntries.above(1e6, 1e6),
+    "a high threshold": SparseEntries.above(16.0, 1.0),
+    "the highest threshold": SparseEntries.above(20.0, 1.0),
 }
 
 
@@ -161,8 +161,8 @@ def test_extremes_stay_probabilities(shape: tuple[int, int]) -> None:
                     posterior = posterior_rows(rows, cells, components)
                     assert np.isfinite(posterior).all()
                     assert ((posterior >= 0) & (posterior <= 1)).all()
-                    if isinstance(cells, KeptCells):
-                        difference = posterior_kept(csr_array(np.abs(rows)), cells, components).data
+                    if isinstance(cells, SparseEntries):
+                        difference = posterior_sparse(csr_array(np.abs(rows)), cells, components).data
                         assert ((difference >= -1) & (difference <= 1)).all()
 
 

@@ -14,7 +14,13 @@ from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.pure import flip_probability
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.mechanisms.flipped_rows import FlippedRows, flipped_rows
-from zoo.privacy.mechanisms.noisy_rows import NoisyRows, half_way, kept_probability, noisy_rows, noisy_rows_above
+from zoo.privacy.mechanisms.noisy_rows import (
+    NoisyRows,
+    kept_probability,
+    lattice_midpoint,
+    noisy_rows,
+    noisy_rows_above,
+)
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 
 USERS, ITEMS, RATED = 2000, 150, 15
@@ -57,7 +63,7 @@ def test_users_move_a_row_by_its_clipped_norm() -> None:
 @settings(max_examples=50)
 @given(value=st.floats(0, 1e3), sigma=st.floats(1e-3, 1e3))
 def test_a_threshold_lies_half_way_between_points_of_the_grid(value: float, sigma: float) -> None:
-    threshold, spacing = half_way(value, sigma), lattice_spacing(sigma)
+    threshold, spacing = lattice_midpoint(value, sigma), lattice_spacing(sigma)
     assert (threshold / spacing - 0.5).is_integer()
     assert value <= threshold <= value + spacing
     assert threshold > 0
@@ -131,9 +137,7 @@ def test_kept_zeros_are_spread_evenly_over_the_zeros() -> None:
     for kept in (
         noisy_rows_above(rows, plan(), NoiseSource.seeded(5)),
         flipped_rows(
-            rows,
-            FlippedRows.calibrate(epsilon=3.0, num_users=USERS, num_items=ITEMS, keep=0.5),
-            NoiseSource.seeded(6),
+            rows, FlippedRows.calibrate(epsilon=3.0, num_users=USERS, num_items=ITEMS, keep=0.5), NoiseSource.seeded(6)
         ),
     ):
         observed = ((kept.toarray() != 0) & (truth == 0)).sum(axis=0)
@@ -256,7 +260,7 @@ def test_what_is_no_bit_is_refused() -> None:
     flips = FlippedRows.calibrate(epsilon=1.0, num_users=2, num_items=2)
     twice = csr_array((np.ones(2), np.array([1, 1]), np.array([0, 2, 2])), shape=(2, 2))
     for rows in (csr_array(np.array([[0.0, 3.0], [1.0, 0.0]])), twice):
-        with pytest.raises(ValueError, match=r"Rows must be 0/1.*1 are not, the first is [23]. Make ratings binary"):
+        with pytest.raises(ValueError, match=r"1 stored values are not 1, the first is [23]. Rows must be 0/1"):
             noisy_rows(rows, plan(None), NoiseSource.seeded(1))
         with pytest.raises(ValueError, match="Rows must be 0/1"):
             noisy_rows_above(rows, plan(), NoiseSource.seeded(1))
@@ -265,21 +269,21 @@ def test_what_is_no_bit_is_refused() -> None:
 
 
 def test_settings_out_of_range_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"The plan has no threshold.*use noisy_rows"):
+    with pytest.raises(ValueError, match=r"threshold is None.*Use noisy_rows"):
         noisy_rows_above(ratings(2, 3, 1), plan(None), NoiseSource.seeded(1))
     for threshold in (-0.1, math.inf, math.nan):
-        with pytest.raises(ValueError, match=r"threshold must be a number of at least 0.*leave it out"):
+        with pytest.raises(ValueError, match=r"threshold is .*must be at least 0.*Omit it"):
             plan(threshold)
-    with pytest.raises(ValueError, match="clip bounds a whole user and does nothing for 'change_one_rating'"):
+    with pytest.raises(ValueError, match="It bounds whole users; leave it out for 'change_one_rating'"):
         NoisyRows.calibrate(epsilon=1.0, delta=1e-5, clip=1.0)
-    with pytest.raises(ValueError, match="'zero_out_one_user' needs clip"):
+    with pytest.raises(ValueError, match=r"clip is missing. 'zero_out_one_user' needs"):
         NoisyRows.calibrate(epsilon=1.0, delta=1e-5, relation=Relation.ZERO_OUT_ONE_USER)
-    with pytest.raises(ValueError, match="sensitivity must be a positive finite number, got 0"):
+    with pytest.raises(ValueError, match=r"sensitivity is 0.*must be positive and finite"):
         NoisyRows.calibrate(epsilon=1.0, delta=1e-5, relation=Relation.ZERO_OUT_ONE_USER, clip=0.0)
-    with pytest.raises(ValueError, match="epsilon must be a positive finite number"):
+    with pytest.raises(ValueError, match=r"epsilon is .*must be finite"):
         FlippedRows.calibrate(epsilon=0.0, num_users=1, num_items=1)
     for keep in (0.0, 1.5, math.nan):
-        with pytest.raises(ValueError, match=r"keep must lie in \(0, 1\], got"):
+        with pytest.raises(ValueError, match=r"keep is .*(positive number of at most 1|finite)"):
             FlippedRows.calibrate(epsilon=1.0, num_users=1, num_items=1, keep=keep)
 
 
@@ -296,10 +300,7 @@ def test_a_large_catalogue_costs_what_is_kept() -> None:
     p = flips.flip_probability
     for kept, one, zero in (
         (flipped_rows(rows, flips, NoiseSource.os()), flips.keep * (1 - p), flips.keep * p),
-        (
-            noisy_rows_above(rows, noise, NoiseSource.os()),
-            *norm.sf(noise.threshold, loc=[1, 0], scale=noise.noise_std),
-        ),
+        (noisy_rows_above(rows, noise, NoiseSource.os()), *norm.sf(noise.threshold, loc=[1, 0], scale=noise.noise_std)),
     ):
         mean = rows.nnz * one + (users * items - rows.nnz) * zero
         assert 8e6 < mean < 1.2e7

@@ -16,6 +16,7 @@ import pytest
 from tests.kills import killed_at, moments
 from tests.zoo.privacy.spending.accounts import RATING, USER, account
 from zoo.privacy.accounting.gaussian import gauss_epsilon
+from zoo.privacy.mechanisms.noisy_rows import NoisyRows
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.spending.budget import Budget, BudgetError, BudgetExceededError, Cap
 from zoo.privacy.spending.total import Account
@@ -29,7 +30,7 @@ TWO, THREE = gauss_epsilon(1e-5, 0.5 * 2**0.5), gauss_epsilon(1e-5, 0.5 * 3**0.5
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    return Budget.make(tmp_path / "spent.jsonl", Cap(TWO, 1e-5, RATING)).path
+    return Budget.create(tmp_path / "spent.jsonl", Cap(TWO, 1e-5, RATING)).path
 
 
 def lines(file: Path) -> list[str]:
@@ -39,19 +40,19 @@ def lines(file: Path) -> list[str]:
 def test_what_was_spent_is_remembered_and_what_exceeds_the_cap_is_refused(file: Path) -> None:
     """The cap is for two releases exactly; each has the epsilon of the cap's first half."""
     first = Budget(file).spend(account("a"), DATA)
-    Budget(file).published(first, "f" * 64)
+    Budget(file).note_release(first, "f" * 64)
     budget = Budget(file)
     assert budget.spend(account("b"), DATA) == 3
-    assert Budget(file).spent_by_domain() == {"book": pytest.approx(TWO, rel=1e-12)}
+    assert Budget(file).epsilon_by_domain() == {"book": pytest.approx(TWO, rel=1e-12)}
     before = file.read_bytes()
     with pytest.raises(
-        BudgetExceededError, match=r"what 'book' spent from epsilon 2\.95 to 3\.71, above the cap of 2\.94323"
+        BudgetExceededError, match=r"Epsilon of 'book' would rise from 2\.95 to 3\.71. The cap is 2\.94323"
     ):
         Budget(file).spend(account("c"), DATA)
     with pytest.raises(BudgetExceededError):
         Budget(file).spend(account("c", 1000.0), DATA)
     assert file.read_bytes() == before, "what is refused costs nothing"
-    spent = Budget(file).spent
+    spent = Budget(file).entries
     assert [(entry.number, entry.release, entry.data) for entry in spent] == [(1, "f" * 64, DATA), (3, None, DATA)]
     assert spent[0].account.record == PrivacyRecord.from_dict(account("a").record.to_dict())
     assert file.stat().st_mode & 0o777 == 0o600
@@ -61,45 +62,45 @@ def test_another_version_of_the_ratings_resets_nothing_and_another_domain_has_it
     Budget(file).spend(account("a"), DATA)
     Budget(file).spend(account("b"), "e" * 64)
     with pytest.raises(BudgetExceededError):
-        Budget(file).after(account("c"), "a" * 64)
-    assert Budget(file).after(account("c", domain="music"), "b" * 64).epsilon == pytest.approx(ONE)
-    with pytest.raises(BudgetError, match=r"were published under the name 'book' \(line 1 of .*not as 'music'"):
-        Budget(file).after(account("c", domain="music"), DATA)
+        Budget(file).total_after(account("c"), "a" * 64)
+    assert Budget(file).total_after(account("c", domain="music"), "b" * 64).epsilon == pytest.approx(ONE)
+    with pytest.raises(BudgetError, match=r"domain is 'music'. Line 1 of .*as 'book'"):
+        Budget(file).total_after(account("c", domain="music"), DATA)
 
 
 def test_a_name_in_another_case_is_the_same_domain(file: Path) -> None:
     Budget(file).spend(account("a"), DATA)
     Budget(file).spend(account("b", domain="Book "), DATA)
-    assert Budget(file).spent_by_domain() == {"book": pytest.approx(TWO, rel=1e-12)}
+    assert Budget(file).epsilon_by_domain() == {"book": pytest.approx(TWO, rel=1e-12)}
     with pytest.raises(BudgetExceededError):
-        Budget(file).after(account("c", domain="BOOK"), "e" * 64)
+        Budget(file).total_after(account("c", domain="BOOK"), "e" * 64)
 
 
 def test_users_lose_in_all_domains_together(tmp_path: Path) -> None:
-    file = Budget.make(tmp_path / "users.jsonl", Cap(TWO, 1e-5, USER)).path
+    file = Budget.create(tmp_path / "users.jsonl", Cap(TWO, 1e-5, USER)).path
     Budget(file).spend(account("a", relation=USER), DATA)
     Budget(file).spend(account("b", relation=USER, domain="music"), "e" * 64)
-    assert Budget(file).spent_by_domain() == {"": pytest.approx(TWO, rel=1e-12)}
-    with pytest.raises(BudgetExceededError, match="what all domains spent from"):
+    assert Budget(file).epsilon_by_domain() == {"": pytest.approx(TWO, rel=1e-12)}
+    with pytest.raises(BudgetExceededError, match="Epsilon of all domains would rise from"):
         Budget(file).spend(account("c", relation=USER, domain="films"), "f" * 64)
 
 
 def test_releases_of_pure_epsilon_reach_their_cap_exactly(tmp_path: Path) -> None:
     epsilon = math.log(3)
-    file = Budget.make(tmp_path / "flips.jsonl", Cap(3 * epsilon, 0.0, RATING)).path
+    file = Budget.create(tmp_path / "flips.jsonl", Cap(3 * epsilon, 0.0, RATING)).path
     for _ in range(3):
         Budget(file).spend(account("a", flips=0.25, delta=0.0), DATA)
     with pytest.raises(BudgetExceededError):
         Budget(file).spend(account("a", flips=0.25, delta=0.0), DATA)
-    with pytest.raises(BudgetError, match=r"cannot be paid from .*at delta 0 their epsilon is infinite"):
-        Budget(file).after(account("a"), DATA)
+    with pytest.raises(BudgetError, match=r"does not cover the release.*the joint epsilon is infinite at delta 0"):
+        Budget(file).total_after(account("a"), DATA)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (account("a", seed=3), r"without a guarantee \(seeded noise\) costs more than any budget"),
-        (account("a", relation=USER), "counts under 'change_one_rating', and the release is under 'zero_out_one_user'"),
+        (account("a", seed=3), r"has no guarantee \(seeded noise\), so no budget covers it"),
+        (account("a", relation=USER), "release is 'zero_out_one_user'.*is for 'change_one_rating'"),
         (account("a", num_users=200_000), "delta 1e-05 is not below one over the 200,000 users"),
     ],
 )
@@ -111,23 +112,23 @@ def test_what_no_budget_can_pay_is_refused(file: Path, given: Account, message: 
 
 
 def test_a_projection_that_was_known_before_cannot_be_paid(tmp_path: Path) -> None:
-    file = Budget.make(tmp_path / "spent.jsonl", Cap(50.0, 1e-5, RATING)).path
+    file = Budget.create(tmp_path / "spent.jsonl", Cap(50.0, 1e-5, RATING)).path
     projected = account("a", projection_seed=5, calibration="gaussian")
     Budget(file).spend(projected, DATA)
-    with pytest.raises(BudgetError, match="go through one projection, of seed 5"):
+    with pytest.raises(BudgetError, match="share the projection with seed 5"):
         Budget(file).spend(projected, DATA)
 
 
 @pytest.mark.parametrize("values", [(0.0, 1e-5), (float("inf"), 1e-5), (float("nan"), 0.1), (1.0, 1.0), (1.0, -0.1)])
 def test_a_cap_is_a_number(tmp_path: Path, values: tuple[float, float]) -> None:
-    with pytest.raises(BudgetError, match="A cap needs a finite epsilon above 0 and a delta in"):
-        Budget.make(tmp_path / "spent.jsonl", Cap(*values, RATING))
+    with pytest.raises(BudgetError, match="needs a finite epsilon > 0 and delta in"):
+        Budget.create(tmp_path / "spent.jsonl", Cap(*values, RATING))
 
 
 def test_a_budget_is_never_overwritten_and_has_to_be_there(file: Path) -> None:
-    with pytest.raises(BudgetError, match=r"exists, and a budget is never overwritten"):
-        Budget.make(file, Cap(9.0, 1e-5, RATING))
-    with pytest.raises(BudgetError, match=r"No budget at .*absent. Make one: python -m zoo privacy budget"):
+    with pytest.raises(BudgetError, match=r"exists. A budget is never overwritten"):
+        Budget.create(file, Cap(9.0, 1e-5, RATING))
+    with pytest.raises(BudgetError, match=r"absent is no budget file. Create one: python -m zoo privacy budget"):
         Budget(file.parent / "absent")
 
 
@@ -138,23 +139,23 @@ def rewritten(line: str, **values: object) -> str:
 @pytest.mark.parametrize(
     ("tamper", "message"),
     [
-        (lambda x: [rewritten(x[0], epsilon=99), *x[1:]], "Line 2 of .* does not follow the line before it"),
-        (lambda x: [x[0], rewritten(x[1], domain="music"), *x[2:]], "Line 3 of .* does not follow"),
-        (lambda x: [x[0], *x[2:]], "Line 2 of .* does not follow"),
-        (lambda x: [x[0], x[2], x[1], x[3]], "Line 2 of .* does not follow"),
-        (lambda x: [*x, x[-1]], "Line 5 of .* does not follow"),
+        (lambda x: [rewritten(x[0], epsilon=99), *x[1:]], "Line 2 of .* does not continue the previous line"),
+        (lambda x: [x[0], rewritten(x[1], domain="music"), *x[2:]], "Line 3 of .* does not continue"),
+        (lambda x: [x[0], *x[2:]], "Line 2 of .* does not continue"),
+        (lambda x: [x[0], x[2], x[1], x[3]], "Line 2 of .* does not continue"),
+        (lambda x: [*x, x[-1]], "Line 5 of .* does not continue"),
         (lambda x: [*x[:3], "", x[3]], "Line 4 of .* it is no JSON"),
         (lambda x: [*x[:3], "[" * 9999, x[3]], "Line 4 of .* it is no JSON"),
         (lambda x: [x[0], rewritten(x[1], more=1), *x[2:]], "Line 2 of .* it must hold exactly"),
         (lambda x: [x[0], x[1], rewritten(x[2], of=7), x[3]], "Line 3 of .* KeyError: 7"),
         (lambda x: [rewritten(x[0], relation="nobody")], "Line 1 of .* 'nobody' is not a valid Relation"),
-        (lambda x: [rewritten(x[0], epsilon=-1)], "Line 1 of .* A cap needs"),
-        (lambda x: [rewritten(x[0], schema=2)], "has schema 2, this version reads 1"),
+        (lambda x: [rewritten(x[0], epsilon=-1)], "Line 1 of .* The cap is -1"),
+        (lambda x: [rewritten(x[0], schema=2)], "has schema 2. This version reads 1"),
     ],
 )
 def test_what_was_altered_is_noticed(file: Path, tamper: Callable[[list[str]], list[str]], message: str) -> None:
     number = Budget(file).spend(account("a"), DATA)
-    Budget(file).published(number, "f" * 64)
+    Budget(file).note_release(number, "f" * 64)
     Budget(file).spend(account("b"), DATA)
     file.write_text("\n".join(tamper(lines(file))) + "\n")
     with pytest.raises(BudgetError, match=message):
@@ -220,11 +221,11 @@ def test_a_crash_while_spending_leaves_a_budget_that_goes_on(file: Path, point: 
     assert died.returncode == -signal.SIGKILL, died.stderr
     assert died.stdout == "", "no release is written before the line is on the disk"
     budget = Budget(file)
-    assert len(budget.spent) == whole - 1
-    assert budget.torn == (point == "within the line" and 0 < share < 100)
-    while len(Budget(file).spent) < 2:
+    assert len(budget.entries) == whole - 1
+    assert budget.has_partial_line == (point == "within the line" and 0 < share < 100)
+    while len(Budget(file).entries) < 2:
         Budget(file).spend(account("b"), DATA)
-    assert not Budget(file).torn
+    assert not Budget(file).has_partial_line
     assert [json.loads(line).get("number") for line in lines(file)] == [None, 1, 2]
     with pytest.raises(BudgetExceededError):
         Budget(file).spend(account("c"), DATA)
@@ -233,7 +234,7 @@ def test_a_crash_while_spending_leaves_a_budget_that_goes_on(file: Path, point: 
 @pytest.mark.parametrize("cut", [b"", b'{"schema": 1'])
 def test_a_budget_of_which_not_even_the_cap_was_written_says_that_nothing_was_spent(file: Path, cut: bytes) -> None:
     file.write_bytes(cut)
-    with pytest.raises(BudgetError, match="has no whole line, so nothing was spent from it"):
+    with pytest.raises(BudgetError, match="has no complete line, so nothing was spent"):
         Budget(file)
 
 
@@ -242,7 +243,7 @@ def test_a_line_that_lost_nothing_but_its_end_was_spent(file: Path) -> None:
     Budget(file).spend(account("a"), DATA)
     file.write_bytes(file.read_bytes().rstrip(b"\n"))
     budget = Budget(file)
-    assert (len(budget.spent), budget.torn) == (1, False)
+    assert (len(budget.entries), budget.has_partial_line) == (1, False)
     budget.spend(account("b"), DATA)
     assert [json.loads(line).get("number") for line in lines(file)] == [None, 1, 2]
     with pytest.raises(BudgetExceededError):
@@ -253,24 +254,24 @@ def test_a_budget_of_two_names_is_refused(file: Path, tmp_path: Path) -> None:
     """The lock is by name, so two publishers would each take their own."""
     os.link(file, tmp_path / "other.jsonl")
     for name in (file, tmp_path / "other.jsonl"):
-        with pytest.raises(BudgetError, match=r"has 2 names \(hard links\).*Remove all names but one"):
+        with pytest.raises(BudgetError, match=r"has 2 names \(hard links\).*Remove all but one"):
             Budget(name)
 
 
 def test_wherever_the_making_of_a_budget_is_broken_off_it_can_be_made(tmp_path: Path) -> None:
     cap = Cap(TWO, 1e-5, RATING)
-    for moment in moments(tmp_path, lambda: Budget.make(tmp_path / "counted.jsonl", cap), most=100):
+    for moment in moments(tmp_path, lambda: Budget.create(tmp_path / "counted.jsonl", cap), most=100):
         path = tmp_path / str(moment) / "spent.jsonl"
         path.parent.mkdir()
-        assert killed_at(path.parent, moment, lambda path=path: Budget.make(path, cap))  # type: ignore[misc]
-        assert (Budget(path) if path.exists() else Budget.make(path, cap)).cap == cap
+        assert killed_at(path.parent, moment, lambda path=path: Budget.create(path, cap))  # type: ignore[misc]
+        assert (Budget(path) if path.exists() else Budget.create(path, cap)).cap == cap
         assert path.stat().st_mode & 0o777 == 0o600
         assert {file.name for file in path.parent.iterdir()} == {"spent.jsonl", "spent.jsonl.lock"}
 
 
 def test_of_two_publishers_at_once_one_is_paid(tmp_path: Path) -> None:
     """Four processes, and a cap for two of them."""
-    file = Budget.make(tmp_path / "spent.jsonl", Cap(TWO, 1e-5, RATING)).path
+    file = Budget.create(tmp_path / "spent.jsonl", Cap(TWO, 1e-5, RATING)).path
     code = SPEND.format(point="", share=0)
     go = tmp_path / "go"
     wait = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.001)\n"
@@ -285,14 +286,14 @@ def test_of_two_publishers_at_once_one_is_paid(tmp_path: Path) -> None:
     ended = [process.communicate(timeout=120) for process in running]
     assert sorted(out.strip() for out, _ in ended) == ["", "", "1", "2"]
     assert sum("BudgetExceededError" in error for _, error in ended) == 2
-    assert len(Budget(file).spent) == 2
+    assert len(Budget(file).entries) == 2
 
 
 def test_who_waits_too_long_is_told(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from filelock import FileLock
 
     monkeypatch.setattr("zoo.privacy.spending.budget.PATIENCE", 0.05)
-    with FileLock(f"{file}.lock"), pytest.raises(BudgetError, match=r"Another process has been writing to .* for 0.05"):
+    with FileLock(f"{file}.lock"), pytest.raises(BudgetError, match=r"is locked by another process for 0.05"):
         Budget(file).spend(account("a"), DATA)
     assert Budget(file).spend(account("a"), DATA) == 1
 
@@ -300,5 +301,20 @@ def test_who_waits_too_long_is_told(file: Path, monkeypatch: pytest.MonkeyPatch)
 def test_another_name_of_the_file_is_the_same_budget(file: Path, tmp_path: Path) -> None:
     os.symlink(file, tmp_path / "other.jsonl")
     Budget(tmp_path / "other.jsonl").spend(account("a"), DATA)
-    assert len(Budget(file).spent) == 1
+    assert len(Budget(file).entries) == 1
     assert Budget(tmp_path / "other.jsonl").path == file.resolve()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_old_names_are_those_of_the_new_ones(file: Path) -> None:
+    budget = Budget(file)
+    assert (budget.spent, budget.torn) == (budget.entries, budget.has_partial_line)
+    assert budget.spent_by_domain() == budget.epsilon_by_domain()
+    with pytest.deprecated_call(match="total_after"):
+        assert budget.after(account("c"), DATA).epsilon == budget.total_after(account("c"), DATA).epsilon
+
+
+def test_a_mechanism_may_have_old_names() -> None:
+    with pytest.deprecated_call(match="output_name"):
+        kind = type("Old", (NoisyRows,), {"made": "noise"})
+    assert kind.output_name == "noise"

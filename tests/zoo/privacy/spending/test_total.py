@@ -60,7 +60,7 @@ def test_flips_and_noise_compose() -> None:
     assert total.epsilon is not None
     assert total.epsilon == pytest.approx(2 * math.log(9), rel=1e-3)
     assert total_of([account("a", flips=0.1), account("b", 2.0)], delta=0.0).reason == (
-        "at delta 0 their epsilon is infinite"
+        "the joint epsilon is infinite at delta 0"
     )
 
 
@@ -78,7 +78,7 @@ def test_conditions_of_all_are_listed_with_whose_they_are() -> None:
     assert total.conditions == {
         "it rains": ("a", "b"),
         "it pours": ("a",),
-        "it is as claimed by 'Test', not audited here": ("a", "b"),
+        "the claim of 'Test' is true, not audited here": ("a", "b"),
     }
     assert total.epsilon is not None
 
@@ -86,13 +86,10 @@ def test_conditions_of_all_are_listed_with_whose_they_are() -> None:
 @pytest.mark.parametrize(
     ("others", "reason"),
     [
-        ([account("b", seed=1)], r"b guarantees nothing \(seeded noise\)"),
-        ([account("b", domain="music", seed=1)], r"b guarantees nothing \(seeded noise\)"),
-        ([account("b", relation=USER)], "they protect different things .*a change_one_rating, b zero_out_one_user"),
-        (
-            [account("b", domain="music", relation=Relation.CHANGE_ONE_RATING_VALUE)],
-            "they protect different things",
-        ),
+        ([account("b", seed=1)], r"b has no guarantee \(seeded noise\)"),
+        ([account("b", domain="music", seed=1)], r"b has no guarantee \(seeded noise\)"),
+        ([account("b", relation=USER)], "the relations differ .*a change_one_rating, b zero_out_one_user"),
+        ([account("b", domain="music", relation=Relation.CHANGE_ONE_RATING_VALUE)], "the relations differ"),
         ([account("b", delta=1e-3, num_users=500)], "delta 0.001 is not below one over the 900,000 users of a"),
     ],
 )
@@ -118,7 +115,7 @@ def test_a_projection_that_was_known_before_is_refused(domain: str) -> None:
 
     shared = total_of([projected("a", "book", 5), projected("b", domain, 5)])
     assert shared.epsilon is None
-    assert "go through one projection, of seed 5" in (shared.reason or "")
+    assert "share the projection with seed 5" in (shared.reason or "")
     assert total_of([projected("a", "book", 5), projected("b", domain, 6)]).epsilon is not None
 
 

@@ -28,7 +28,7 @@ ZERO_OUT, REPLACE = Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER
 def made(mechanism: Any = "private_d", **change: Any) -> GeneratorPrivacy:  # noqa: ANN401
     settings: dict[str, Any] = {
         "epsilon": 4.0, "delta": None, "relation": ZERO_OUT, "clip": 0.5, "steps": 50, "sample_size": 40, "n_critic": 3,
-        "paper_faithful": mechanism in FAITHFUL,
+        "paper_faithful": mechanism in FAITHFUL
     }  # fmt: skip
     return GeneratorPrivacy(mechanism, **(settings | change))
 
@@ -68,7 +68,7 @@ def test_dp_sgd_claims_what_an_independent_accountant_gives_it(
     assert record.public_inputs == {
         "steps": 50, "sample_size": 40, "n_critic": 3, "num_items": 30, "num_users": USERS,
         "noise_multiplier": plan.noise_multiplier,
-        "noise is on": "each sum of users' clipped gradients",
+        "noise is on": "each sum of users' clipped gradients"
     }  # fmt: skip
     assert "sample_secret" in record.assumptions
     record.check_against(privacy.events(USERS))
@@ -89,7 +89,7 @@ def test_gs_wgan_claims_one_gaussian_release_of_all_rows(relation: Relation) -> 
     assert record.noise_scale == pytest.approx(0.5 * sigma, rel=1e-9)
     assert (record.compositions, record.clip, record.relation) == (17, 0.5, relation)
     assert record.public_inputs["noise is on"] == "the gradient of each generated row"
-    assert "which users were in a step stays secret" not in record.assumptions, "nothing rests on it"
+    assert "the users sampled in a step stay secret" not in record.sentences("assumptions"), "nothing rests on it"
     record.check_against(privacy.events(USERS))
     (event,) = privacy.events(USERS)
     assert event == SelfComposedEvent(GaussianEvent(plan.noise_multiplier / (2 * math.sqrt(40))), 17)
@@ -139,7 +139,7 @@ def test_fewer_steps_than_planned_cost_less(mechanism: Mechanism) -> None:
 def test_what_was_done_to_the_data_before_is_named() -> None:
     for mechanism in ("private_d", "gs_wgan", "none"):
         record = made(mechanism).record(USERS, [Step("users with fewer than 5 ratings left out")])
-        text = "done to the data before: users with fewer than 5 ratings left out"
+        text = "earlier step: users with fewer than 5 ratings left out"
         assert text in record.sentences("assumptions")
 
 

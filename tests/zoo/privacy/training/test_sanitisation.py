@@ -92,10 +92,10 @@ def test_its_settings_are_all_that_makes_it() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"epsilon": 0.0}, "epsilon must"),
-        ({"epsilon": math.nan}, "epsilon must"),
-        ({"delta": 0.0}, "delta must"),
-        ({"delta": 1.0}, "delta must"),
+        ({"epsilon": 0.0}, "epsilon is"),
+        ({"epsilon": math.nan}, "epsilon is"),
+        ({"delta": 0.0}, "delta is"),
+        ({"delta": 1.0}, "delta is"),
         ({"rows": 0}, "rows must be an integer of at least 1, got 0"),
         ({"rows": 2.0}, r"rows must be an integer of at least 1, got 2\.0"),
         ({"steps": -1}, "steps must be an integer of at least 1, got -1"),

@@ -1,4 +1,4 @@
-"""0/1 rows before they are noised or flipped, and their zeros, most of which are never looked at."""
+"""0/1 rows before noise or flips, and samples of their zeros that visit few of them."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from zoo.privacy.randomness.bernoulli import cells_of, sampled_zeros
+from zoo.privacy.randomness.bernoulli import entry_numbers, sample_zeros
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.rows.bounds import clip_rows
 
@@ -15,14 +15,14 @@ Singles = npt.NDArray[np.float32]
 
 
 def bounded(rows: csr_array, clip: float | None) -> csr_array:
-    """A float64 copy, sorted and clipped; refused if it is no 0/1 matrix."""
+    """Return a float64 copy, sorted and clipped; refuse a matrix that is not 0/1."""
     rows = rows.astype(np.float64, copy=True)
     rows.sum_duplicates()
     if not (rows.data == 1).all():
         wrong = rows.data[rows.data != 1]
         raise ValueError(
-            f"Rows must be 0/1: every stored value 1, and every cell stored once. {len(wrong)} are not, the first is "
-            f"{wrong[0]:g}. Make ratings binary first."
+            f"{len(wrong)} stored values are not 1, the first is {wrong[0]:g}. Rows must be 0/1, with every entry stored once. "
+            "Make ratings binary first."
         )
     return rows if clip is None else clip_rows(rows, clip)
 
@@ -35,21 +35,21 @@ def with_zeros(
     of_zeros: Callable[[int], Singles],
     noise: NoiseSource,
 ) -> csr_array:
-    """Kept ones with their values, and zeros kept with a probability: one matrix ``(users, items)``, sorted by cell.
+    """Return released ones with their values, and zeros released with a probability, as one matrix ``(users, items)``.
 
-    Sorted, for an order in which ones came first would tell them from zeros. Zeros are drawn a chunk of users at a time;
-    a cell is its number ``(user - first user) * items + item`` within the chunk, so sorting numbers sorts by user and item.
+    The matrix is sorted by entry, because ones in front would be recognised. Zeros are drawn a chunk of users at a time. An entry
+    is its number ``(user - first user) * items + item`` within the chunk, so sorting numbers sorts by user and item.
     """
     starts = np.concatenate([[0], np.cumsum(kept)])[rows.indptr]
     ones = csr_array((np.ones(len(of_ones), dtype=bool), rows.indices[kept], starts), shape=rows.shape)
     items, weights = [np.zeros(0, np.int32)], [np.zeros(0, np.float32)]
     counts = np.zeros(rows.shape[0] + 1, dtype=np.int64)
-    for users, zeros in sampled_zeros(rows, zero_probability, noise):
+    for users, zeros in sample_zeros(rows, zero_probability, noise):
         values = np.concatenate([of_zeros(len(zeros)), of_ones[ones.indptr[users.start] : ones.indptr[users.stop]]])
-        cells = np.concatenate([zeros, cells_of(ones, users)])
-        order = np.argsort(cells, kind="stable")
-        places, columns = np.divmod(cells[order], rows.shape[1])
+        entries = np.concatenate([zeros, entry_numbers(ones, users)])
+        order = np.argsort(entries, kind="stable")
+        chunk_rows, columns = np.divmod(entries[order], rows.shape[1])
         items.append(columns.astype(np.int32))
         weights.append(values[order])
-        counts[users.start + 1 : users.stop + 1] = np.bincount(places, minlength=users.stop - users.start)
+        counts[users.start + 1 : users.stop + 1] = np.bincount(chunk_rows, minlength=users.stop - users.start)
     return csr_array((np.concatenate(weights), np.concatenate(items), np.cumsum(counts)), shape=rows.shape)

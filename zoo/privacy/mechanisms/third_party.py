@@ -1,4 +1,4 @@
-"""ClaimedMechanism: a mechanism of another package, or none at all, whose figures are what its maker states."""
+"""ThirdPartyMechanism: a mechanism of another package, or none, whose figures are taken as stated."""
 
 import re
 import unicodedata
@@ -18,7 +18,7 @@ from zoo.privacy.accounting.events import (
 )
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.mechanisms.base import Arrays, Mechanism, MechanismError, Plain, Statement
-from zoo.privacy.rows.denoising import Cells, GaussianCells, KeptCells
+from zoo.privacy.rows.denoising import EntryModel, GaussianEntries, SparseEntries
 
 _NORMS: dict[type[PrivacyEvent], str] = {
     GaussianEvent: "L2",
@@ -27,20 +27,20 @@ _NORMS: dict[type[PrivacyEvent], str] = {
     LaplaceEvent: "L1",
     RandomisedResponseEvent: "L1",
 }
-_SMALLEST = 1e-30  # number that a denoiser takes for one; the largest is its inverse
+_SMALLEST = 1e-30  # number that a denoiser accepts; the largest is its inverse
 _RESULTS = {"guarantee", "unit", "relation", "epsilon", "delta", "mu", "compositions", "noise source", "accountant"}
 _LOSS = {"epsilon", "eps", "delta", "mu", "guarantee", "proved", "ε", "δ", "μ"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClaimedMechanism(Mechanism):
-    """What a record states of a mechanism that this reader does not know, or that protects nobody.
+class ThirdPartyMechanism(Mechanism):
+    """A mechanism that this reader does not know, or that protects no user, as a record states it.
 
-    Nothing can be derived, so every figure is a field. A guarantee is one on the condition that its maker's claim is true.
+    Nothing can be derived, so every figure is a field. A guarantee assumes that the claim of its maker is true.
     """
 
     relations = frozenset(Relation)
-    ours: ClassVar[bool] = False  # whether the class that made it is one of this package
+    built_in: ClassVar[bool] = False  # whether the class that made it is in this package
 
     name: str = ""  # type: ignore[misc]
     relation: Relation | None = None  # type: ignore[assignment]
@@ -59,7 +59,7 @@ class ClaimedMechanism(Mechanism):
     conditions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse figures that contradict each other; the record checks their ranges."""
+        """Refuse figures that contradict each other; the record checks the ranges."""
         for name in ("assumptions", "not_protected", "conditions"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "inputs", dict(self.inputs))
@@ -69,70 +69,67 @@ class ClaimedMechanism(Mechanism):
             if type(value := getattr(self, name)) is int:
                 object.__setattr__(self, name, float(value))
         if (self.sensitivity is None) != (self.sensitivity_norm is None):
-            raise MechanismError("sensitivity and sensitivity_norm go together: state both or neither.")
+            raise MechanismError("sensitivity or sensitivity_norm is missing. State both or neither.")
 
     @property
     def event(self) -> PrivacyEvent:
-        """Nothing is known of it but what the ledger says."""
+        """A non-private event; only the ledger knows more."""
         return NonPrivateEvent()
 
     @property
     def statement(self) -> Statement:
-        """As stated."""
+        """The stated codes."""
         return Statement(self.assumptions, self.not_protected, self.conditions)
 
     @property
     def public_inputs(self) -> dict[str, Plain]:
-        """As stated."""
+        """The stated inputs."""
         return dict(self.inputs)
 
     @property
     def parameters(self) -> dict[str, Plain | None]:
-        """The public inputs; all else stands in the record itself."""
+        """The public inputs; the record itself holds all other fields."""
         return dict(self.inputs)
 
     @property
-    def cells(self) -> Cells | None:
-        """By the names of public inputs that denoising knows; ValueError if one is no number that can be."""
+    def entry_model(self) -> EntryModel | None:
+        """Model by names of public inputs that denoising knows; a ValueError if one is no valid number."""
         if "flip_probability" in self.inputs:
-            return KeptCells.flipped(self._number("flip_probability", 0.5), self._number("keep", 1.0))
+            return SparseEntries.flipped(self._number("flip_probability", 0.5), self._number("keep", 1.0))
         if "sigma" not in self.inputs or self.clip is not None:
             return None
         sigma = self._number("sigma")
-        return KeptCells.above(self._number("threshold"), sigma) if "threshold" in self.inputs else GaussianCells(sigma)
+        if "threshold" in self.inputs:
+            return SparseEntries.above(self._number("threshold"), sigma)
+        return GaussianEntries(sigma)
 
     def _number(self, name: str, largest: float = 1 / _SMALLEST) -> float:
         value = self.inputs.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not _SMALLEST <= value <= largest:
             raise ValueError(
-                f"A denoiser needs {name} from the record of {self.name}, a number from {_SMALLEST:g} to {largest:g}; it says "
-                f"{repr(value)[:80]}. Leave the denoiser out, or ask the source party for a record that says how rows were drawn."
+                f"{name} is {repr(value)[:80]} in the record of {self.name}. A denoiser needs a number in "
+                f"[{_SMALLEST:g}, {largest:g}]. Leave the denoiser out."
             )
         return float(value)
 
     def check_kind(self, tensors: Arrays) -> None:
-        """Take all tensors: nothing is known of them here."""
+        """Accept all tensors, because nothing is known about them."""
 
     def check_ledger(self, ledger: Iterable[PrivacyEvent]) -> None:
-        """Refuse figures that contradict what any ledger says of any record."""
+        """Refuse figures that contradict the ledger."""
         counted = [(event, int(count)) for entry in ledger for event, count in flattened(entry, 1.0)]
         uses = sum(count for event, count in counted if type(event).__name__ != "NoOpEvent")
         if self.compositions != uses:
-            raise MechanismError(
-                f"{self.name}: the record states {self.compositions} compositions, its ledger has {uses} events."
-            )
+            raise MechanismError(f"{self.name}: compositions is {self.compositions}. The ledger has {uses} events.")
         event = counted[0][0]
         if self.sensitivity_norm != (norm := _NORMS.get(type(event), self.sensitivity_norm)):
-            raise MechanismError(
-                f"{self.name}: the sensitivity is stated in the norm {self.sensitivity_norm}, the noise is over that in {norm}."
-            )
+            raise MechanismError(f"{self.name}: sensitivity_norm is {self.sensitivity_norm}. The noise needs {norm}.")
         flips = [count for flip, count in counted if isinstance(flip, RandomisedResponseEvent)]
         items = self.inputs.get("num_items")
         users = self.relation is not None and self.relation.unit is Unit.USER
         if flips and users and (type(items) is not int or min(flips) < items):
             raise MechanismError(
-                f"{self.name}: flips of one bit protect one rating. For whole users each must be in the ledger once for every "
-                f"item (num_items {items!r})."
+                f"{self.name}: flips protect one rating. For whole users the ledger needs each once per item (num_items {items!r})."
             )
         flip = event.flip_probability if isinstance(event, RandomisedResponseEvent) else None
         sigma = event.noise_multiplier * (self.sensitivity or 0.0) if isinstance(event, GaussianEvent) else None
@@ -141,29 +138,27 @@ class ClaimedMechanism(Mechanism):
             ("sigma", self.inputs.get("sigma", sigma), sigma),
             ("noise_scale", self.noise_std if "sigma" in self.inputs else sigma, sigma),
         ):
-            if not close(stated, due):
-                raise MechanismError(f"{self.name}: {name} is stated as {str(stated)[:80]}, its ledger gives {due}.")
+            if not nearly_equal(stated, due):
+                raise MechanismError(f"{self.name}: {name} is {str(stated)[:80]}. The ledger gives {due}.")
 
 
-def close(one: Any, other: Any, tolerance: float = 1e-9) -> bool:  # noqa: ANN401  plain JSON
-    """Whether two plain values are equal; numbers up to rounding. A bool is no number."""
+def nearly_equal(one: Any, other: Any, tolerance: float = 1e-9) -> bool:  # noqa: ANN401  plain JSON
+    """Return whether two plain values are equal, numbers up to rounding. A bool is no number."""
     numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other)]
     if all(numbers):
         return bool(abs(one - other) <= tolerance * max(abs(one), abs(other)))
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(close(one[key], other[key], tolerance) for key in one)
+        return one.keys() == other.keys() and all(nearly_equal(one[key], other[key], tolerance) for key in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(close(*pair, tolerance) for pair in zip(one, other, strict=True))
+        return len(one) == len(other) and all(nearly_equal(*pair, tolerance) for pair in zip(one, other, strict=True))
     return type(one) is type(other) and bool(one == other)
 
 
-def check_names(mechanism: str, names: Iterable[str]) -> None:
-    """Refuse names of public inputs that repeat a result of the record, or tell the seed of the noise."""
+def check_input_names(mechanism: str, names: Iterable[str]) -> None:
+    """Refuse names of public inputs that repeat a result of the record, or reveal the seed of the noise."""
     for name in names:
         plain = " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", name).casefold().replace("_", " ")))
         if plain in _RESULTS or _LOSS & {*plain.split()} or "privacy loss" in plain:
-            raise MechanismError(f"{mechanism}: the public input {name!r} must not repeat what the record states.")
+            raise MechanismError(f"{mechanism}: the public input {name!r} repeats a result of the record. Rename it.")
         if {"noise", "seed"} <= {*plain.split()}:
-            raise MechanismError(
-                f"{mechanism}: the public input {name!r} tells the seed of the noise. Whoever knows it can subtract the noise."
-            )
+            raise MechanismError(f"{mechanism}: the public input {name!r} reveals the noise. Do not publish the seed.")
