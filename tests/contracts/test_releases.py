@@ -87,7 +87,7 @@ def refused(method: str, release: Release) -> str | None:
     """What a method must say of a release that it cannot learn from; None of one that it can."""
     kinds = getattr(zoo, method).accepted_releases
     if release.kind not in kinds:
-        return rf"{method} reads releases of kind {re.escape(str(sorted(kinds)))}; .* kind '{release.kind}'\. Choose a publisher"
+        return rf"{method} .* reads {re.escape(str(sorted(kinds)))}; .* kind '{release.kind}'\. Choose a publisher"
     if method == "FedGCDR" and release.num_users and release.num_layers != 2:
         return r"FedGCDR has 2 layers, and the release of 'book' has 1\. Set model\.num_layers to 1, or let"
     if method in OF_PAIRS and not is_binary(release.device_rows()):

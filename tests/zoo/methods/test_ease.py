@@ -39,5 +39,5 @@ def test_rows_of_many_items_count_for_less_where_asked_for() -> None:
 
 
 def test_a_catalogue_without_room_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"40000 items are more than max_items = 30000.*12 GiB"):
+    with pytest.raises(ValueError, match=r"num_items is 40000, above max_items \(30000\).*12 GiB"):
         EASE().build({"num_items": 40_000})

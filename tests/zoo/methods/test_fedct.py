@@ -148,7 +148,7 @@ def test_without_anybody_in_common_the_target_scores_alone(sources: list[str], t
 
 
 def test_ratings_are_no_vectors(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"FedCT reads releases of kind \['embeddings'\]; the release of 'book' is"):
+    with pytest.raises(TypeError, match=r"The release of 'book' is of kind 'ratings'\. FedCT reads \['embeddings'\]"):
         fitted(FedCT(num_factors=4), around({"book": published(Plaintext(), tmp_path)}), epochs=0)
 
 

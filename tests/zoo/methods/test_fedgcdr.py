@@ -248,9 +248,11 @@ def test_a_planted_transfer_is_found(tmp_path: Path) -> None:
 
 def test_releases_of_other_layers_or_widths_are_refused(tmp_path: Path) -> None:
     releases = two_sources(tmp_path, layers=1)
-    message = r"FedGCDR has 2 layers, and the release of 'book' has 1\. Set model\.num_layers to 1, or let .* FedGNN"
+    message = (
+        r"num_layers is 2; the release of 'book' has 1 layers\. Set model\.num_layers to 1, or publish with a FedGNN"
+    )
     with pytest.raises(TypeError, match=message):
         of_two(tmp_path, releases=releases)
-    message = r"num_factors is 3 without maps, and the release of 'film' has width 5\. Set model\.num_factors to 5"
+    message = r"num_factors is 3; the release of 'film' has width 5\. Set model\.num_factors to 5"
     with pytest.raises(TypeError, match=message):
         of_two(tmp_path / "wide", mapping=False)

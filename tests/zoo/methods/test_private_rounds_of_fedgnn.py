@@ -255,10 +255,10 @@ def test_a_training_of_fedgcdr_plays_its_plan_and_logs_no_attention(tmp_path: Pa
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epsilon": 8.0}, r"epsilon needs clip, the L2 norm that a client's whole update is clipped to"),
-        ({"clip": 1.0}, r"delta, clip and noise_seed go with epsilon; got None, 1\.0 and None without"),
-        ({"delta": 1e-5}, r"delta, clip and noise_seed go with epsilon"),
-        ({"noise_seed": 1}, r"delta, clip and noise_seed go with epsilon"),
+        ({"epsilon": 8.0}, r"clip is missing, which epsilon needs"),
+        ({"clip": 1.0}, r"delta, clip, noise_seed are None, 1\.0, None without"),
+        ({"delta": 1e-5}, r"delta, clip, noise_seed are"),
+        ({"noise_seed": 1}, r"delta, clip, noise_seed are"),
         (
             PRIVATE | {"num_pseudo_items": 2},
             r"num_pseudo_items is 2 with epsilon 8\.0\. Private rounds need none",
@@ -276,12 +276,14 @@ def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> Non
 
 
 def test_validation_penalties_and_other_precisions_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"Validation reads held-out ratings.*Set trainer\.limit_val_batches to 0"):
+    with pytest.raises(
+        ValueError, match=r"Validation would choose the epoch by held-out ratings.*Set trainer\.limit_val_batches to 0"
+    ):
         trainer_of(limit_val_batches=1.0).fit(private(), datamodule=around())
     trainer_of(limit_val_batches=1.0, epochs=1).fit(private(noise_seed=1), datamodule=around())
     method = private()
     method.add_penalty("more", lambda _: torch.zeros(()))
-    with pytest.raises(ValueError, match=r"A callback adds a penalty to \['loss'\]: nobody clips what it reads"):
+    with pytest.raises(ValueError, match=r"A callback adds a penalty to \['loss'\], which is not clipped"):
         trainer_of().fit(method, datamodule=around())
     with pytest.raises(ValueError, match=r"single precision; got '64-true'\. Set trainer\.precision to 32-true"):
         trainer_of(precision="64-true").fit(private(), datamodule=around())

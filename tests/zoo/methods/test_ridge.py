@@ -122,5 +122,5 @@ def test_noise_wants_a_larger_penalty(tmp_path: Path) -> None:
 
 
 def test_what_would_not_fit_into_memory_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"the smaller of 40 users and \d+ columns, which is above max_size = 30"):
+    with pytest.raises(ValueError, match=r"max_size is 30; Ridge needs min\(40 users, \d+ columns\)"):
         solved(tmp_path, WIDE, max_size=30)

@@ -70,5 +70,5 @@ def test_it_learns_tastes_and_scores_by_rows() -> None:
 
 
 def test_a_catalogue_without_room_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"40000 items are more than max_items = 20000.*12 GiB"):
+    with pytest.raises(ValueError, match=r"num_items is 40000, above max_items \(20000\).*12 GiB"):
         SLIM().build({"num_items": 40_000})

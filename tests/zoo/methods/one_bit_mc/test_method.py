@@ -140,12 +140,14 @@ def test_who_has_no_sign_has_zeros_and_is_ranked_by_counts(name: str, tmp_path: 
 
 
 def test_implicit_feedback_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"OneBitMC learns from signs, .* implicit feedback. Set --data.filters.signs"):
+    with pytest.raises(
+        ValueError, match=r"The data are implicit feedback; OneBitMC needs signs. Set --data.filters.signs"
+    ):
         fitted(method(), Synthetic(num_users=24, num_items=30, ratings_per_user=6))
 
 
 def test_signs_are_refused_by_methods_of_implicit_feedback() -> None:
-    with pytest.raises(ValueError, match=r"EASE learns from implicit feedback, and the data at hand are signs. Set"):
+    with pytest.raises(ValueError, match=r"The data are signs; EASE needs implicit feedback. Set"):
         trainer().fit(EASE(), datamodule=low_rank())
 
 
@@ -169,8 +171,8 @@ def test_matrices_that_are_too_large_are_refused() -> None:
         ({"alpha": 0.0}, r"bound on the entries \(alpha\) must be positive"),
         ({"bounded": True}, r"bounded holds entries to alpha, and alpha is null"),
         ({"link": "probit", "scale": 0.0}, r"scale must be a positive finite number"),
-        ({"link": "probit", "perturbation": ObjectivePerturbation(2.0)}, r"which no solver returns"),
-        ({"link": "probit", "perturbation": OutputPerturbation(2.0)}, r"entries that are held to alpha"),
+        ({"link": "probit", "perturbation": ObjectivePerturbation(2.0)}, r"only for the exact minimiser"),
+        ({"link": "probit", "perturbation": OutputPerturbation(2.0)}, r"without bounded entries"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
