@@ -137,7 +137,7 @@ class SPPG(Recommender):
         >>> import zoo
         >>> generator = zoo.SPPG(epsilon=8.0, delta=1e-5, steps=20, sample_size=8)
         >>> record = generator.forecast(num_users=100, num_items=40)
-        >>> record.epsilon, record.delta
+        >>> round(record.epsilon, 1), record.delta
         (8.0, 1e-05)
     """
 

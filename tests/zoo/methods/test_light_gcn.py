@@ -184,11 +184,11 @@ def test_the_robustness_conductor_reads_its_factors() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_layers": 1, "layer_weights": (1.0,)}, r"layer_weights are \[1.0\]. There must be 2"),
+        ({"num_layers": 1, "layer_weights": (1.0,)}, r"layer_weights are \[1.0\]. Give 2 of at least 0"),
         ({"num_layers": 1, "layer_weights": (1.0, -0.5)}, "at least 0"),
         ({"num_layers": 1, "layer_weights": (0.0, 0.0)}, "one above 0"),
-        ({"num_layers": 1, "layer_weights": (1.0, math.nan)}, "There must be 2"),
-        ({"num_layers": 1, "layer_weights": (1.0, math.inf)}, "There must be 2"),
+        ({"num_layers": 1, "layer_weights": (1.0, math.nan)}, "Give 2 of at least 0"),
+        ({"num_layers": 1, "layer_weights": (1.0, math.inf)}, "Give 2 of at least 0"),
     ],
 )
 def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -162,7 +162,7 @@ def test_pretrained_parts_that_do_not_fit_are_refused(parts: dict[str, Any], tmp
     with pytest.raises(ValueError, match="pretrained_gmf holds .* Pass a checkpoint of NeuMF with parts: gmf"):
         run(NeuMF(**SMALL, pretrained_gmf=mlp, pretrained_mlp=mlp), tmp_path)
     other = run(BPR(num_factors=3), tmp_path)
-    with pytest.raises(ValueError, match=r"pretrained_mlp must be .*holds \['factors\.items\.weight'"):
+    with pytest.raises(ValueError, match=r"pretrained_mlp holds \['factors\.items\.weight'"):
         run(NeuMF(**SMALL, pretrained_gmf=gmf, pretrained_mlp=other), tmp_path)
     with pytest.raises(ValueError, match=r"pretrained_gmf .*: .*'gmf\.users\.weight': \(40, 3\).*the same gmf_dim"):
         run(NeuMF(gmf_dim=5, mlp_dims=SMALL["mlp_dims"], **parts), tmp_path)

@@ -285,7 +285,7 @@ def test_validation_penalties_and_other_precisions_are_refused() -> None:
     method.add_penalty("more", lambda _: torch.zeros(()))
     with pytest.raises(ValueError, match=r"A callback adds a penalty to \['loss'\], which is not clipped"):
         trainer_of().fit(method, datamodule=around())
-    with pytest.raises(ValueError, match=r"single precision; got '64-true'\. Set trainer\.precision to 32-true"):
+    with pytest.raises(ValueError, match=r"trainer.precision is '64-true'\. Private rounds need single"):
         trainer_of(precision="64-true").fit(private(), datamodule=around())
 
 
