@@ -12,8 +12,8 @@ from zoo.data.directions import check_form, directions_of
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.audits.rows import vectors_audit
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.audits.vectors import vectors_audit
 from zoo.privacy.mechanisms.base import Plain
 from zoo.privacy.mechanisms.bridge import LONGEST
 from zoo.privacy.mechanisms.vectors import UserPositions, noisy_vectors
