@@ -159,7 +159,7 @@ def test_the_papers_form_states_what_it_gives_where_it_holds() -> None:
 def test_the_papers_form_protects_nobody_where_users_outnumber_items() -> None:
     warn_once.cache_clear()
     publisher = JLT(epsilon=8.0, num_components=20, paper_faithful=True)
-    with pytest.warns(UserWarning, match="JLT with paper_faithful protects nobody here: the lift of 7 items misses"):
+    with pytest.warns(UserWarning, match="JLT with paper_faithful has no guarantee here: the lift of 7 items misses"):
         release = publisher.publish(binary(), "book")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

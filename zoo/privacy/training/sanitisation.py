@@ -1,6 +1,6 @@
-"""Sanitisation: how much noise the gradients of a generator need, computed before the first of them.
+"""Sanitisation: the noise on the gradients of a generator, computed before the first of them.
 
-A step shows a generator the gradients of its rows, each clipped and with noise (`sanitised_gradient`; Chen, Orekondy
+A step gives the generator the gradients of its rows, each clipped and with noise (`sanitised_gradient`; Chen, Orekondy
 & Fritz, *GS-WGAN*, NeurIPS 2020, with a single critic).
 """
 
@@ -15,15 +15,15 @@ from zoo.privacy.training.step_plan import StepPlan, check_count
 
 @dataclass(frozen=True, kw_only=True)
 class SanitisationPlan(StepPlan):
-    """Steps of a generator whose gradients are sanitised; made by `plan_sanitisation`.
+    """Steps of a generator with sanitised gradients; made by `plan_sanitisation`.
 
-    No step is amplified by sampling: there is one critic, and everybody is in it.
+    No step is amplified by sampling: there is one critic, trained on all users.
     """
 
     rows: int  # generated in a step
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Check the settings."""
         if not (self.noise_multiplier > 0 and math.isfinite(self.noise_multiplier)):
             raise ValueError(f"noise_multiplier must be a positive finite number, got {self.noise_multiplier!r}.")
         check_count("rows", self.rows)
@@ -36,9 +36,9 @@ class SanitisationPlan(StepPlan):
 
     @property
     def sensitivity(self) -> float:
-        """``2 clip sqrt(rows)``, whichever users the rows are for and whatever the relation.
+        """``2 clip sqrt(rows)``, for every choice of users and every relation.
 
-        The critic has seen everybody, so one user may move the gradient of each row, by at most twice the clip.
+        The critic read all users, so one user may move the gradient of each row, by at most twice the clip.
         """
         return 2 * self.clip * math.sqrt(self.rows)
 
@@ -56,12 +56,12 @@ def plan_sanitisation(
     clip: float,
     relation: Relation = Relation.ZERO_OUT_ONE_USER,
 ) -> SanitisationPlan:
-    """The least noise with which so many steps of a generator keep within epsilon. Opens no data.
+    """Return the plan with the least noise that keeps the generator's steps within epsilon. Opens no data.
 
     All steps together are one Gaussian release with ``mu = 2 sqrt(rows steps) / noise_multiplier``, under either relation.
-    Arguments are those of `SanitisationPlan`, and the epsilon asked for.
+    Arguments are those of `SanitisationPlan`, and the epsilon.
     """
     check_epsilon(epsilon)
-    # Any multiplier will do to refuse the other settings.
+    # Any multiplier checks the other settings.
     plan = SanitisationPlan(noise_multiplier=1.0, clip=clip, rows=rows, steps=steps, relation=relation, delta=delta)
     return replace(plan, noise_multiplier=2 * math.sqrt(rows * steps) / gauss_mu(epsilon, delta))

@@ -256,9 +256,9 @@ def test_a_seed_is_never_forgotten() -> None:
         ({"settings": {"more": 1}}, "more was 1 and is None"),
         ({"steps_taken": 11}, r"must lie in \[1, 10\], got 11"),
         ({"steps_taken": 0}, r"must lie in \[1, 10\], got 0"),
-        ({"steps_taken": 1.5}, "is none of noisy steps"),
-        ({"private": None}, "is none of noisy steps"),
-        ({"settings": []}, "is none of noisy steps"),
+        ({"steps_taken": 1.5}, "is not one of noisy steps"),
+        ({"private": None}, "is not one of noisy steps"),
+        ({"settings": []}, "is not one of noisy steps"),
     ],
 )
 def test_other_states_are_refused(change: dict[str, Any], message: str) -> None:
