@@ -61,12 +61,10 @@ class AttentionFigure(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Refuse a method without domain attention, or with private rounds; choose the folder on every process."""
         if not hasattr(pl_module, "domain_attention"):
-            raise TypeError(
-                f"{type(pl_module).__name__} has no domain_attention. AttentionFigure needs it. Leave it out, or use FedGCDR."
-            )
+            raise TypeError(f"{type(pl_module).__name__} has no domain_attention. AttentionFigure needs FedGCDR.")
         if getattr(pl_module, "privacy", None) is not None:
             raise ValueError(
-                "No epsilon of private rounds covers attention. Leave AttentionFigure out, or set model.epsilon to null."
+                "No epsilon of private rounds covers attention. Leave AttentionFigure or model.epsilon out."
             )
         self._folder = folder_of_run(trainer)
 
@@ -187,7 +185,6 @@ def _draw_course(figure: Any, axes: Any, course: Mapping[int, Sequence[Weights]]
 
 
 def _shown(name: str) -> str:
-    """Return a name as a label on one line of at most 28 characters."""
     text = visible(name)
     return text if len(text) <= 28 else f"{text[:27]}…"
 

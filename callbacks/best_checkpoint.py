@@ -122,9 +122,7 @@ class BestCheckpoint(ModelCheckpoint):
         """Return the best epoch of a checkpoint; `ValueError` if it is absent or another file."""
         source = self._from or Path(state["best_model_path"])
         if "best_digest" not in state:
-            raise ValueError(
-                f"{source} was saved before version 0.3 and has no digest of its best.ckpt. Train anew, or test best.ckpt."
-            )
+            raise ValueError(f"{source} has no digest of its best.ckpt (before 0.3). Train anew, or test best.ckpt.")
         if (digest := state["best_digest"]) is None:
             return source  # it is the best epoch itself
         beside = [source.with_name(BEST), source.with_name(ASIDE), Path(state["best_model_path"])]
@@ -133,9 +131,7 @@ class BestCheckpoint(ModelCheckpoint):
             if digest_of(path) == digest:
                 return path
         found = f"{there[0]} is another one" if there else f"{source.parent} has none"
-        raise ValueError(
-            f"{source} belongs to a best.ckpt of SHA-256 {digest[:12]}..., but {found}. Restore the run's own best.ckpt."
-        )
+        raise ValueError(f"{source} belongs to a best.ckpt of SHA-256 {digest[:12]}..., but {found}. Restore it.")
 
 
 def digest_of(path: Path) -> str:

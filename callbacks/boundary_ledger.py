@@ -115,7 +115,6 @@ class BoundaryLedger(Callback):
             pl_module.log(f"train/bytes_{name}", total, on_step=True, on_epoch=False, batch_size=1)
 
     def _count_private(self, domain: str, method: Any) -> None:  # noqa: ANN401  any recommender
-        """Count a new private round by public numbers alone."""
         rounds: PrivateRounds = method.private_gradient
         if rounds.steps_taken > self._played:
             self._played = rounds.steps_taken

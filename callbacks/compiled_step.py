@@ -36,9 +36,7 @@ class CompiledStep(Callback):
         if not method.automatic_optimization or (
             method.guarantee_bearing and method.hparams.get("epsilon", ...) is not None
         ):
-            raise ValueError(
-                f"{type(method).__name__} computes its gradients itself, invisibly to torch.compile. Leave CompiledStep out."
-            )
+            raise ValueError(f"{type(method).__name__} computes its gradients itself. Leave CompiledStep out.")
         method.step = torch.compile(method.step, backend=self.backend, dynamic=self.dynamic)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

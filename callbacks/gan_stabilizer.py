@@ -44,10 +44,8 @@ class GANStabilizer(Callback):
         """Add the penalty to the critic's loss; refuse a method without these scores."""
         outputs: frozenset[str] = getattr(pl_module, "step_outputs", frozenset())
         if not {REAL, FAKE} <= outputs:
-            raise TypeError(
-                f"{type(pl_module).__name__} has the step outputs {sorted(outputs)}. GANStabilizer needs {REAL} and {FAKE}. "
-                "Use it with SPPG, or leave it out."
-            )
+            found = f"{type(pl_module).__name__} has the step outputs {sorted(outputs)}"
+            raise TypeError(f"{found}. GANStabilizer needs {REAL} and {FAKE}. Use SPPG, or leave it out.")
         pl_module.add_penalty("gan_stabilizer", self.penalty, to="critic")  # type: ignore[operator]
 
     def penalty(self, outputs: dict[str, Tensor]) -> Tensor:

@@ -58,9 +58,7 @@ class PrivacyBudget(Callback):
         """Set the limit, once networks and checkpoint are loaded; refuse a module without private steps."""
         spender: NoisySteps[StepPlan] | None = getattr(pl_module, "private_gradient", None)
         if spender is None:
-            raise TypeError(
-                f"{type(pl_module).__name__} has no private steps. PrivacyBudget needs them. Use SPPG, or leave it out."
-            )
+            raise TypeError(f"{type(pl_module).__name__} has no private steps. Use SPPG, or leave PrivacyBudget out.")
         # The arguments, overridden by what was computed of them.
         requested = {name: pl_module.hparams.get(name) for name in getattr(pl_module, "guarantee_bearing", ())}
         settings = plain(requested | dict(spender.state_dict()["settings"]) | {"private": spender.private})
@@ -85,12 +83,9 @@ class PrivacyBudget(Callback):
         if new > old:
             breaches.append(f"the budget was {promise['epsilon']} and is {self.epsilon}")
         if breaches:
-            raise ValueError(
-                f"PrivacyBudget: cannot resume: {', '.join(breaches)}. Restore this, or train from the beginning."
-            )
+            raise ValueError(f"PrivacyBudget: cannot resume: {', '.join(breaches)}. Restore this, or train anew.")
 
     def _allowed(self, spender: NoisySteps[StepPlan]) -> int:
-        """Return the total number of steps within the budget."""
         plan, taken = spender.plan, spender.steps_taken
         if self.epsilon is None or not self.epsilon < plan.epsilon < math.inf:
             return plan.steps
@@ -99,8 +94,7 @@ class PrivacyBudget(Callback):
         if allowed < max(taken, 1):
             what, cost = f"the {taken} steps taken so far" if taken else "one step", self._cost(max(taken, 1))
             raise ValueError(
-                f"PrivacyBudget: epsilon {self.epsilon:g} does not cover {what}, planned at {rounded_up(cost)}. Raise it, "
-                "or train anew with a lower epsilon of the method."
+                f"PrivacyBudget: epsilon {self.epsilon:g} does not cover {what}, planned at {rounded_up(cost)}. Raise it."
             )
         return allowed
 

@@ -36,7 +36,6 @@ class SaveExperiment(Callback):
         self._saved = True
 
     def _write(self, folder: Path, data: Any) -> None:  # noqa: ANN401  any datamodule
-        """Write the file atomically."""
         inputs = {
             "releases": {name: str(path) for name, path in data.release_paths.items()} or None,
             "users": data.users,

@@ -111,7 +111,7 @@ def test_who_exposes_no_scores_is_refused_by_name() -> None:
     )
     with pytest.raises(TypeError, match=message):
         GANStabilizer().setup(Trainer(accelerator="cpu", logger=False), DMF(), "fit")
-    with pytest.raises(TypeError, match=r"LightningModule exposes nothing\. .*Use it with a GAN, such as SPPG"):
+    with pytest.raises(TypeError, match=r"LightningModule has the step outputs \[\]\. .*Use SPPG"):
         GANStabilizer().setup(Trainer(accelerator="cpu", logger=False), LightningModule(), "fit")
 
 

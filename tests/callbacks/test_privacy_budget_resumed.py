@@ -104,7 +104,7 @@ def test_a_second_fit_counts_on() -> None:
     assert spender_of(method).steps_taken == 11
     fitted(callback, method=method)
     assert spender_of(method).steps_taken == 11
-    with pytest.raises(ValueError, match=r"11 steps were taken and 0 are counted\. .* from the beginning"):
+    with pytest.raises(ValueError, match=r"11 steps were taken and 0 are counted\. .* train anew"):
         fitted(callback)
     fitted(PrivacyBudget(3.5), method=method)
     assert spender_of(method).steps_taken == 11, "nor does another callback raise a limit"

@@ -132,7 +132,7 @@ def test_who_does_not_expose_factors_is_refused_by_name() -> None:
     assert method.sizes is None, "before anything is built"
     method = DMF()
     method.step_outputs = frozenset({"user_factors"})  # type: ignore[misc]
-    with pytest.raises(TypeError, match=r"DMF exposes \['user_factors'\]"):
+    with pytest.raises(TypeError, match=r"DMF has the step outputs \['user_factors'\]"):
         RobustnessConductor().setup(trainer(), method, "fit")
 
 

@@ -22,8 +22,8 @@ MECHANISMS = (
         ("tests/zoo/publishers/test_bridge.py",),
         (
             "users are joined by their place in the list",
-            "rows = index_of(given.user_ids, source.user_ids)",
-            "rows = np.arange(source.num_users) % len(given.user_ids)",
+            "rows = index_of(projections.user_ids, source.user_ids)",
+            "rows = np.arange(source.num_users) % len(projections.user_ids)",
         ),
     ),
     *edits_of(
@@ -227,6 +227,6 @@ MECHANISMS = (
         (f"{OF_AUDITS}/test_training.py",),
         ("a user is replaced by nobody", "opposite = -1.0 if", "opposite = 0.0 if"),
         ("the gradients are shorter than the clip", "_BEYOND = 3.0", "_BEYOND = 0.3"),
-        ("updates of a round are those of the last", "way: float = float(way)", "way: float = 1.0"),
+        ("gradients of all steps have one sign", "float(sign) * length", "length"),
     ),
 )

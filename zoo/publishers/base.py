@@ -125,9 +125,7 @@ def _once(make: Make) -> Make:
     def once(source: Ratings, domain: str) -> Release:
         nonlocal made
         if made:
-            raise RuntimeError(
-                "A plan is for one release, which was made. Its draws are public now. Prepare another plan."
-            )
+            raise RuntimeError("A plan is for one release, which was made. Prepare another plan.")
         release = make(source, domain)
         made = True
         return release

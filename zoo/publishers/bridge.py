@@ -125,10 +125,7 @@ class BridgePublisher(Publisher):
         """Return the target's release of projections, if it is available here."""
         found = self._own if self.received is None else self._from_file
         if found is not None and found.kind != self.projections_kind:
-            raise ValueError(
-                f"{self.received} is a release of kind {found.kind!r}. Projections are of kind {self.projections_kind!r}. Ask the "
-                "target for them."
-            )
+            raise ValueError(f"{self.received} has kind {found.kind!r}. It must have kind {self.projections_kind!r}.")
         return found
 
     def plan_for(self, sizes: PublicSizes) -> Bridge:
@@ -160,8 +157,7 @@ class BridgePublisher(Publisher):
         projections = self.target_projections()
         if projections is None:
             raise ValueError(
-                "A bridge needs the target's projections. Set received to the target's release by ProjectionPublisher, or use "
-                "fit with both domains at one place."
+                "A bridge needs the target's projections. Set received, or use fit with both domains here."
             )
         if not source.binary:
             raise ValueError(f"Ratings of {domain!r} are not all 1. Set filters.threshold (ratings then count as 1).")
@@ -181,13 +177,9 @@ class BridgePublisher(Publisher):
 
 
 def _damping(projections: Release) -> float:
-    """Return the item damping of an untrusted release of projections."""
     stated = projections.record.public_inputs.get("item_damping")
     if isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 <= stated <= 2:
-        raise ValueError(
-            f"item_damping of {projections.domain!r} is {str(stated)[:80]!r}. Projections have a number in [0, 2]. Ask the target "
-            "for a release by ProjectionPublisher."
-        )
+        raise ValueError(f"item_damping of {projections.domain!r} is {str(stated)[:80]!r}. It must lie in [0, 2].")
     return stated
 
 

@@ -80,7 +80,7 @@ class EmbeddingPublisher(TrainedPublisher):
 
     Examples:
         >>> import zoo
-        >>> publisher = EmbeddingPublisher(zoo.BPR(dim=4), epsilon=8.0, clip=1.0)
+        >>> publisher = EmbeddingPublisher(zoo.BPR(num_factors=4), epsilon=8.0, clip=1.0)
         >>> publisher.forecast(num_users=1000, num_items=500).epsilon
         8.0
     """
@@ -101,13 +101,11 @@ class EmbeddingPublisher(TrainedPublisher):
     ) -> None:
         if not isinstance(network, EmbedsUsers) or getattr(network, "reads", None):
             raise TypeError(
-                f"{type(network).__name__} has no user vectors to publish, or reads a release. Take BPR, NeuMF, "
-                "LightGCN, FedGNN, or a module with the members of EmbedsUsers."
+                f"{type(network).__name__} has no user vectors to publish. Take BPR, NeuMF, LightGCN, FedGNN."
             )
         if getattr(network, "private_gradient", None) is not None or getattr(network, "privacy", None) is not None:
             raise ValueError(
-                f"{type(network).__name__} has an epsilon of its own, which protects item vectors: not those of users. "
-                "Leave it out, and give epsilon to the publisher."
+                f"{type(network).__name__} has an epsilon of its own, which protects item vectors: not those of users."
             )
         if min(max_epochs, batch_size) < 1:
             raise ValueError(f"max_epochs and batch_size must be at least 1; got {max_epochs} and {batch_size}.")
@@ -123,7 +121,7 @@ class EmbeddingPublisher(TrainedPublisher):
 
     def _plan(self, delta: float, num_users: int = 1) -> UserVectors:
         assert self.epsilon is not None
-        layers, width = _embedder(self.network).vector_shape
+        layers, width = self.network.vector_shape
         return UserVectors.calibrate(
             epsilon=self.epsilon,
             delta=delta,
@@ -139,7 +137,7 @@ class EmbeddingPublisher(TrainedPublisher):
         """Plan one Gaussian release of all users' vectors, or one without a guarantee."""
         notes: dict[str, Plain] = {"network": type(self.network).__name__, "max_epochs": self.max_epochs}
         if self.epsilon is None:
-            layers, width = _embedder(self.network).vector_shape
+            layers, width = self.network.vector_shape
             inputs = notes | {"num_users": sizes.num_users, "num_layers": layers, "width": width}
             record = unprotected_record(UserVectors.name, BARE, sizes.steps, public_inputs=inputs)
             return PlannedRelease.of_tensors(record, NonPrivateEvent(), sizes, self._bare, "embeddings")
@@ -165,12 +163,10 @@ class EmbeddingPublisher(TrainedPublisher):
         ratings = SourceRatings(source, batch_size=self.batch_size, seed=self.seed, target=domain)
         network = self.trained(ratings, self.max_epochs).cpu().eval()
         with torch.no_grad():
-            vectors = _embedder(network).user_vectors().detach()  # possibly a view of the weights
-        shape = (source.num_users, *_embedder(network).vector_shape)
+            vectors = network.user_vectors().detach()  # possibly a view of the weights
+        shape = (source.num_users, *network.vector_shape)
         if vectors.shape != shape:
-            raise ValueError(
-                f"{type(network).__name__} has vectors of shape {tuple(vectors.shape)}. Its vector_shape and users need {shape}."
-            )
+            raise ValueError(f"{type(network).__name__} has vectors of shape {tuple(vectors.shape)}, not {shape}.")
         starts, _, _ = source.compressed()
         return network, vectors * (starts.diff() > 0)[:, None, None]
 
@@ -181,20 +177,12 @@ class EmbeddingPublisher(TrainedPublisher):
         return [vectors_audit(UserVectors.name, self._plan(1e-5 if self.delta is None else self.delta))]
 
 
-def _embedder(network: object) -> EmbedsUsers:
-    assert isinstance(network, EmbedsUsers)
-    return network
-
-
 def _check_bare(clip: float | None, delta: float | None, noise_seed: int | None, num_releases: int) -> None:
     if num_releases > 1:
-        raise ValueError(
-            f"num_releases is {num_releases}, and there is no epsilon to share. Set epsilon, e.g. 8.0, or num_releases to 1."
-        )
+        raise ValueError(f"num_releases is {num_releases}, and there is no epsilon to share. Set epsilon, e.g. 8.0.")
     if delta is not None or noise_seed is not None:
         raise ValueError(
-            f"delta and noise_seed go with epsilon; got delta {delta} and noise_seed {noise_seed} without. Set epsilon, "
-            "or leave them out."
+            f"delta and noise_seed go with epsilon; got delta {delta} and noise_seed {noise_seed} without."
         )
     if clip is not None and not 0 < clip < float("inf"):
         raise ValueError(f"clip must be a positive finite number, or null for unclipped vectors; got {clip}.")

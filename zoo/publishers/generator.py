@@ -68,38 +68,31 @@ class GeneratorPublisher(TrainedPublisher):
     ) -> None:
         if not isinstance(network, ReleasableGenerator):
             raise TypeError(
-                f"{type(network).__name__} has no generator to release. Take SPPG, or a LightningModule with the members of "
-                "ReleasableGenerator."
+                f"{type(network).__name__} has no generator to release. Take SPPG, or a ReleasableGenerator."
             )
         super().__init__(network, callbacks, **training)
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """Plan the whole training; callbacks such as `PrivacyBudget` may allow fewer steps, which changes the record."""
-        network = _releasable(self.network)
-        record = network.forecast(sizes.num_users, sizes.num_items, sizes.applied).claimed_by(type(network))
-        return PlannedRelease(record, tuple(network.events(sizes.num_users)), self.publish)
+        record = self.network.forecast(sizes.num_users, sizes.num_items, sizes.applied)
+        events = tuple(self.network.events(sizes.num_users))
+        return PlannedRelease(record.claimed_by(type(self.network)), events, self.publish)
 
     def publish(self, source: Ratings, domain: str) -> Release:
         """Train on the source's ratings, in [0, 1] and at least one, then release; all steps must be taken."""
         _check(source, domain)
-        ratings = SourceRatings(source, _releasable(self.network).training_batches, target=domain)
-        network = _releasable(self.trained(ratings))
+        network: ReleasableGenerator = self.trained(SourceRatings(source, self.network.training_batches, target=domain))
         if network.steps_left:
             raise ValueError(
-                f"Training on {domain!r} stopped with {network.steps_left} steps left, which may reveal ratings. Leave out "
-                "callbacks that stop it early, except PrivacyBudget."
+                f"Training on {domain!r} stopped with {network.steps_left} steps left. Leave out callbacks that stop it early."
             )
         release = network.release(source, domain)
         return replace(release, record=release.record.claimed_by(type(network)))
 
     def audits(self) -> Sequence[Audit]:
         """Return the audits of the network."""
-        return _releasable(self.network).audits()
-
-
-def _releasable(network: object) -> ReleasableGenerator:
-    assert isinstance(network, ReleasableGenerator)
-    return network
+        audits: Sequence[Audit] = self.network.audits()
+        return audits
 
 
 def _check(source: Ratings, domain: str) -> None:
@@ -108,5 +101,5 @@ def _check(source: Ratings, domain: str) -> None:
     if not 0 <= float(values.min()) <= float(values.max()) <= 1:
         raise ValueError(
             f"Ratings of {domain!r} lie in [{values.min():g}, {values.max():g}]. A generator needs ratings in [0, 1]. Set "
-            "filters.threshold (ratings then count as 1)."
+            "filters.threshold."
         )

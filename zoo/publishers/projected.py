@@ -79,9 +79,7 @@ class Projected(Publisher):
         paper_faithful: bool = False,
     ) -> None:
         if paper_faithful and calibration not in ("unit", "paper"):
-            raise ValueError(
-                f"paper_faithful takes the paper's noise, and calibration is {calibration!r}. Leave out one of them."
-            )
+            raise ValueError(f"paper_faithful takes the paper's noise, and calibration is {calibration!r}. Choose one.")
         self.epsilon, self.num_components, self.delta = epsilon, num_components, delta
         self.calibration, self.centre, self.seed = calibration, centre, seed
         self.noise_seed, self.paper_faithful = noise_seed, paper_faithful

@@ -50,8 +50,8 @@ class ProjectionPublisher(Publisher):
 
     Examples:
         >>> from datamodules import Synthetic
-        >>> ratings = Synthetic(num_users=60, num_items=40).source("music")
-        >>> ProjectionPublisher(epsilon=4.0, num_directions=3).publish(ratings, "music").tensors["vectors"].shape
+        >>> ratings = Synthetic(num_users=60, num_items=40).source("book")
+        >>> ProjectionPublisher(epsilon=4.0, num_directions=3).publish(ratings, "book").tensors["vectors"].shape
         torch.Size([60, 1, 3])
     """
 
@@ -68,14 +68,10 @@ class ProjectionPublisher(Publisher):
         check_form(num_directions, item_damping)
         if epsilon is None and (delta is not None or noise_seed is not None):
             raise ValueError(
-                f"delta and noise_seed go with epsilon; got delta {delta} and noise_seed {noise_seed} without. Set epsilon, "
-                "or leave them out."
+                f"delta and noise_seed go with epsilon; got delta {delta} and noise_seed {noise_seed} without."
             )
         if secret_key is not None:
-            raise ValueError(
-                f"secret_key is {str(secret_key)!r}. It must be null. To encrypt, use EncryptedProjectionPublisher of "
-                "examples/encrypted_bridge."
-            )
+            raise ValueError("secret_key must be null. To encrypt, use EncryptedProjectionPublisher.")
         self.epsilon, self.delta, self.relation = epsilon, delta, Relation(relation)
         self.num_directions, self.item_damping, self.noise_seed = num_directions, item_damping, noise_seed
         if epsilon is not None:

@@ -82,10 +82,8 @@ class NoisyRows(Publisher):
             num_items=sizes.num_items,
         )
         if self.threshold is None and sizes.num_users * sizes.num_items > _LARGEST:
-            raise ValueError(
-                f"All values of {sizes.num_users} users and {sizes.num_items} items would take "
-                f"{sizes.num_users * sizes.num_items / 2**28:.0f} GiB. Set threshold, e.g. 2.0."
-            )
+            size = sizes.num_users * sizes.num_items / 2**28
+            raise ValueError(f"All values would take {size:.0f} GiB. Set threshold, e.g. 2.0.")
 
         def rows(matrix: csr_array, noise: NoiseSource, small: bool) -> Rows:
             dense = small or plan.threshold is None
@@ -152,9 +150,7 @@ class FlippedRows(Publisher):
 
 def _check_sizes(sizes: PublicSizes) -> None:
     if sizes.num_users < 1 or sizes.num_items < 1:
-        raise ValueError(
-            f"num_users and num_items are {sizes.num_users} and {sizes.num_items}. Both must be at least 1. Give the public sets."
-        )
+        raise ValueError(f"num_users and num_items are {sizes.num_users} and {sizes.num_items}. Give public sets.")
 
 
 def _planned(
@@ -169,8 +165,8 @@ def _planned(
         if not source.binary:
             data = source.matrix.data
             raise ValueError(
-                f"Ratings of {domain!r} lie in [{data.min():g}, {data.max():g}] and are not all 1. Set filters.threshold "
-                "(ratings then count as 1), or use JLT with rating_range."
+                f"Ratings of {domain!r} lie in [{data.min():g}, {data.max():g}] and are not all 1. Set filters.threshold, or "
+                "use JLT with rating_range."
             )
         small = source.num_users * source.num_items <= _SMALL
         made = rows(source.matrix, NoiseSource.of(noise_seed), small)

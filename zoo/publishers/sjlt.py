@@ -60,8 +60,7 @@ class SJLT(Projected):
             raise ValueError(f"calibration of SJLT must be 'unit' or 'max', got {calibration!r}. JLT has the others.")
         if relation != "change_one_rating":
             raise ValueError(
-                f"SJLT does not protect a whole user, and relation is {relation!r}. Use change_one_rating, or JLT with "
-                "calibration 'gaussian'."
+                f"SJLT does not protect a whole user, and relation is {relation!r}. Use it for ratings, or JLT."
             )
         self.density = density
         super().__init__(epsilon, num_components, delta, calibration, relation, clip=None, **settings)

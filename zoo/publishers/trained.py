@@ -97,11 +97,12 @@ class TrainedPublisher(Publisher):
         seed: int = 0,
         progress: bool | None = None,
     ) -> None:
-        self.network, self.callbacks = network, callbacks or []
+        self.network: Any = network
+        self.callbacks = callbacks or []
         self.accelerator, self.seed = accelerator, seed
         self.progress = sys.stderr.isatty() if progress is None else progress
 
-    def trained(self, source: SourceRatings, max_epochs: int = 1) -> LightningModule:
+    def trained(self, source: SourceRatings, max_epochs: int = 1) -> Any:  # noqa: ANN401  as the network
         """Return a copy of the network after training on a source."""
         keep_freed_memory()
         network, callbacks = copy.deepcopy((self.network, self.callbacks))

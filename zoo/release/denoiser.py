@@ -61,8 +61,7 @@ class Denoiser:
     def _kept(self, release: Release, cells: Cells | None) -> torch.Tensor:
         if not isinstance(cells, KeptCells):
             raise ValueError(
-                f"The sparse rows of {release.domain!r} cannot be denoised: the record of {release.record.mechanism.name} has "
-                "no probabilities of stored ones and zeros. Leave the denoiser out."
+                f"The record of {release.domain!r} has no probabilities of sparse entries. Leave the denoiser out."
             )
         starts, items, weights = (release.tensors[name].numpy() for name in ("starts", "items", "weights"))
         rows = csr_array((weights, items, starts), shape=(release.num_users, release.width))
@@ -74,7 +73,7 @@ def _noise(record: PrivacyRecord) -> float:
     scale = record.noise_scale
     if scale is None or not _SMALLEST <= scale <= 1 / _SMALLEST:
         raise ValueError(
-            f"noise_scale of {record.mechanism.name} is {scale!r}. A denoiser needs a number from {_SMALLEST:g} to "
-            f"{1 / _SMALLEST:g}. Leave the denoiser out, or ask the source party for the noise scale."
+            f"noise_scale of {record.mechanism.name} is {scale!r}. It must lie in [{_SMALLEST:g}, {1 / _SMALLEST:g}]. Leave the "
+            "denoiser out."
         )
     return scale

@@ -46,9 +46,7 @@ def check_name(what: str, name: str) -> None:
             f"A {what} has {len(name):,} characters: {name[:80]!r} and so on. At most {LONGEST_NAME} are allowed. Rename it."
         )
     if not name or not name.isprintable():
-        raise ReleaseError(
-            f"A {what} is {name[:80]!r}. It must have printable characters only. Rename it before publishing."
-        )
+        raise ReleaseError(f"A {what} is {name[:80]!r}. It must have printable characters only. Rename it.")
 
 
 def check_ids(ids: Sequence[str]) -> None:
@@ -112,10 +110,7 @@ def manifest_bytes(folder: Path) -> bytes:
 def check_size(content: bytes, folder: Path) -> None:
     """Refuse a manifest, or its first bytes, larger than the tensors in its folder allow."""
     if len(content) > (most := _most_bytes(folder)):
-        raise ReleaseError(
-            f"{folder / MANIFEST} has more than the {most:,} bytes allowed for these tensors. Ask the source party for the whole "
-            "folder again."
-        )
+        raise ReleaseError(f"{folder / MANIFEST} has more than the {most:,} bytes allowed for these tensors.")
 
 
 def _most_bytes(folder: Path) -> int:
@@ -151,9 +146,7 @@ def _check_fields(path: Path, manifest: Mapping[str, Any]) -> None:
     if manifest["schema"] < 1:
         raise ReleaseError(f"{path} has schema {manifest['schema']}; schemas count from 1.")
     if manifest["schema"] > SCHEMA:
-        raise ReleaseError(
-            f"{path} has schema {manifest['schema']}. This version reads up to {SCHEMA}. Upgrade cdr-zoo."
-        )
+        raise ReleaseError(f"{path} has schema {manifest['schema']}. This version reads up to {SCHEMA}. Upgrade.")
     types = _types(manifest)
     if manifest.keys() != types.keys():
         raise ReleaseError(f"{path} must hold exactly {sorted(types)}, it holds {sorted(manifest)}.")
@@ -202,10 +195,7 @@ def _read_shards(folder: Path, shards: Sequence[Any], num_users: int) -> Tensor:
     width = _shape(parts[0][0])[1]
     for path, start, stop, _ in parts:
         if (shape := _shape(path)) != (stop - start, width):
-            raise ReleaseError(
-                f"{path} has rows of shape {shape}. Expected users {start} to {stop}, width {width}. Ask the source party for the "
-                "whole folder again."
-            )
+            raise ReleaseError(f"{path} has rows of shape {shape}. Expected users {start} to {stop}, width {width}.")
     rows = torch.empty(num_users, width)
     for path, start, stop, sha256 in parts:
         rows[start:stop] = _load(path)["rows"]
@@ -227,9 +217,7 @@ def _check_shards(folder: Path, shards: Sequence[Any], num_users: int) -> None:
         if not (isinstance(users, list) and len(users) == 2 and all(type(user) is int for user in users)):
             raise ReleaseError(f"{path}: the users of {name} must be two integers, got {str(users)[:80]}.")
         if users[0] != done or users[1] <= done:
-            raise ReleaseError(
-                f"{path}: the users of {name} must begin at {done} and be at least one, got {users[0]} to {users[1]}."
-            )
+            raise ReleaseError(f"{path}: {name} must hold one user or more from {done}, got {users[0]} to {users[1]}.")
         done = users[1]
         names.append(name)
     if not names or done != num_users:
@@ -242,9 +230,7 @@ def _refuse_others(folder: Path, names: Sequence[str]) -> None:
     for name in names:
         _must_exist(folder, name)
     if extra := sorted({file.name for file in folder.iterdir()} - {*names, MANIFEST, SIGNATURE}):
-        raise ReleaseError(
-            f"{folder} holds {extra[:5]}, which {MANIFEST} does not name. Remove these files, or ask for the whole folder again."
-        )
+        raise ReleaseError(f"{folder} holds {extra[:5]}, which {MANIFEST} does not name. Remove these files.")
 
 
 def _shape(path: Path) -> tuple[int, int]:

@@ -72,7 +72,6 @@ class Layout(ABC):
         return self.module().width
 
     def _expect(self, dtypes: Mapping[str, torch.dtype]) -> None:
-        """Check names and types of the tensors, and that they are finite."""
         if self.tensors.keys() != dtypes.keys():
             raise ReleaseError(f"The tensors must be exactly {sorted(dtypes)}, got {sorted(self.tensors)}.")
         for name, dtype in dtypes.items():
@@ -177,10 +176,7 @@ class Generator(Layout):
             raise ReleaseError(str(error)) from error
         self._expect(dict.fromkeys(self.tensors, torch.float32))
         if len(self.tensors["embedding"]) != num_users or not 1 <= width <= LARGEST_WIDTH:
-            raise ReleaseError(
-                f"The generator has {len(self.tensors['embedding'])} embeddings and width {width}. It needs {num_users} "
-                "and at least width 1."
-            )
+            raise ReleaseError(f"The generator has not {num_users} embeddings, or its width {width} is not at least 1.")
 
     def of_users(self, index: Tensor) -> dict[str, Tensor]:
         """Return the same network with these users' embeddings."""
@@ -278,10 +274,7 @@ def _plugged_in(kind: str) -> type[Layout]:
     brought = plugins.brought("release kinds")
     if kind not in brought:
         known = ", ".join([*KINDS, *sorted(brought.keys() - KINDS.keys())])
-        raise UnknownKindError(
-            f"Release kind {kind[:80]!r} is unknown. Known kinds: {known}. Install the package that provides it; ask the source "
-            "party."
-        )
+        raise UnknownKindError(f"Release kind {kind[:80]!r} is unknown. Known kinds: {known}. Install its package.")
     try:
         found = brought[kind].load()
     except plugins.PluginError as error:

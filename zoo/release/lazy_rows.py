@@ -85,8 +85,7 @@ class LazyRows(Mapping[str, Tensor]):
             return tensor_digest(self._rows)
         if self._digest is None:
             raise ReleaseError(
-                f"The rows of {self.num_users:,} users are not made yet, so they have no digest. Save the release first, or call "
-                "materialize()."
+                f"The rows of {self.num_users:,} users are not made yet. Save the release first, or materialize()."
             )
         return self._digest
 
@@ -123,9 +122,7 @@ class LazyRows(Mapping[str, Tensor]):
     def _parts(self, total: npt.NDArray[np.float64]) -> Parts:
         """Yield the checked rows for the only time; add them up in ``total`` (width,)."""
         if self._chunks is None:
-            raise ReleaseError(
-                f"The rows of this release were made already; again would be a second release. {self._gone} Or publish anew."
-            )
+            raise ReleaseError(f"The rows of this release were made already. {self._gone} Or publish anew.")
         chunks, self._chunks = self._chunks, None  # frees their source
         return self._checked(chunks(), total)
 
@@ -163,7 +160,6 @@ def _blocks(parts: Parts, size: int, width: int) -> Parts:
 
 
 def _centre(rows: Tensor, mean: npt.NDArray[np.float64]) -> None:
-    """Subtract a mean row ``(width,)`` from rows ``(users, width)`` in place, in float64."""
     shift = torch.from_numpy(mean)
     for part in torch.split(rows, _PART):
         part.copy_(part.double() - shift)

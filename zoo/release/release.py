@@ -93,7 +93,7 @@ class Release:
         delta = self.record.delta
         if self.record.claims and delta is not None and delta * max(self.source_users, 1) >= 1:
             raise ReleaseError(
-                f"delta {delta:g} is not below one over the {self.source_users} users: one user's data could be released whole."
+                f"delta {delta:g} is not below one over the {self.source_users} users. Publish with a lower one."
             )
         self.record.check_against(self.ledger)
 

@@ -57,9 +57,7 @@ class SigningKey:
         try:
             key = load_pem_private_key(content, None)
         except TypeError as error:
-            raise SignatureError(
-                f"{path} is encrypted. Decrypt it in a private place: openssl pkey -in {path} -out PLAIN."
-            ) from error
+            raise SignatureError(f"{path} is encrypted. Decrypt it: openssl pkey -in {path} -out PLAIN.") from error
         except ValueError as error:
             raise SignatureError(f"{path} holds no private key in PEM form. Make a pair with: {MAKE_KEYS}") from error
         if not isinstance(key, Ed25519PrivateKey):
@@ -98,9 +96,7 @@ def check_signature(folder: Path, content: bytes, trusted: TrustedKeys | None) -
     path = folder / SIGNATURE
     if not path.is_symlink() and not path.exists():
         if trusted is not None:
-            raise SignatureError(
-                f"{folder} is not signed, but {trusted.path} requires a key. Ask the source party to publish with --sign KEY."
-            )
+            raise SignatureError(f"{folder} is not signed. {trusted.path} requires it. Ask for one with --sign KEY.")
         return None
     key, signature = _read_signature(path)
     if trusted is not None and key not in trusted.keys:
@@ -117,7 +113,6 @@ def check_signature(folder: Path, content: bytes, trusted: TrustedKeys | None) -
 
 
 def _read_signature(path: Path) -> tuple[str, str]:
-    """Return the public key and signature of a file, in hexadecimal digits."""
     content = _small_file(path)
     try:
         values: Any = json.loads(content)
@@ -157,9 +152,7 @@ def _public_keys(path: Path) -> Iterator[str]:
 
     content = _small_file(path)
     if b"PRIVATE KEY" in content:
-        raise SignatureError(
-            f"{path} holds a private key. Only public keys can be trusted. Its owner should make a new key."
-        )
+        raise SignatureError(f"{path} holds a private key. Only public keys can be trusted. Replace this key pair.")
     for block in content.split(_BEGIN)[1:]:
         try:
             key = load_pem_public_key(_BEGIN + block)

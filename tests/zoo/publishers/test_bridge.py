@@ -194,7 +194,7 @@ def test_bad_input_is_refused(make: Any, message: str) -> None:  # noqa: ANN401
 
 def test_a_release_that_is_no_projections_is_refused(tmp_path: Path) -> None:
     folder = Plaintext().publish(target(), "music").save(tmp_path / "plain")
-    with pytest.raises(ValueError, match=r"is a release of kind 'ratings'\. Projections are of kind 'embeddings'"):
+    with pytest.raises(ValueError, match=r"has kind 'ratings'\. It must have kind 'embeddings'"):
         BridgePublisher(1.0, received=folder).publish(binary(), "book")
 
 

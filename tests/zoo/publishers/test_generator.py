@@ -264,7 +264,7 @@ def test_ratings_that_no_generator_makes_are_refused(values: list[float], messag
 
 
 def test_a_network_without_a_generator_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"EASE has no generator to release. Take SPPG, or a LightningModule"):
+    with pytest.raises(TypeError, match=r"EASE has no generator to release. Take SPPG, or a ReleasableGenerator"):
         GeneratorPublisher(EASE())
 
 

@@ -112,7 +112,7 @@ def test_the_papers_form_protects_nobody() -> None:
             {"relation": "zero_out_one_user"},
             "does not protect a whole user, and relation is 'zero_out_one_user'.*or JLT",
         ),
-        ({"relation": "replace_one_user"}, "or JLT with calibration 'gaussian'"),
+        ({"relation": "replace_one_user"}, "Use it for ratings, or JLT"),
         ({"calibration": "max", "paper_faithful": True}, "takes the paper's noise, and calibration is 'max'"),
     ],
 )

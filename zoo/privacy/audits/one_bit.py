@@ -223,7 +223,6 @@ def _refuted(name: str, scale: PublishedScale, worlds: Worlds) -> Audit:
 
 
 def _sign_worlds(scored: _Scored) -> Worlds:
-    """Return runs that are one sign each, -1 or +1."""
     return worlds_of(lambda sign, runs, noise: scored(np.full(runs, sign), noise), -1.0, 1.0)
 
 

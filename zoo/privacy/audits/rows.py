@@ -157,7 +157,6 @@ def vector_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
 
 
 def _rows_of_a_cell() -> tuple[Floats, Floats]:
-    """Return rows that differ in one entry and share some ones."""
     row0 = np.array([1.0, 0.0, 0.0, 0.0, 1.0, 0.0])
     row1 = row0.copy()
     row1[_CELL] = 1.0

@@ -26,6 +26,7 @@ from zoo.privacy.training.private_rounds import PrivateRounds, Updates
 from zoo.privacy.training.round_privacy import RoundPrivacy
 from zoo.privacy.training.sanitisation import SanitisationPlan, plan_sanitisation
 from zoo.privacy.training.sanitised_gradient import SanitisedGradient
+from zoo.privacy.training.step_plan import StepPlan
 
 Training = Callable[[nn.Module, TrainingPlan, float, NoiseSource], CriticStep]
 """Make the steps of a training of a module, as `PrivateGradient` does."""
@@ -33,6 +34,8 @@ Sanitiser = Callable[[SanitisationPlan, NoiseSource], Callable[[Tensor], Tensor]
 """Make the layer that sanitises the gradient of each step's rows, as `SanitisedGradient` does."""
 Rounds = Callable[[TrainingPlan, int, NoiseSource], PrivateRounds]
 """Make the rounds of a number of users, as `PrivateRounds` does."""
+Step = Callable[[float], Floats]
+"""Take a step with gradients of a length; return its noisy sum without the denominator."""
 
 _USERS = 10_000  # of a training, each of them a run
 _ROWS = 100_000  # sanitised at once
@@ -81,7 +84,6 @@ class _Critic(nn.Module):
         self.second = nn.Embedding(_USERS, 1)
 
     def forward(self, users: Tensor) -> Tensor:
-        """Return the sum of both numbers of each user, ``(batch,)``."""
         out: Tensor = self.first(users) + self.second(users)
         return out.squeeze(1)
 
@@ -97,25 +99,19 @@ def training_audit(name: str, plan: TrainingPlan, training: Training = PrivateGr
     Mu is claimed, and the power checked, only if all users are in every step. The visible share of a sampled training's
     epsilon is unknown.
     """
-    signs = np.resize([1.0, -1.0], plan.steps)  # of the gradients of each step
 
-    def noisy_sums(length: float, noise: NoiseSource) -> Floats:
-        """Train users whose gradients have a length, in units beyond the clip; return ``(steps, 2, users)``."""
+    def begin(noise: NoiseSource) -> Step:
         critic, sampler = _Critic(), PoissonSampler(_USERS, plan.rate, noise)
         step = training(critic, plan, sampler.expected_size, noise)
-        found = []
 
-        def losses(users: Tensor, sign: float) -> Tensor:
-            scores: Tensor = critic(users)
-            return sign * length * _BEYOND * plan.clip * scores
-
-        for sign in signs:
-            step(sampler.sample(), partial(losses, sign=float(sign)))
+        def released(length: float) -> Floats:
+            step(sampler.sample(), lambda users: length * critic(users))
             layers = [np.asarray(layer.grad, dtype=np.float64)[:, 0] for layer in critic.parameters()]
-            found.append(np.stack(layers) * sampler.expected_size)
-        return np.stack(found)
+            return np.stack(layers) * sampler.expected_size
 
-    return _audit_of(name, plan, noisy_sums)
+        return released
+
+    return _audit_of(name, plan, begin)
 
 
 class _Changes(NamedTuple):
@@ -132,40 +128,47 @@ def rounds_audit(name: str, plan: TrainingPlan, rounds: Rounds = PrivateRounds) 
 
     Clipping the numbers one by one would allow twice the square. Updates may have any length, like those of a hostile client.
     """
-    signs = np.resize([1.0, -1.0], plan.steps)
     table, shared = torch.zeros(_USERS, 2), {"bias": torch.zeros(1)}
 
-    def noisy_sums(length: float, noise: NoiseSource) -> Floats:
-        """Play rounds of clients whose updates have a length, in units beyond the clip; return ``(rounds, 2, users)``."""
-        played, found = rounds(plan, _USERS, noise), []
-        for sign in signs:
+    def begin(noise: NoiseSource) -> Step:
+        played = rounds(plan, _USERS, noise)
 
-            def changes(users: Tensor, _: np.random.Generator, sign: float = float(sign)) -> Updates:
-                differences = torch.full((len(users), 2), sign * length * _BEYOND * plan.clip)
-                return _Changes(torch.arange(len(users)), users, differences, {"bias": torch.zeros(len(users), 1)})
+        def released(length: float) -> Floats:
+            def changes(users: Tensor, _: np.random.Generator) -> Updates:
+                differences, bias = torch.full((len(users), 2), length), torch.zeros(len(users), 1)
+                return _Changes(torch.arange(len(users)), users, differences, {"bias": bias})
 
             mean, _ = played(table, shared, changes)
-            found.append(np.asarray(mean, dtype=np.float64).T * plan.rate * _USERS)
-        return np.stack(found)
+            return np.asarray(mean, dtype=np.float64).T * plan.rate * _USERS
 
-    return _audit_of(name, plan, noisy_sums)
+        return released
+
+    return _audit_of(name, plan, begin)
 
 
-def _audit_of(name: str, plan: TrainingPlan, noisy_sums: Callable[[float, NoiseSource], Floats]) -> Audit:
-    """Return the audit of noisy sums (steps, 2, users), equal in both numbers, with alternating signs."""
+def _steps_of(step: Step, plan: StepPlan, length: float) -> Floats:
+    """Return all noisy sums of gradients of a length in units beyond the clip, (steps, ...); signs alternate."""
+    return np.stack([step(float(sign) * length * _BEYOND * plan.clip) for sign in _signs(plan)])
+
+
+def _signs(plan: StepPlan) -> Floats:
+    return np.resize([1.0, -1.0], plan.steps)
+
+
+def _audit_of(name: str, plan: TrainingPlan, begin: Callable[[NoiseSource], Step]) -> Audit:
+    """Return the audit of trainings whose steps release sums (2, users), equal in both numbers."""
     delta = max(plan.delta, _DELTA)
     epsilon = epsilon_of([plan.event], delta, plan.relation)
     if epsilon == 0:
         epsilon, delta = plan.epsilon, plan.delta
     opposite = -1.0 if plan.relation is Relation.REPLACE_ONE_USER else 0.0
-    signs = np.resize([1.0, -1.0], plan.steps)
 
     def scores(length: float, runs: int, noise: NoiseSource) -> Floats:
-        return np.asarray(signs @ noisy_sums(length, noise).sum(axis=1) / math.sqrt(2))[:runs]
+        return np.asarray(_signs(plan) @ _steps_of(begin(noise), plan, length).sum(axis=1) / math.sqrt(2))[:runs]
 
     def residuals(count: int, noise: NoiseSource) -> Floats:
         trainings = -(-count // (2 * _USERS * plan.steps))
-        return np.concatenate([noisy_sums(0.0, noise) for _ in range(trainings)])
+        return np.concatenate([_steps_of(begin(noise), plan, 0.0) for _ in range(trainings)])
 
     return Audit(
         name,
@@ -185,22 +188,21 @@ def sanitised_audit(name: str, plan: SanitisationPlan, sanitiser: Sanitiser = Sa
     The worlds have opposite gradients of all rows, as if one user reversed the critic. Both alternate from step to step, so
     noise that stays the same cancels. A row has two numbers: clipping them one by one would allow twice the square.
     """
-    signs = np.resize([1.0, -1.0], plan.steps)  # of the gradients of each step
 
     def noisy_sums(length: float, runs: int, noise: NoiseSource) -> Floats:
-        """Return sanitised gradients of rows of two numbers each, ``(steps, runs, rows, 2)``."""
+        """Return sanitised gradients of rows of two equal numbers, ``(steps, runs, rows, 2)``."""
         passing = sanitiser(replace(plan, rows=runs * plan.rows), noise)
-        found = []
-        for sign in signs:
+
+        def step(length: float) -> Floats:
             rows = torch.zeros(runs * plan.rows, 2, requires_grad=True)
-            (sign * length * _BEYOND * plan.clip * passing(rows).sum(dim=1)).mean().backward()
-            found.append(np.asarray(rows.grad, dtype=np.float64).reshape(runs, plan.rows, 2) * runs * plan.rows)
-        return np.stack(found)
+            (length * passing(rows).sum(dim=1)).mean().backward()
+            return np.asarray(rows.grad, dtype=np.float64).reshape(runs, plan.rows, 2) * runs * plan.rows
+
+        return _steps_of(step, plan, length)
 
     def scores(length: float, runs: int, noise: NoiseSource) -> Floats:
-        # The two numbers of a gradient are equal.
         sums = noisy_sums(length, runs, noise).sum(axis=(2, 3))
-        return np.asarray(signs @ sums / math.sqrt(2 * plan.rows * plan.steps))
+        return np.asarray(_signs(plan) @ sums / math.sqrt(2 * plan.rows * plan.steps))
 
     return Audit(
         name,

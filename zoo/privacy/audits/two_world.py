@@ -79,9 +79,7 @@ def clopper_pearson(successes: npt.ArrayLike, trials: int, level: float) -> tupl
     """
     count = np.asarray(successes, dtype=np.float64)
     if trials < 1 or (count.size and not (count.min() >= 0 and count.max() <= trials)):
-        raise ValueError(
-            f"successes is {successes!r} of {trials!r}. It must lie in [0, trials], with at least 1 trial."
-        )
+        raise ValueError(f"successes is {successes!r} of {trials!r} trials. It must lie in [0, trials].")
     if not 0 < level <= 0.5:
         raise ValueError(f"level is {level!r}. It must lie in (0, 1/2].")
     lower = np.where(count > 0, betaincinv(np.maximum(count, 1), trials - count + 1, level), 0.0)

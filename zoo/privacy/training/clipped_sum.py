@@ -37,9 +37,7 @@ def check_module(module: nn.Module) -> None:
     for name, layer in module.named_modules():
         named = f"{name or 'the module'} ({type(layer).__name__})"
         if isinstance(layer, _BatchNorm) or getattr(layer, "track_running_stats", False):
-            raise ValueError(
-                f"{named} computes statistics over users. Clipping needs independent users. Use LayerNorm or GroupNorm."
-            )
+            raise ValueError(f"{named} computes statistics over users. Use LayerNorm or GroupNorm.")
         if _trained(layer):
             _check_layer(named, layer)
     parameters = [named for named in module.named_parameters(remove_duplicate=False) if named[1].requires_grad]
@@ -53,15 +51,12 @@ def check_module(module: nn.Module) -> None:
 
 
 def _trained(layer: nn.Module) -> bool:
-    """Whether a layer has trained parameters of its own."""
     return any(parameter.requires_grad for parameter in layer.parameters(recurse=False))
 
 
 def _check_layer(named: str, layer: nn.Module) -> None:
     if not has_user_norms(layer):
-        raise ValueError(
-            f"No norm of a user's gradient is known for {named}. Use ItemSum, Linear, Embedding, LayerNorm, or define user_norms."
-        )
+        raise ValueError(f"No norm of a user's gradient is known for {named}. Use known layers, or define user_norms.")
     if next(layer.buffers(recurse=False), None) is not None:
         raise ValueError(f"{named} is trained and has buffers, which may store data without noise. Use another layer.")
     if not layer.training:
@@ -116,7 +111,7 @@ def clipped_sum(
         sums = torch.autograd.grad(values, list(parameters.values()), grad_outputs=weights.to(values.dtype))
     if not all(bool(total.isfinite().all()) for total in sums):
         raise FloatingPointError(
-            "A user's loss or gradient is not finite. Lower the learning rate, and do not publish what was trained so far."
+            "A user's gradient is not finite. Lower the learning rate; do not publish this training."
         )
     return dict(zip(parameters, sums, strict=True))
 
@@ -130,14 +125,10 @@ def _norms(
         if gradient is not None:  # None: a layer that no loss uses
             found |= user_norms(call.layer, call.inputs, gradient)
     if missing := [name for name, parameter in parameters.items() if parameter not in found]:
-        raise ValueError(
-            f"No user's loss reaches {missing}. Freeze these parameters, or use them through their layers' forward."
-        )
+        raise ValueError(f"No user's loss reaches {missing}. Freeze these, or use them through their layers' forward.")
     for name, parameter in parameters.items():
         if found[parameter].shape != values.shape:
-            raise RuntimeError(
-                f"{name} has {len(found[parameter])} rows for {len(values)} users. Every user must be one row in every layer."
-            )
+            raise RuntimeError(f"{name} has {len(found[parameter])} rows for {len(values)} users. Use a row per user.")
     return torch.stack([found[parameter].double().square() for parameter in parameters.values()]).sum(dim=0).sqrt()
 
 
@@ -159,9 +150,7 @@ def _check_independent(values: Tensor, outputs: Sequence[Tensor], plain: Sequenc
     for one, other, size in zip(plain, weighted, sizes, strict=True):
         gap = float((other - weights.view(-1, *[1] * (one.ndim - 1)) * one).abs().max())
         if gap > _AGREES * size + 1e-6 * max(sizes):
-            raise RuntimeError(
-                "The loss of a user depends on the rows of others, as through a mean over the batch. Give each user its own loss."
-            )
+            raise RuntimeError("The loss of a user depends on the rows of others. Give each user its own loss.")
 
 
 def _check_longest(values: Tensor, parameters: list[nn.Parameter], norms: Tensor, clip: float) -> None:
@@ -171,8 +160,7 @@ def _check_longest(values: Tensor, parameters: list[nn.Parameter], norms: Tensor
     exact = math.sqrt(sum(float(part.double().square().sum()) for part in own))
     if exact > float(norms[place]) * (1 + _AGREES) + 1e-6 * clip:
         raise RuntimeError(
-            "A user's gradient is longer than its layers' norms: a parameter is used outside of forward, or users change their "
-            "order. Call layers as modules."
+            "A parameter is used outside of forward, or users change their order. Call layers as modules."
         )
 
 
@@ -214,12 +202,10 @@ class _Watch(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, back: list[bool]) -> Tensor:  # noqa: ANN401  torch's own
-        """Return the output."""
         ctx.back = back
         return output.view_as(output)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
-        """Return the gradient."""
         ctx.back.append(True)
         return gradient, None

@@ -112,7 +112,7 @@ class CriticSteps:
             return
         if private and theirs != self.privacy.mechanism:
             raise ValueError(
-                f"The checkpoint's mechanism is {theirs}, this run's is {self.privacy.mechanism}. Train from the beginning."
+                f"The checkpoint's mechanism is {theirs}, this run's is {self.privacy.mechanism}. Train anew."
             )
         if private and not going_on:
             private = {**private, "steps_taken": max(private["steps_taken"], self.noisy.steps_taken)}
@@ -124,8 +124,7 @@ class CriticSteps:
             self._noise.go_on_from(place)
         elif "place" not in state and state["critic_steps"] and self.privacy.mechanism != "none":
             raise ValueError(
-                "The checkpoint is older than 0.3 and has no position of its seeded noise, which would repeat. Train from the "
-                "beginning."
+                "The checkpoint (before 0.3) has no position of its seeded noise. Train from the beginning."
             )
 
 

@@ -28,7 +28,6 @@ class TrainingPlan(StepPlan):
     rate: float  # probability of each user to be in a step, independent of all others
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         if not (self.noise_multiplier >= 0 and math.isfinite(self.noise_multiplier)):
             raise ValueError(f"noise_multiplier must be a finite number of at least 0, got {self.noise_multiplier!r}.")
         if not 0 < self.rate <= 1:
@@ -104,8 +103,7 @@ def _bracket(plan: Callable[[float], TrainingPlan], epsilon: float, near: float)
     while high.epsilon > epsilon:
         if high.noise_multiplier >= _MOST:
             raise ValueError(
-                f"epsilon {epsilon:g} at delta {high.delta:g} is not reachable with {high.steps} steps at rate {high.rate:g}. "
-                "Take fewer steps, a smaller rate or a larger epsilon."
+                f"epsilon {epsilon:g} is not reachable with {high.steps} steps at rate {high.rate:g}. Lower these."
             )
         low, high = high, plan(min(1.5 * high.noise_multiplier, _MOST))
         if high.epsilon <= epsilon:

@@ -64,7 +64,6 @@ class GeneratorPrivacy:
     paper_faithful: bool = False
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         if self.mechanism not in get_args(Mechanism):
             raise ValueError(f"mechanism must be one of {get_args(Mechanism)}, got {self.mechanism!r}.")
         if (self.mechanism in FAITHFUL) != self.paper_faithful:

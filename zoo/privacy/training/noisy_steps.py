@@ -76,15 +76,11 @@ class NoisySteps(Generic[Plan]):
         found = state if isinstance(state, Mapping) else {}
         taken, private, settings = found.get("steps_taken"), found.get("private"), found.get("settings")
         if type(taken) is not int or type(private) is not bool or not isinstance(settings, Mapping):
-            raise ValueError(
-                "The state is not one of noisy steps: steps_taken, private or settings are missing. Train from the beginning."
-            )
+            raise ValueError("The state is not one of noisy steps. Train from the beginning.")
         own = self.settings()
         if other := sorted(name for name in own.keys() | settings.keys() if settings.get(name) != own.get(name)):
             changes = ", ".join(f"{name} was {settings.get(name)!r} and is {own.get(name)!r}" for name in other)
-            raise ValueError(
-                f"Cannot resume: these settings changed: {changes}. Resume with the old ones, or train from the beginning."
-            )
+            raise ValueError(f"Cannot resume: these settings changed: {changes}. Resume with the old ones.")
         if not self._taken <= taken <= self.plan.steps:
             raise ValueError(f"steps_taken must lie in [{self._taken}, {self.plan.steps}], got {taken}.")
         self._taken = taken
@@ -97,13 +93,9 @@ class NoisySteps(Generic[Plan]):
     def _check_step(self, *devices: str) -> None:
         """Refuse a step without a budget, or whose noise or precision would differ from the plan."""
         if self._taken >= self.plan.steps:
-            raise BudgetSpentError(
-                f"All {self.plan.steps} planned steps were taken. Plan more steps before training; noise cannot be added later."
-            )
+            raise BudgetSpentError(f"All {self.plan.steps} planned steps were taken. Plan more before training.")
         if self._taken >= self._limit:
-            raise BudgetSpentError(
-                f"The limit of {self._limit} steps is reached, of {self.plan.steps} planned ones. Check steps_left before a step."
-            )
+            raise BudgetSpentError(f"The limit of {self._limit} steps is reached, of {self.plan.steps} planned ones.")
         _check_processes()
         if any(torch.is_autocast_enabled(device) for device in devices):
             raise RuntimeError("Autocast is on. Private gradients need float32. Train with precision 32-true.")
@@ -141,6 +133,4 @@ def clip_rows(rows: Tensor, clip: float) -> Tensor:
 def _check_processes() -> None:
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-        raise RuntimeError(
-            f"{distributed.get_world_size()} processes train together. Private training accounts for one. Use one device."
-        )
+        raise RuntimeError(f"{distributed.get_world_size()} processes train together. Use one device.")

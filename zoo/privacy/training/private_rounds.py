@@ -117,9 +117,7 @@ class PrivateRounds(NoisySteps[TrainingPlan]):
 
 def _check_precision(parts: Iterable[Tensor]) -> None:
     if half := {part.dtype for part in parts} - {torch.float32, torch.float64}:
-        raise RuntimeError(
-            f"Weights are {', '.join(map(str, half))}. Private rounds need float32. Train with precision 32-true."
-        )
+        raise RuntimeError(f"Weights are {', '.join(map(str, half))}. Train with precision 32-true.")
 
 
 def clipped_updates(updates: Updates, num_clients: int, num_rows: int, clip: float) -> dict[str, Tensor]:

@@ -23,7 +23,6 @@ class SanitisationPlan(StepPlan):
     rows: int  # generated in a step
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         if not (self.noise_multiplier > 0 and math.isfinite(self.noise_multiplier)):
             raise ValueError(f"noise_multiplier must be a positive finite number, got {self.noise_multiplier!r}.")
         check_count("rows", self.rows)

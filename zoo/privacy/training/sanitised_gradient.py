@@ -41,9 +41,8 @@ class SanitisedGradient(NoisySteps[SanitisationPlan]):
         """
         self._check_step(rows.device.type)
         if rows.ndim != 2 or len(rows) != self.plan.rows or rows.dtype != torch.float32:
-            raise ValueError(
-                f"A step is planned for {self.plan.rows} rows of float32; got {rows.dtype} of the shape {tuple(rows.shape)}."
-            )
+            form = f"{rows.dtype} of the shape {tuple(rows.shape)}"
+            raise ValueError(f"A step is planned for {self.plan.rows} rows of float32; got {form}.")
         self._taken += 1
         passed: Tensor = _Sanitise.apply(rows, self, self._taken)  # type: ignore[no-untyped-call]
         return passed
@@ -61,9 +60,7 @@ class SanitisedGradient(NoisySteps[SanitisationPlan]):
         # The loss is a mean over rows: each row's own gradient is its share times their number.
         each = gradient.double() * self.plan.rows
         if not bool(each.isfinite().all()):
-            raise FloatingPointError(
-                "The critic's gradient is not finite. Lower its step size, and do not publish what was trained so far."
-            )
+            raise FloatingPointError("The critic's gradient is not finite. Lower its step size; do not publish this.")
         noisy = with_noise(clip_rows(each, self.plan.clip), self.plan.noise_std, fresh_generator(self._noise))
         return noisy.div_(self.plan.rows).to(gradient.dtype)
 
@@ -73,11 +70,9 @@ class _Sanitise(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, owner: SanitisedGradient, step: int) -> Tensor:  # noqa: ANN401  torch's own
-        """Return the rows."""
         ctx.owner, ctx.step = owner, step
         return rows.view_as(rows)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
-        """Return the sanitised gradient of the rows."""
         return ctx.owner.sanitise(gradient, ctx.step), None, None

@@ -22,14 +22,11 @@ class StepPlan(ABC):
     delta: float
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         if not (self.clip > 0 and math.isfinite(self.clip)):
             raise ValueError(f"clip must be a positive finite number, got {self.clip!r}; 1.0 is usual.")
         check_count("steps", self.steps)
         if self.relation.unit is not Unit.USER:
-            raise ValueError(
-                f"relation is {self.relation.value!r}. Training protects whole users. Take zero_out_one_user."
-            )
+            raise ValueError(f"relation is {self.relation.value!r}. Training protects whole users: zero_out_one_user.")
         check_delta(self.delta)
 
     @property
