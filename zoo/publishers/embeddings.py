@@ -192,7 +192,5 @@ def _claimed_by(network: type, planned: PlannedRelease) -> PlannedRelease:
     """Return the same release, with a third-party network named as the source of the claim."""
     record = planned.record.claimed_by(network)
     return replace(
-        planned,
-        record=record,
-        make=lambda source, domain: replace(planned.make(source, domain), record=record),
+        planned, record=record, make=lambda source, domain: replace(planned.make(source, domain), record=record)
     )

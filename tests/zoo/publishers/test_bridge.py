@@ -175,10 +175,7 @@ def test_a_publisher_that_joins_nobody_is_the_same_for_every_target() -> None:
     ("make", "message"),
     [
         (lambda: BridgePublisher(1.0, projections=projections(), received=Path("x")), "Set one of them"),
-        (
-            lambda: BridgePublisher(1.0).publish(binary(), "book"),
-            r"needs the target's projections. Set received",
-        ),
+        (lambda: BridgePublisher(1.0).publish(binary(), "book"), r"needs the target's projections. Set received"),
         (
             lambda: BridgePublisher(1.0).for_target(target()).publish(some_ratings(), "book"),
             r"'book' are not all 1\. Set filters",

@@ -16,10 +16,7 @@ from zoo import JLT, FlippedRows, Noise, Nothing, Partial, Plaintext, Publisher,
 from zoo.data.ratings import Step
 from zoo.privacy.record.record import Guarantee
 
-KINDS: dict[str, Publisher] = {
-    "rows": JLT(epsilon=4.0, num_components=5, seed=2, noise_seed=1),
-    "ratings": Plaintext(),
-}
+KINDS: dict[str, Publisher] = {"rows": JLT(epsilon=4.0, num_components=5, seed=2, noise_seed=1), "ratings": Plaintext()}
 
 
 def ratings(users: int = 20) -> Ratings:

@@ -174,10 +174,7 @@ class Unshaped(BPR):
         ({"clip": -1.0}, "clip must be a positive finite number, or null"),
         ({"epsilon": 1.0, "clip": 1.0, "num_releases": 0}, "num_releases must be a whole number of at least 1, got 0"),
         ({"num_releases": 0}, "num_releases must be a whole number of at least 1, got 0"),
-        (
-            {"num_releases": 7},
-            "num_releases is 7, and there is no epsilon to share",
-        ),
+        ({"num_releases": 7}, "num_releases is 7, and there is no epsilon to share"),
         ({"max_epochs": 0}, "max_epochs and batch_size must be at least 1; got 0"),
         ({"epsilon": 1.0, "clip": 1.0, "relation": "change_one_rating"}, "users are protected"),
     ],
@@ -221,11 +218,7 @@ def test_vectors_without_the_noise_of_their_record_are_refused(tmp_path: Path) -
     refused("half", (vectors / 2 / spacing).round() * spacing, "they vary too little")
     refused("one user", vectors * (torch.arange(20) != 3)[:, None, None], "those of some users vary too little")
     refused("moved", vectors + spacing / 4, "do not lie on the lattice")
-    refused(
-        "wider",
-        torch.cat([vectors, vectors], dim=2),
-        r"1 layers and width 16\. .* shape \(20, 1, 32\)",
-    )
+    refused("wider", torch.cat([vectors, vectors], dim=2), r"1 layers and width 16\. .* shape \(20, 1, 32\)")
     rows = replace(release, kind="rows", tensors={"rows": vectors.flatten(1)}).save(tmp_path / "rows")
     with pytest.raises(ReleaseError, match="which makes vectors"):
         Release.load(rows)

@@ -198,7 +198,7 @@ def test_seeded_noise_has_no_guarantee_in_the_papers_form_either() -> None:
 
 @pytest.mark.parametrize("calibration", ["gaussian", "max", "best"])
 def test_the_papers_form_takes_the_papers_noise(calibration: Calibration) -> None:
-    with pytest.raises(ValueError, match=f"takes the paper's noise, and calibration is '{calibration}'. Leave out one"):
+    with pytest.raises(ValueError, match=f"takes the paper's noise, and calibration is '{calibration}'. Choose one"):
         JLT(epsilon=1.0, calibration=calibration, paper_faithful=True)
     with pytest.raises(ValueError, match="Use calibration 'gaussian'"):
         JLT(epsilon=1.0, relation="zero_out_one_user", clip=1.0, paper_faithful=True)

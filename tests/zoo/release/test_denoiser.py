@@ -402,11 +402,7 @@ def test_a_config_takes_a_denoiser_with_settings(cli: Callable[..., ZooCLI], con
     ],
 )
 def test_a_typo_in_its_settings_is_refused(
-    cli: Callable[..., ZooCLI],
-    config: Path,
-    capsys: pytest.CaptureFixture[str],
-    setting: tuple[str, str],
-    said: str,
+    cli: Callable[..., ZooCLI], config: Path, capsys: pytest.CaptureFixture[str], setting: tuple[str, str], said: str
 ) -> None:
     with pytest.raises((SystemExit, ValueError)) as refused:
         cli("fit", "--config", config, *setting)

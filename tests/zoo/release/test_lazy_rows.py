@@ -177,11 +177,7 @@ def test_rows_of_others_are_refused(rows: Floats) -> None:
 
 @pytest.mark.parametrize(("terminal", "patience", "shown"), [("1", 0.0, True), ("1", 60.0, False), ("0", 0.0, False)])
 def test_progress_shows_on_a_terminal_after_a_while(
-    terminal: str,
-    patience: float,
-    shown: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    terminal: str, patience: float, shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TTY_COMPATIBLE", terminal)
     monkeypatch.setattr("zoo.release.lazy_rows._PATIENCE", patience)

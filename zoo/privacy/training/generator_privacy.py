@@ -179,11 +179,7 @@ class GeneratorPrivacy:
         return PrivacyRecord.of(mechanism, noise, done(applied), notes | public, label)
 
     def released(
-        self,
-        num_users: int,
-        applied: Sequence[Step],
-        inputs: Mapping[str, Plain],
-        spent: NoisySteps[StepPlan] | None,
+        self, num_users: int, applied: Sequence[Step], inputs: Mapping[str, Plain], spent: NoisySteps[StepPlan] | None
     ) -> tuple[PrivacyRecord, tuple[PrivacyEvent, ...]]:
         """Return record and ledger of a release after the steps that ``spent`` counted; None: there is no claim."""
         if spent is None:

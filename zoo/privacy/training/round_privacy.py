@@ -53,11 +53,7 @@ class RoundPrivacy:
         return [self.plan(num_users).event]
 
     def record(
-        self,
-        num_users: int,
-        num_items: int,
-        applied: Sequence[Step] = (),
-        rounds: PrivateRounds | None = None,
+        self, num_users: int, num_items: int, applied: Sequence[Step] = (), rounds: PrivateRounds | None = None
     ) -> PrivacyRecord:
         """Return the record of the training.
 

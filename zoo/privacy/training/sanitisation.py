@@ -47,13 +47,7 @@ class SanitisationPlan(StepPlan):
 
 
 def plan_sanitisation(
-    *,
-    epsilon: float,
-    delta: float,
-    rows: int,
-    steps: int,
-    clip: float,
-    relation: Relation = Relation.ZERO_OUT_ONE_USER,
+    *, epsilon: float, delta: float, rows: int, steps: int, clip: float, relation: Relation = Relation.ZERO_OUT_ONE_USER
 ) -> SanitisationPlan:
     """Return the plan with the least noise that keeps the generator's steps within epsilon. Opens no data.
 

@@ -227,8 +227,8 @@ def test_a_page_says_who_published_and_who_signed(tmp_path: Path, capsys: pytest
     assert "deployment model central" in page
     assert f"date {ABOUT.date} code cdr-zoo 9" in page
     assert "signed by nobody: it may come from anybody" in said(capsys, "show", unsigned)
-    assert "is not signed, and keys are trusted" in refused("show", unsigned, "--trusted", public)
-    assert "is not signed, and keys are trusted" in refused("total", signed, unsigned, "--trusted", public)
+    assert "is not signed" in refused("show", unsigned, "--trusted", public)
+    assert "is not signed" in refused("total", signed, unsigned, "--trusted", public)
     answer = values(capsys, "show", signed)
     assert answer["signed_by"] == key.public
     assert answer["about"] == ABOUT.to_dict()

@@ -220,12 +220,7 @@ def canary_plan(
 ) -> Projection:
     largest = float(GaussianMatrix(dim, items, 0).column_norms().max()) if calibration == "max" else None
     return Projection.calibrate(
-        epsilon=epsilon,
-        delta=1e-5,
-        dim=dim,
-        calibration=calibration,
-        rating_range=rating_range,
-        largest_norm=largest,
+        epsilon=epsilon, delta=1e-5, dim=dim, calibration=calibration, rating_range=rating_range, largest_norm=largest
     )
 
 

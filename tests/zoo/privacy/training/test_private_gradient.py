@@ -292,8 +292,7 @@ def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "users",
-    [torch.tensor([3, 3]), torch.tensor([4, 1]), torch.tensor([[1]]), torch.tensor([1.0])],
+    "users", [torch.tensor([3, 3]), torch.tensor([4, 1]), torch.tensor([[1]]), torch.tensor([1.0])]
 )
 def test_what_is_no_sample_is_refused(users: Tensor) -> None:
     gradient, losses = made(bare_plan(1.0))
