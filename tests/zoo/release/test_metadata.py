@@ -45,6 +45,14 @@ def test_what_is_said_crosses_with_a_release(lazy: bool, tmp_path: Path, monkeyp
     }
 
 
+def test_old_names_work_with_a_warning() -> None:
+    release = published()
+    with pytest.warns(DeprecationWarning, match=r"Release\.about is now metadata"):
+        assert release.about == release.metadata
+    with pytest.warns(DeprecationWarning, match=r"Release\.realised is now materialize"):
+        assert release.realised() is release
+
+
 def test_a_release_is_the_same_whoever_published_it_and_when(tmp_path: Path) -> None:
     release = published()
     plain = replace(release, metadata=None)

@@ -195,7 +195,7 @@ def sanitised_audit(name: str, plan: SanitisationPlan, sanitiser: Sanitiser = Sa
 
         def step(length: float) -> Floats:
             rows = torch.zeros(runs * plan.rows, 2, requires_grad=True)
-            (length * passing(rows).sum(dim=1)).mean().backward()
+            (length * passing(rows).sum(dim=1)).mean().backward()  # type: ignore[no-untyped-call]
             return np.asarray(rows.grad, dtype=np.float64).reshape(runs, plan.rows, 2) * runs * plan.rows
 
         return _steps_of(step, plan, length)
