@@ -125,12 +125,12 @@ class BestCheckpoint(ModelCheckpoint):
             raise ValueError(f"{source} has no digest of its best.ckpt (before 0.3). Train anew, or test best.ckpt.")
         if (digest := state["best_digest"]) is None:
             return source  # it is the best epoch itself
-        beside = [source.with_name(BEST), source.with_name(ASIDE), Path(state["best_model_path"])]
-        there = [path for path in dict.fromkeys(beside) if path.is_file()]
-        for path in there:
+        candidates = [source.with_name(BEST), source.with_name(ASIDE), Path(state["best_model_path"])]
+        existing = [path for path in dict.fromkeys(candidates) if path.is_file()]
+        for path in existing:
             if digest_of(path) == digest:
                 return path
-        found = f"{there[0]} is another one" if there else f"{source.parent} has none"
+        found = f"{existing[0]} is another one" if existing else f"{source.parent} has none"
         raise ValueError(f"{source} belongs to a best.ckpt of SHA-256 {digest[:12]}..., but {found}. Restore it.")
 
 

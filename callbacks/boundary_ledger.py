@@ -187,7 +187,7 @@ def to_server(number: int, domain: str, sent: ClientUpdates, fetched: Tensor, nu
     counted = sent.weights > 0
     senders = int(counted.sum())
     parts: dict[str, tuple[int, Tensor]] = {
-        "rows asked for": (len(fetched), sent.rows.new_empty(int(fetched.sum()))),
+        "rows requested": (len(fetched), sent.rows.new_empty(int(fetched.sum()))),
         "rows changed": (senders, sent.rows),
         "changes of item rows": (senders, sent.differences),
         **{f"changes of {name}": (senders, part[counted]) for name, part in sent.shared.items()},

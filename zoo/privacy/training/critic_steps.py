@@ -83,7 +83,7 @@ class CriticSteps:
             return (torch.rand(self.sampler.num_users) < self.sampler.rate).nonzero().squeeze(1)
         return self.sampler.sample()
 
-    def anybody(self) -> Tensor:
+    def random_users(self) -> Tensor:
         """Return users to generate rows of, with or without ratings, ``(sample_size,)``."""
         num_users, count = self.sampler.num_users, self.privacy.sample_size
         if self.privacy.openly_sampled:
