@@ -18,7 +18,7 @@ from tests.zoo.privacy.training.critics import bare_plan
 from zoo import DMF, SPPG
 from zoo.privacy.training.dp_sgd import TrainingPlan
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy
-from zoo.privacy.training.sanitisation import SanitisationPlan
+from zoo.privacy.training.sanitised_gradient import SanitisationPlan
 from zoo.runs.cli import ZooCLI
 
 ROOT = Path(__file__).parent.parent.parent

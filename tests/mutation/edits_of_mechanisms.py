@@ -169,7 +169,7 @@ MECHANISMS = (
         ("a step is not counted", "self._taken += 1", "self._taken += 0"),
     ),
     *edits_of(
-        f"{TRAINING}/sanitisation.py",
+        f"{TRAINING}/sanitised_gradient.py",
         (f"{OF_TRAINING}/test_sanitisation.py",),
         ("one user moves one row", "return 2 * self.clip * math.sqrt(self.rows)", "return 2 * self.clip"),
         (

@@ -20,8 +20,7 @@ from zoo.privacy.training.clipped_sum import clipped_sum
 from zoo.privacy.training.critic_steps import CriticSteps
 from zoo.privacy.training.generator_privacy import UNSOUND, GeneratorPrivacy
 from zoo.privacy.training.published_readings import FirstLayerNoise, UpstreamNoise
-from zoo.privacy.training.sanitisation import SanitisationPlan
-from zoo.privacy.training.sanitised_gradient import SanitisedGradient
+from zoo.privacy.training.sanitised_gradient import SanitisationPlan, SanitisedGradient
 
 pytestmark = pytest.mark.filterwarnings("ignore:SPPG with .* has no guarantee")
 BOTH = pytest.mark.parametrize("conditioning", ["product", "sum"])

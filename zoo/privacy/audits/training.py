@@ -24,8 +24,7 @@ from zoo.privacy.training.poisson import PoissonSampler
 from zoo.privacy.training.private_gradient import PrivateGradient
 from zoo.privacy.training.private_rounds import PrivateRounds, Updates
 from zoo.privacy.training.round_privacy import RoundPrivacy
-from zoo.privacy.training.sanitisation import SanitisationPlan, plan_sanitisation
-from zoo.privacy.training.sanitised_gradient import SanitisedGradient
+from zoo.privacy.training.sanitised_gradient import SanitisationPlan, SanitisedGradient, plan_sanitisation
 from zoo.privacy.training.step_plan import StepPlan
 
 Training = Callable[[nn.Module, TrainingPlan, float, NoiseSource], CriticStep]

@@ -16,7 +16,7 @@ from zoo.privacy.record.record import NO_NOISE, PrivacyRecord, unprotected_recor
 from zoo.privacy.record.steps import Step, done
 from zoo.privacy.training.dp_sgd import TrainingPlan, plan_training
 from zoo.privacy.training.noisy_steps import NoisySteps
-from zoo.privacy.training.sanitisation import SanitisationPlan, plan_sanitisation
+from zoo.privacy.training.sanitised_gradient import SanitisationPlan, plan_sanitisation
 from zoo.privacy.training.step_plan import StepPlan
 
 Mechanism = Literal["private_d", "first_layer_only", "gs_wgan", "none", "first_layer_noise", "upstream_noise"]

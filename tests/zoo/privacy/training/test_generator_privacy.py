@@ -18,7 +18,7 @@ from zoo.privacy.record.record import Guarantee, PrivacyRecord, UnderstatedPriva
 from zoo.privacy.training.dp_sgd import TrainingPlan
 from zoo.privacy.training.generator_privacy import FAITHFUL, UNSOUND, GeneratorPrivacy, Mechanism
 from zoo.privacy.training.noisy_steps import NoisySteps
-from zoo.privacy.training.sanitisation import SanitisationPlan
+from zoo.privacy.training.sanitised_gradient import SanitisationPlan
 from zoo.privacy.training.step_plan import StepPlan
 
 USERS = 400

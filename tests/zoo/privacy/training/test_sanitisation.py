@@ -12,7 +12,7 @@ from scipy.stats import norm
 from zoo.privacy.accounting.accountant import Accountant, epsilon_of
 from zoo.privacy.accounting.events import GaussianEvent, SelfComposedEvent
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.training.sanitisation import SanitisationPlan, plan_sanitisation
+from zoo.privacy.training.sanitised_gradient import SanitisationPlan, plan_sanitisation
 
 SETTINGS: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "rows": 128, "steps": 1000, "clip": 1.0}
 PLAN = plan_sanitisation(**SETTINGS)

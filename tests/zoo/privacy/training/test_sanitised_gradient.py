@@ -17,8 +17,7 @@ from zoo.privacy.accounting.events import GaussianEvent, SelfComposedEvent
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.training.noisy_steps import BudgetSpentError
-from zoo.privacy.training.sanitisation import SanitisationPlan
-from zoo.privacy.training.sanitised_gradient import SanitisedGradient
+from zoo.privacy.training.sanitised_gradient import SanitisationPlan, SanitisedGradient
 
 ROWS, WIDTH = 6, 5
 LITTLE = 1e-9  # noise that does not show in single precision
