@@ -112,7 +112,7 @@ class PlannedRelease:
             if PublicSizes.of(source) != sizes:
                 raise ValueError(
                     f"The plan is for {sizes.num_users} users and {sizes.num_items} items. {domain!r} has {source.num_users} and "
-                    f"{source.num_items}, or other steps before. Plan for these ratings."
+                    f"{source.num_items}, or other steps before. Plan anew."
                 )
             return Release(kind, domain, tensors(source, domain), source.user_ids, record, (event,))
 
