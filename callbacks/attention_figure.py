@@ -1,4 +1,4 @@
-"""AttentionFigure: what attention gives each source of a method that weighs domains, drawn beside whom the source has."""
+"""AttentionFigure: draw the attention that a method gives to each source, and each source's overlap."""
 
 import csv
 import math
@@ -15,17 +15,19 @@ from zoo.runtime.run_folder import ATTENTION, folder_of_run, visible, whole
 
 #: Beside the figures of the last epoch: their course, a line for each epoch, source and layer, and what is drawn of both.
 COURSE, FIGURE = "attention_course.csv", "attention.png"
-#: Users whose attention is worked out together.
+#: Also written: the course (a line for each epoch, source and layer) and the figure of both.
+COURSE, FIGURE = "attention_course.csv", "attention.png"
+#: Users per computation of attention.
 _USERS_AT_ONCE = 1024
 
 
 class Weights(NamedTuple):
-    """What a source weighs in a layer, over the target's users with history that it has a row of; not a number without any."""
+    """Attention to a source in a layer, over the target's warm-start users with a row at the source; NaN without any."""
 
     source: str
     layer: int  # from 1
     users: int
-    overlap: float  # the share of the target's users with history that these are
+    overlap: float  # their share of the target's warm-start users
     mean: float
     sd: float
     low: float  # the 5th, 25th, 50th, 75th and 95th percentile
@@ -36,17 +38,20 @@ class Weights(NamedTuple):
 
 
 class AttentionFigure(Callback):
-    """Draws a method's domain attention: by source and layer, with its spread over users, its course and the source's overlap.
+    """Draw a method's domain attention by source and layer: its spread over users, its course, and the source's overlap.
 
     After each epoch before fine-tuning it calls the method's `domain_attention(users)`, which returns ``(users, layers)`` by
-    source, as `FedGCDR` does, for all users with history. A source's mean is over the users that it has a row of, in each
-    layer. At the end of `fit` the run folder gets ``attention.csv`` (last such epoch, not the best checkpoint),
-    ``attention_course.csv`` (all epochs) and ``attention.png``.
+    source, as `FedGCDR` does, for all warm-start users. A source's mean covers the users with a row at it, in each layer. At the
+    end of `fit` the run folder gets ``attention.csv`` (last such epoch, not the best checkpoint), ``attention_course.csv`` (all
+    epochs) and ``attention.png``.
 
-    Any other method is refused before training; so is one with private rounds, as attention is computed from ratings that no
-    epsilon covers. The files hold means and percentiles over users, and are no release.
+    Other methods are refused before training; so are private rounds, because attention depends on ratings outside of any
+    epsilon. The files hold means and percentiles over users, and are no release.
 
     Reference: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation* (FedGCDR), NeurIPS 2024, section 3.2.3.
+
+    Examples:
+        >>> callbacks = [AttentionFigure()]  # zoo.fit(zoo.FedGCDR(), data, callbacks=callbacks)
     """
 
     def __init__(self) -> None:
@@ -56,27 +61,25 @@ class AttentionFigure(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Refuse a method without domain attention, or with private rounds; choose the folder on every process."""
         if not hasattr(pl_module, "domain_attention"):
-            raise TypeError(
-                f"{type(pl_module).__name__} has no domain_attention. AttentionFigure needs it. Leave it out, or use FedGCDR."
-            )
+            raise TypeError(f"{type(pl_module).__name__} has no domain_attention. AttentionFigure needs FedGCDR.")
         if getattr(pl_module, "privacy", None) is not None:
             raise ValueError(
-                "No epsilon of private rounds covers attention. Leave AttentionFigure out, or set model.epsilon to null."
+                "No epsilon of private rounds covers attention. Leave AttentionFigure or model.epsilon out."
             )
         self._folder = folder_of_run(trainer)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin anew."""
+        """Remove the course of an earlier training."""
         self.course = {}
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Keep what each source weighs now, unless fine-tuning has begun."""
+        """Store the attention of this epoch, unless fine-tuning has begun."""
         method: Any = pl_module
         if not bool(getattr(method, "tuning", False)):
             self.course[trainer.current_epoch] = attention_of(method)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write the files, each whole or not at all."""
+        """Write the files atomically."""
         if self._folder is None or not trainer.is_global_zero or not self.course:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -88,7 +91,7 @@ class AttentionFigure(Callback):
 
 
 def attention_of(method: Any) -> list[Weights]:  # noqa: ANN401  has domain_attention
-    """What each source weighs in each layer, over the users with history that it has a row of."""
+    """Return the attention to each source in each layer, over the warm-start users with a row at it."""
     known = (method.target_rows.counts() > 0).nonzero().squeeze(1)
     parts: dict[str, list[Tensor]] = {name: [] for name in method.sources}
     with torch.no_grad():
@@ -106,19 +109,19 @@ def _summed_up(name: str, layer: int, weights: Tensor, known: int) -> Weights:
     if not len(weights):
         return Weights(name, layer, 0, 0.0, *[math.nan] * 7)
     levels = torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95], dtype=torch.float64)
-    # Of very many users a sample of places: torch's quantiles end at 16 million.
+    # A subsample: torch's quantiles allow at most 16 million values.
     percentiles = torch.quantile(weights[:: 1 + len(weights) // 10**7], levels).tolist()
     sd = float(weights.std(correction=0))
     return Weights(name, layer, len(weights), len(weights) / known, float(weights.mean()), sd, *percentiles)
 
 
 def draw_attention(course: Mapping[int, Sequence[Weights]], path: Path) -> None:
-    """Three panels on one axis of sources: weights of each layer over users in the last epoch, overlap, and course of the mean."""
+    """Draw three panels on one axis of sources: last attention of each layer over users, overlap, and course of the mean."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     last = course[max(course)]
-    # Who weighs most stands on top; of nobody nothing is known.
+    # The largest mean is on top; NaN of sources without users is last.
     means = _means(last)
     sources = sorted(means, key=lambda name: (math.isnan(means[name]), -means[name]))
     with rc_context({"text.parse_math": False}):  # names are no formulas
@@ -138,7 +141,7 @@ def draw_attention(course: Mapping[int, Sequence[Weights]], path: Path) -> None:
 
 
 def _means(rows: Sequence[Weights]) -> dict[str, float]:
-    """Mean weight of each source over its layers."""
+    """Return the mean weight of each source over its layers."""
     found: dict[str, list[float]] = {}
     for row in rows:
         found.setdefault(row.source, []).append(row.mean)
@@ -182,7 +185,6 @@ def _draw_course(figure: Any, axes: Any, course: Mapping[int, Sequence[Weights]]
 
 
 def _shown(name: str) -> str:
-    """A name as a label, on one line and not too long."""
     text = visible(name)
     return text if len(text) <= 28 else f"{text[:27]}…"
 

@@ -1,4 +1,4 @@
-"""BestCheckpoint: one checkpoint per run, chosen on validation, and the last one to go on from."""
+"""BestCheckpoint: save the best epoch by validation, and the last one to resume from."""
 
 import hashlib
 import os
@@ -15,37 +15,38 @@ from zoo.data.metrics import SELECTION_METRIC
 from zoo.runtime.run_folder import whole
 
 BEST, LAST = "best.ckpt", "last.ckpt"
-#: The best epoch that the last checkpoint names, from when a better one is written until the next last checkpoint is.
+#: The previous best epoch, to which the last checkpoint refers until the next last checkpoint is written.
 ASIDE = ".best.before.ckpt"
 
 
 class WholeCheckpoints(TorchCheckpointIO):
-    """Gives checkpoints their place whole or not at all; nothing of one is written anywhere else than beside it."""
+    """Write checkpoints atomically, with no file outside of their folder."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None) -> None:
-        """Write it, then give it its name; `OSError` where there is no room. There are no options."""
+        """Write a checkpoint, then rename it; `OSError` if there is no space."""
         if storage_options is not None:
-            raise TypeError(
-                f"A checkpoint is written to a file, which has no storage options; got {storage_options!r}."
-            )
+            raise TypeError(f"storage_options is {storage_options!r}. A checkpoint file has none. Leave them out.")
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         with whole(Path(path)) as temporary, temporary.open("wb") as file:
             try:
                 torch.save(checkpoint, file)
-            except RuntimeError as error:  # torch's account of a write that failed does not say why
+            except RuntimeError as error:  # torch hides the cause of a failed write
                 if isinstance(error.__context__, OSError):
                     raise error.__context__ from None
                 raise
 
 
 class BestCheckpoint(ModelCheckpoint):
-    """Keeps ``checkpoints/best.ckpt``, the epoch of the highest validation NDCG@10, and ``checkpoints/last.ckpt``.
+    """Save ``checkpoints/best.ckpt``, the epoch with the highest validation NDCG@10, and ``checkpoints/last.ckpt``.
 
-    Without validation (``latest1``, ``random1`` or ``limit_val_batches: 0``), the last epoch is kept as ``best``. A run resumed
-    from ``last.ckpt`` takes over the ``best.ckpt`` next to it if its digest is the one that was saved; another one is refused.
+    Without validation (``latest1``, ``random1`` or ``limit_val_batches: 0``), ``best`` is the last epoch. A run resumed from
+    ``last.ckpt`` takes over the ``best.ckpt`` next to it if its digest is the stored one; other files are refused.
 
     Args:
-        keep_last: Whether to keep the last epoch too, to resume from.
+        keep_last: Whether to save the last epoch too, to resume from.
+
+    Examples:
+        >>> callbacks = [BestCheckpoint(keep_last=False)]  # Trainer(callbacks=callbacks)
     """
 
     def __init__(self, keep_last: bool = True) -> None:
@@ -53,11 +54,11 @@ class BestCheckpoint(ModelCheckpoint):
         self.keep_last = keep_last
         self._stage = ""
         self._saving_best = False
-        self._digest: str | None = None  # of the best checkpoint, once it was asked for
-        self._from: Path | None = None  # the checkpoint that is being read
+        self._digest: str | None = None  # of the best checkpoint, computed once
+        self._from: Path | None = None  # the checkpoint that is read
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Choose the folder, and choose nothing where there is no validation set."""
+        """Choose the folder; choose no epoch without a validation set."""
         self._stage = stage
         if trainer.fast_dev_run:  # type: ignore[attr-defined]  # nothing is saved, so no folder is made
             return
@@ -66,12 +67,12 @@ class BestCheckpoint(ModelCheckpoint):
         without: bool = not len(trainer.datamodule.validation.users)  # type: ignore[attr-defined]
         if without or trainer.limit_val_batches == 0:
             self.monitor = None
-        if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:  # and none that somebody chose
+        if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:  # not a user's own
             trainer.strategy.checkpoint_io = WholeCheckpoints()
         super().setup(trainer, pl_module, stage)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Keep this epoch as the last one, whether or not it is the best."""
+        """Save this epoch as the last one."""
         super().on_train_epoch_end(trainer, pl_module)
         if self.keep_last and self.dirpath is not None:
             trainer.save_checkpoint(Path(self.dirpath) / LAST, weights_only=False)
@@ -79,10 +80,10 @@ class BestCheckpoint(ModelCheckpoint):
                 (Path(self.dirpath) / ASIDE).unlink(missing_ok=True)
 
     def _save_checkpoint(self, trainer: Trainer, filepath: str) -> None:
-        """Save the best epoch; until the next last checkpoint is written, the one that the old one names is kept aside."""
+        """Save the best epoch; keep the previous one until the next last checkpoint is written."""
         best = Path(filepath)
         if trainer.is_global_zero and best.is_file() and best.with_name(LAST).is_file():
-            _kept_aside(best, written_anew=isinstance(trainer.strategy.checkpoint_io, WholeCheckpoints))
+            _copy_aside(best, new_file=isinstance(trainer.strategy.checkpoint_io, WholeCheckpoints))
         self._saving_best, self._digest = True, None
         try:
             super()._save_checkpoint(trainer, filepath)
@@ -90,7 +91,7 @@ class BestCheckpoint(ModelCheckpoint):
             self._saving_best = False
 
     def state_dict(self) -> dict[str, Any]:
-        """Lightning's own, and the digest of the best checkpoint; None in that one itself, and before there is one."""
+        """Return Lightning's state and the digest of the best checkpoint; None inside that checkpoint, and without one."""
         best = Path(self.best_model_path)
         if self._saving_best or not self.best_model_path or not best.is_file():
             return {**super().state_dict(), "best_digest": None}
@@ -99,11 +100,11 @@ class BestCheckpoint(ModelCheckpoint):
         return {**super().state_dict(), "best_digest": self._digest}
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Remember which file it is, to look beside it."""
+        """Remember the file, to search next to it."""
         self._from = None if trainer.ckpt_path is None else Path(trainer.ckpt_path)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from the best epoch of the run that is resumed; one that is only scored carries nothing over."""
+        """Resume with the best epoch of the earlier run; a run that only scores takes nothing over."""
         if self.dirpath is None or self._stage != "fit":
             return
         state = state_dict | {"dirpath": self.dirpath}
@@ -112,45 +113,41 @@ class BestCheckpoint(ModelCheckpoint):
             if own.resolve() != best.resolve():
                 own.parent.mkdir(parents=True, exist_ok=True)
                 with whole(own) as temporary:
-                    shutil.copyfile(best, temporary)  # a better epoch replaces it, and the old run stays as it was
+                    shutil.copyfile(best, temporary)  # the earlier run stays unchanged
             state |= {"best_model_path": str(own), "kth_best_model_path": str(own)}
             state["best_k_models"] = {str(own): state_dict["best_model_score"]}
         super().load_state_dict(state)
 
     def _best_of(self, state: dict[str, Any]) -> Path:
-        """The best epoch that a checkpoint was saved with; a ValueError where it is not there, or another one is."""
+        """Return the best epoch of a checkpoint; `ValueError` if it is absent or another file."""
         source = self._from or Path(state["best_model_path"])
         if "best_digest" not in state:
-            raise ValueError(
-                f"{source} was saved before version 0.3 and does not say which best.ckpt is its own. Train anew, or test best.ckpt."
-            )
+            raise ValueError(f"{source} has no digest of its best.ckpt (before 0.3). Train anew, or test best.ckpt.")
         if (digest := state["best_digest"]) is None:
             return source  # it is the best epoch itself
-        beside = [source.with_name(BEST), source.with_name(ASIDE), Path(state["best_model_path"])]
-        there = [path for path in dict.fromkeys(beside) if path.is_file()]
-        for path in there:
+        candidates = [source.with_name(BEST), source.with_name(ASIDE), Path(state["best_model_path"])]
+        existing = [path for path in dict.fromkeys(candidates) if path.is_file()]
+        for path in existing:
             if digest_of(path) == digest:
                 return path
-        found = f"{there[0]} is another one" if there else f"there is none in {source.parent}"
-        raise ValueError(
-            f"{source} was saved beside a best.ckpt of SHA-256 {digest[:12]}..., and {found}. Put the run's own back."
-        )
+        found = f"{existing[0]} is another one" if existing else f"{source.parent} has none"
+        raise ValueError(f"{source} belongs to a best.ckpt of SHA-256 {digest[:12]}..., but {found}. Restore it.")
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _kept_aside(best: Path, *, written_anew: bool) -> None:
-    """A second name for the best checkpoint, or a copy where the file itself may be written into."""
+def _copy_aside(best: Path, *, new_file: bool) -> None:
+    """Keep the best checkpoint under a second name: a link if the next one is a new file, else a copy."""
     aside = best.with_name(ASIDE)
     aside.unlink(missing_ok=True)
-    if written_anew:
+    if new_file:
         try:
             os.link(best, aside)
+            return
         except OSError:  # a file system without links
-            shutil.copyfile(best, aside)
-    else:
-        shutil.copyfile(best, aside)
+            pass
+    shutil.copyfile(best, aside)

@@ -1,4 +1,4 @@
-"""BoundaryLedger: every tensor that leaves a client or a domain in a run, counted."""
+"""BoundaryLedger: count every tensor that leaves a client or a domain in a run."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -21,51 +21,53 @@ from zoo.methods.federated.updates import ClientUpdates
 from zoo.privacy.training.private_rounds import PrivateRounds
 from zoo.runtime.run_folder import folder_of_run, visible, write_table
 
-#: Every crossing of a run, one line each, in the run folder.
+#: File of all crossings in the run folder.
 BOUNDARY = "boundary.csv"
 
-_BYTES = {"F32": 4, "I64": 8}  # of a number, in the types that tensors of a release have
-_UNPROTECTED = {"mechanism": "none", "event": "NonPrivateEvent", "privacy": "none (sent as it is)"}
+_BYTES = {"F32": 4, "I64": 8}  # of a number, by the types of tensors of a release
+_UNPROTECTED = {"mechanism": "none", "event": "NonPrivateEvent", "privacy": "none (unprotected)"}
 
 
 class Crossing(NamedTuple):
-    """One tensor that leaves a client or a domain; of the clients of a round, what all of them send or get, as one stack."""
+    """One tensor that leaves a client or a domain; the tensors of all clients of a round count as one stack."""
 
-    round: int  # from 1; 0 for what crosses before the first
-    sender: str  # which client, server or domain
+    round: int  # from 1; 0 before the first
+    sender: str
     receiver: str
-    tensor: str  # what it is
-    clients: int  # how many send it, get it or, of a release, a row of it; 0 where it goes to a domain
+    tensor: str
+    clients: int  # number of senders or receivers, or of rows of a release; 0 if a domain is the receiver
     shape: tuple[int, ...]
     bytes: int
-    whole_table_bytes: int  # the same if all items were exchanged, touched or not, as the paper counts
-    mechanism: str  # what protects it
-    event: str  # what an accountant reads of that
-    privacy: str  # the guarantee, with its conditions
+    whole_table_bytes: int  # if all items were exchanged, as the paper counts
+    mechanism: str
+    event: str  # privacy event of the mechanism
+    privacy: str  # the guarantee and its assumptions
 
 
 class BoundaryLedger(Callback):
-    """Counts what leaves clients and domains: what, from whom to whom, shape, bytes, round, mechanism and privacy event.
+    """Count the tensors that leave clients and domains: sender, receiver, shape, bytes, round, mechanism and privacy event.
 
-    Bytes are those of the numbers themselves, without transport:
+    Bytes are those of the numbers, without transport:
 
-    - each release that the method reads, from its domain to the target's, or to the clients of a federated method, each of whom
-      gets its own row: tensors as in its files, before denoising, and all user ids in UTF-8;
-    - in each round of a federated method, server to clients: the item rows they asked for, and all that they share;
-    - clients to server: rows asked for, rows changed and by how much, shared parts, weights. A client that is left out has
-      asked and been answered, and has sent nothing. `FedGCDR` shares maps of sources with a client of the round;
-    - in private rounds (`zoo.privacy.training.private_rounds`), who is in a round is secret: counted is what the expected
-      number of clients exchange if tables go whole. What they send is only clipped: the server adds the noise and is trusted,
-      or gets sums.
+    - each release, from its domain to the target's, or to the clients of a federated method, each of which gets its own row:
+      tensors as in its files, before denoising, and all user ids in UTF-8;
+    - in each round of a federated method, server to clients: the requested item rows, and all shared parts;
+    - clients to server: requested rows, changed rows and their changes, shared parts, weights. A client that is left out has
+      requested and received, but sent nothing. `FedGCDR` shares maps of sources with a client of the round;
+    - in private rounds (`zoo.privacy.training.private_rounds`) the participants are secret: the exchange of whole tables by the
+      expected number of clients is counted. Their updates are only clipped: the trusted server adds the noise, or gets sums.
 
-    A method is federated if it has `sent` (`zoo.methods.federated.updates.ClientUpdates` of the last round) and `fetched` (rows
-    that each client asked for, ``(clients,)``). A round is a batch. ``train/bytes_up`` and ``train/bytes_down`` are logged for
-    each. At the end of `fit` a table shows the totals, and ``boundary.csv`` holds every `Crossing` of this `fit`. The column of
-    whole tables counts as the paper does: O(F + |I| F) each way for a client in a round.
+    A method is federated if it has `sent` (`zoo.methods.federated.updates.ClientUpdates` of the last round) and `fetched`
+    (requested rows of each client, ``(clients,)``). A round is a batch. ``train/bytes_up`` and ``train/bytes_down`` are logged
+    for each. At the end of `fit` a table shows the totals, and ``boundary.csv`` holds every `Crossing` of this `fit`. Whole
+    tables are counted as in the paper: O(F + |I| F) each way for a client in a round.
 
     Reference: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation* (FedGCDR), NeurIPS 2024, appendix B.2.
 
-    It protects nothing. The numbers of touched rows depend on ratings: the file is the simulation's, no release.
+    The ledger protects nothing. The numbers of changed rows depend on ratings: the file is for simulations, and no release.
+
+    Examples:
+        >>> callbacks = [BoundaryLedger()]  # zoo.fit(zoo.FedGNN(), data, callbacks=callbacks)
     """
 
     logs = frozenset({"train/bytes_up", "train/bytes_down"})
@@ -73,14 +75,14 @@ class BoundaryLedger(Callback):
     def __init__(self) -> None:
         self.crossings: list[Crossing] = []
         self._folder: Path | None = None
-        self._played, self._claim = 0, ""  # private rounds, over all runs, and what all of them promise
+        self._played, self._claim = 0, ""  # private rounds over all runs, and their guarantee
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Choose the folder on every process, as this asks all of them."""
+        """Choose the folder on every process."""
         self._folder = folder_of_run(trainer)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin anew, with the releases that are read."""
+        """Start with the crossings of the releases."""
         rounds: PrivateRounds | None = getattr(pl_module, "private_gradient", None) if is_federated(pl_module) else None
         if rounds is not None:
             method: Any = pl_module
@@ -108,12 +110,11 @@ class BoundaryLedger(Callback):
         up = list(to_server(number, _domain(trainer), method.sent, method.fetched, method.sizes["num_items"]))
         self.crossings += down + up
         for name, crossings in (("down", down), ("up", up)):
-            # In double precision: single has no odd numbers above 16 MiB.
+            # Double precision: single cannot represent odd numbers above 16 MiB.
             total = torch.tensor(sum(crossing.bytes for crossing in crossings), dtype=torch.float64)
             pl_module.log(f"train/bytes_{name}", total, on_step=True, on_epoch=False, batch_size=1)
 
     def _count_private(self, domain: str, method: Any) -> None:  # noqa: ANN401  any recommender
-        """Count a private round, if one was played, by public numbers alone."""
         rounds: PrivateRounds = method.private_gradient
         if rounds.steps_taken > self._played:
             self._played = rounds.steps_taken
@@ -122,7 +123,7 @@ class BoundaryLedger(Callback):
             )
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Print the totals, and write every crossing, whole or not at all."""
+        """Print the totals, and write every crossing atomically."""
         if not trainer.is_global_zero:
             return
         Console().print(boundary_table(self.crossings, type(pl_module).__name__, is_federated(pl_module)))
@@ -133,14 +134,14 @@ class BoundaryLedger(Callback):
 
 
 def is_federated(method: Any) -> bool:  # noqa: ANN401  any recommender
-    """Whether a method says what its clients send and ask for."""
+    """Whether a method has its clients' updates and requests."""
     return hasattr(method, "sent") and hasattr(method, "fetched")
 
 
 def released(
     source: str, receiver: str, release: Any, folder: Path, clients: int = 0  # noqa: ANN401  a release
 ) -> Iterator[Crossing]:  # fmt: skip
-    """What a release brings from its domain to whom: the tensors of its files, and whose they are; a row to each of clients."""
+    """Yield the crossings of a release: the tensors of its files and the user ids, a row for each client."""
     events = Counter(type(event).__name__ for event in release.ledger)
     said = {
         "mechanism": release.record.mechanism.name,
@@ -155,7 +156,7 @@ def released(
 
 
 def _tensors(folder: Path) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Shape and type of each tensor of a release, from the headers of its files; one in several files is put together."""
+    """Return shape and type of each tensor of a release from the headers of its files; shards are joined."""
     found: dict[str, tuple[tuple[int, ...], str]] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
@@ -168,7 +169,7 @@ def _tensors(folder: Path) -> dict[str, tuple[tuple[int, ...], str]]:
 
 
 def to_clients(number: int, domain: str, sent: ClientUpdates, fetched: Tensor, num_items: int) -> Iterator[Crossing]:
-    """What the server sends to all clients of a round: the item rows that each asked for, and the model that all share."""
+    """Yield the server's crossings in a round: the requested item rows, and the shared parts."""
     clients, rows = len(fetched), int(fetched.sum())
     parts = {"item rows": (rows, *sent.differences.shape[1:])}
     parts |= {name: tuple(part.shape) for name, part in sent.shared.items()}
@@ -182,11 +183,11 @@ def to_clients(number: int, domain: str, sent: ClientUpdates, fetched: Tensor, n
 
 
 def to_server(number: int, domain: str, sent: ClientUpdates, fetched: Tensor, num_items: int) -> Iterator[Crossing]:
-    """What clients send to their server in a round: all ask for rows, and those who are not left out send an update."""
+    """Yield the clients' crossings in a round: requests of all clients, and updates of those that are not left out."""
     counted = sent.weights > 0
     senders = int(counted.sum())
     parts: dict[str, tuple[int, Tensor]] = {
-        "rows asked for": (len(fetched), sent.rows.new_empty(int(fetched.sum()))),
+        "rows requested": (len(fetched), sent.rows.new_empty(int(fetched.sum()))),
         "rows changed": (senders, sent.rows),
         "changes of item rows": (senders, sent.differences),
         **{f"changes of {name}": (senders, part[counted]) for name, part in sent.shared.items()},
@@ -203,7 +204,7 @@ def to_server(number: int, domain: str, sent: ClientUpdates, fetched: Tensor, nu
 
 
 def private_round(domain: str, rounds: PrivateRounds, parts: Mapping[str, Tensor], claim: str) -> list[Crossing]:
-    """The last private round, by public numbers: as many clients as are expected, who get and send all that is learned."""
+    """Return the crossings of the last private round by public numbers: expected clients exchange all parameters."""
     clients, server = f"clients of {domain}", f"server of {domain}"
     noisy = {
         "mechanism": "DP-FedAvg",
@@ -225,8 +226,8 @@ def private_round(domain: str, rounds: PrivateRounds, parts: Mapping[str, Tensor
 
 
 def boundary_table(crossings: list[Crossing], method: str, federated: bool) -> Table:
-    """Totals of a run, for the terminal: every kind of tensor from one party to another, and all of them together."""
-    # A figure that is cut off says nothing, words may go on in the next line.
+    """Return the table of totals: each kind of tensor between two parties, and all of them."""
+    # Numbers must not be cut; text may continue on the next line.
     numbers = (Column(name, justify="right", no_wrap=True) for name in ("bytes", "whole tables"))
     table = Table("from, to", "tensor", *numbers, Column("mechanism, event", overflow="fold"), box=box.SIMPLE)
     table.title = f"{method}: what left clients and domains"
@@ -239,8 +240,9 @@ def boundary_table(crossings: list[Crossing], method: str, federated: bool) -> T
         table.add_row(f"{sender},\n{receiver}", tensor, *_sums(found), f"{mechanism},\n{event}")
     table.add_row("all", "", *_sums(crossings), "")
     rounds = len({crossing.round for crossing in crossings if crossing.round})
-    said = f"{rounds:,} rounds; beside their bytes, those that whole item tables would have taken"
-    table.caption = said if federated else f"{method} is not federated: no client sends anything"
+    caption = f"{rounds:,} rounds; next to their bytes, those of whole item tables"
+    table.caption = caption if federated else f"{method} is not federated: no client sends anything"
+
     return table
 
 

@@ -1,4 +1,4 @@
-"""CaseWriter: the test figures of every held-out case, for paired tests and slices."""
+"""CaseWriter: write the test metrics of every held-out case, for paired tests and slices."""
 
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,14 @@ from zoo.runtime.run_folder import CASES, folder_of_run, write_table
 
 
 class CaseWriter(Callback):
-    """Writes ``test_cases.parquet`` to the run folder: one row per held-out case of the test, sorted by user and item.
+    """Write ``test_cases.parquet`` to the run folder: one row per held-out case of the test, sorted by user and item.
 
-    Columns: ``user_id``, ``item_id``, ``train_items`` (the user's training items), ``linked`` (whether some release has a row
-    of the user), the figures, ``sampled/hit_rate@5`` and so on, and of each ranking how many candidates are above the held-out
-    item and level with it, ``full/above`` and ``full/level``.
+    Columns: ``user_id``, ``item_id``, ``train_items`` (number of the user's training items), ``linked`` (whether a release has a
+    row of the user), the metrics, ``sampled/hit_rate@5`` and so on, and for each ranking the numbers of candidates above the
+    held-out item and tied with it, ``full/above`` and ``full/level``.
+
+    Examples:
+        >>> callbacks = [CaseWriter()]  # zoo.fit(method, data, callbacks=callbacks).test()
     """
 
     def __init__(self) -> None:
@@ -24,11 +27,11 @@ class CaseWriter(Callback):
         self._parts: list[pl.DataFrame] = []
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Choose the folder on every process, as this asks all of them."""
+        """Choose the folder on every process."""
         self._folder = folder_of_run(trainer)
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin anew."""
+        """Remove the cases of an earlier test."""
         self._parts.clear()
 
     def on_test_batch_end(
@@ -40,7 +43,7 @@ class CaseWriter(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Keep the figures of a batch, under the users' and items' own ids."""
+        """Store the metrics of a batch with the ids of users and items."""
         if self._folder is None:
             return
         train = trainer.datamodule.train  # type: ignore[attr-defined]
@@ -50,7 +53,7 @@ class CaseWriter(Callback):
         self._parts.append(pl.DataFrame(ids | columns))
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Gather what the processes have and write the file, whole or not at all."""
+        """Gather the cases of all processes and write the file atomically."""
         if self._folder is None:
             return
         parts = [self._parts] * trainer.world_size
@@ -58,6 +61,6 @@ class CaseWriter(Callback):
             dist.all_gather_object(parts, self._parts)
         tables = [table for part in parts for table in part]
         if trainer.is_global_zero and tables:
-            # Processes that hold parts of one model have the same cases each.
+            # Processes with parts of one model have the same cases.
             every = pl.concat(tables).unique(["user_id", "item_id"], keep="first", maintain_order=True)
             write_table(self._folder / CASES, every.sort("user_id", "item_id"))

@@ -1,4 +1,4 @@
-"""CompiledStep: a method's step through ``torch.compile``."""
+"""CompiledStep: compile a method's step with ``torch.compile``."""
 
 from typing import Any
 
@@ -8,19 +8,22 @@ from pytorch_lightning.callbacks import Callback
 
 
 class CompiledStep(Callback):
-    """Compiles a method's step, and nothing of the trainer around it.
+    """Compile a method's step, without the trainer around it.
 
-    The first step takes some 20 seconds on a CPU, where it needs a C++ compiler; for speed see docs/benchmarks.md. Figures
-    equal those of an uncompiled run up to rounding. Methods that are solved and private trainings are refused.
+    The first step takes about 20 seconds on a CPU and needs a C++ compiler there; for speed see docs/benchmarks.md. Metrics equal
+    those of an uncompiled run up to rounding. Solved methods and private trainings are refused.
 
     Args:
-        backend: Compiler of the graphs, as `torch.compile` names it; `inductor` makes machine code.
-        dynamic: Whether sizes may vary without recompiling; null: found out.
+        backend: Compiler of the graphs, as of `torch.compile`; `inductor` makes machine code.
+        dynamic: Whether sizes may vary without recompiling; null: automatic.
+
+    Examples:
+        >>> callbacks = [CompiledStep(backend="eager")]  # zoo.fit(zoo.BPR(), data, callbacks=callbacks)
     """
 
     def __init__(self, backend: str = "inductor", dynamic: bool | None = None) -> None:
         if backend not in (known := torch._dynamo.list_backends(exclude_tags=())):
-            raise ValueError(f"No backend {backend!r} of torch.compile; there are {', '.join(sorted(known))}.")
+            raise ValueError(f"backend is {backend!r}. torch.compile has {', '.join(sorted(known))}.")
         self.backend, self.dynamic = backend, dynamic
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -29,18 +32,14 @@ class CompiledStep(Callback):
         if stage != "fit":
             return
         if method.batches in ("full_batch", "steps"):
-            raise ValueError(
-                f"{type(method).__name__} is solved, not trained by steps of a network. Leave CompiledStep out."
-            )
+            raise ValueError(f"{type(method).__name__} is solved, not trained in steps. Leave CompiledStep out.")
         if not method.automatic_optimization or (
             method.guarantee_bearing and method.hparams.get("epsilon", ...) is not None
         ):
-            raise ValueError(
-                f"{type(method).__name__} takes its gradients itself, which torch.compile would not see. Leave CompiledStep out."
-            )
+            raise ValueError(f"{type(method).__name__} computes its gradients itself. Leave CompiledStep out.")
         method.step = torch.compile(method.step, backend=self.backend, dynamic=self.dynamic)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Leave the method as it was."""
+        """Restore the method."""
         if stage == "fit":
             pl_module.__dict__.pop("step", None)

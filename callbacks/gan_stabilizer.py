@@ -1,4 +1,4 @@
-"""GANStabilizer: keeps a critic's scores near 0, so that generator and critic stop circling each other."""
+"""GANStabilizer: keep a critic's scores near 0, so that the game of generator and critic converges."""
 
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
@@ -11,20 +11,25 @@ REAL, FAKE = "real_scores", "fake_scores"
 
 
 class GANStabilizer(Callback):
-    """Adds ``tau/2 (D(r)^2 + D(r~)^2)`` to what a critic minimises, one value for every score.
+    """Add ``tau/2 (D(r)^2 + D(r~)^2)`` to the critic's loss, one value for every score.
 
-    This is the friction of a Wasserstein game, whose players otherwise circle each other. On the Dirac game with the real point
-    at c the motion has the poles of ``s^2 + 2 tau c^2 s + 1``: below ``tau = 1/c^2`` it spirals in at the rate ``tau c^2``.
+    The penalty is the friction of a Wasserstein game, which otherwise cycles. On the Dirac game with the real point at c the
+    motion has the poles of ``s^2 + 2 tau c^2 s + 1``: below ``tau = 1/c^2`` it spirals in at the rate ``tau c^2``.
 
-    For any method that exposes ``real_scores`` and ``fake_scores``, in one pass or one each. A score's value is in the loss of
-    its own user, so it is clipped too. Logged unless ``secret``: ``train/critic_gap`` (mean real less mean generated score),
-    ``train/score_drift`` (change of the mean generated score in a batch) and ``train/gradient_norm`` of each optimiser.
+    For any method with the step outputs ``real_scores`` and ``fake_scores``, in one pass or one each. A score's value is in the
+    loss of its own user, so it is clipped too. Logged unless ``secret``: ``train/critic_gap`` (mean real less mean generated
+    score), ``train/score_drift`` (change of the mean generated score in a batch) and ``train/gradient_norm`` of each optimiser.
 
     Reference: Liao et al., *PPGenCDR*, AAAI 2023, equations 6 and 7; after Xu et al., *Understanding and Stabilizing GANs'
-    Training Dynamics Using Control Theory*, ICML 2020. Departures: the appendix has the poles at ``c^2 = 1/2`` alone.
+    Training Dynamics Using Control Theory*, ICML 2020. Departures: the appendix has the poles only at ``c^2 = 1/2``.
 
     Args:
         tau: Strength; the paper's sweep is best at 2. 0 only logs.
+
+    Examples:
+        >>> scores = {"real_scores": torch.tensor([1.0, 2.0]), "fake_scores": torch.tensor([0.0, 1.0])}
+        >>> GANStabilizer(tau=2.0).penalty(scores)
+        tensor([1., 5.])
     """
 
     logs = frozenset({"train/critic_gap", "train/score_drift", "train/gradient_norm/*"})
@@ -36,23 +41,21 @@ class GANStabilizer(Callback):
         self._before: float | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Add the penalty to the critic's loss; a method that does not expose scores is refused."""
-        exposed: frozenset[str] = getattr(pl_module, "step_outputs", frozenset())
-        if not {REAL, FAKE} <= exposed:
-            raise TypeError(
-                f"{type(pl_module).__name__} exposes {sorted(exposed) or 'nothing'}. GANStabilizer needs {REAL} and {FAKE}. "
-                "Use it with a GAN, such as SPPG, or leave it out."
-            )
+        """Add the penalty to the critic's loss; refuse a method without these scores."""
+        outputs: frozenset[str] = getattr(pl_module, "step_outputs", frozenset())
+        if not {REAL, FAKE} <= outputs:
+            found = f"{type(pl_module).__name__} has the step outputs {sorted(outputs)}"
+            raise TypeError(f"{found}. GANStabilizer needs {REAL} and {FAKE}. Use SPPG, or leave it out.")
         pl_module.add_penalty("gan_stabilizer", self.penalty, to="critic")  # type: ignore[operator]
 
     def penalty(self, outputs: dict[str, Tensor]) -> Tensor:
-        """Half of tau times the squared scores that are there, shape ``(batch,)``."""
+        """Return half of tau times the sum of the squared scores, ``(batch,)``."""
         scores = {name: outputs[name] for name in (REAL, FAKE) if name in outputs}
         self._means |= {name: float(values.detach().mean()) for name, values in scores.items() if values.numel()}
         return self.tau / 2 * torch.stack([values.square() for values in scores.values()]).sum(dim=0)
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
-        """Log the norm of the gradient that the optimiser is about to take."""
+        """Log the norm of the optimiser's gradient."""
         number = trainer.optimizers.index(getattr(optimizer, "optimizer", optimizer))
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         if gradients and not (number == 0 and "critic" in _secret(pl_module)):

@@ -1,4 +1,4 @@
-"""PrivacyBudget: what a private training has spent so far, beside its loss, and an end before it spends too much."""
+"""PrivacyBudget: log the privacy budget used by a private training, and stop it before it exceeds the budget."""
 
 import math
 from bisect import bisect_right
@@ -18,11 +18,11 @@ from zoo.runtime.run_folder import differing, plain
 
 
 class PrivacyBudget(Callback):
-    """Shows the privacy budget used so far beside the loss, and stops training before the step that would exceed a budget.
+    """Log the privacy budget used so far, and stop training before the step that would exceed a budget.
 
-    For every module that has `NoisySteps` as its ``private_gradient`` when training begins, such as `SPPG`. No guarantee
-    depends on it: the module's plan stops the training at the epsilon that the noise was calibrated to. A lower budget stops it
-    earlier, with the same noise, after the most steps that keep within it.
+    For every module with `NoisySteps` as its ``private_gradient`` when training begins, such as `SPPG`. No guarantee depends on
+    it: the module's plan stops the training at its calibrated epsilon. A lower budget stops it earlier, with the same noise,
+    after the most steps within it.
 
     Logged: ``train/epsilon``, proved at the plan's delta and rounded up to three digits, and ``train/steps_left``. Seeded noise
     has no epsilon.
@@ -30,8 +30,11 @@ class PrivacyBudget(Callback):
     The module counts steps over all runs. Resuming is refused with other settings, fewer steps, or a higher or used-up budget.
 
     Args:
-        epsilon: The budget; null: the epsilon of the plan. More than that changes nothing.
-        every: Epochs from one epsilon to the next; each takes up to a third of a second. The last epoch always has one.
+        epsilon: The budget; null: the epsilon of the plan. A larger one has no effect.
+        every: Epochs between two epsilons, each of which takes up to a third of a second. The last epoch always has one.
+
+    Examples:
+        >>> callbacks = [PrivacyBudget(epsilon=2.0)]  # zoo.fit(zoo.SPPG(), data, callbacks=callbacks)
     """
 
     logs = frozenset({"train/epsilon", "train/steps_left"})
@@ -45,22 +48,20 @@ class PrivacyBudget(Callback):
         self._proves = False
         self._cost: Callable[[int], float]
         self._settings: dict[str, Any] = {}
-        self._promised: list[dict[str, Any]] = []  # by the last training here, and by a checkpoint
+        self._promised: list[dict[str, Any]] = []  # states of the last training here, and of a checkpoint
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Keep to what the last training promised; a checkpoint that was only looked at promises nothing."""
+        """Store the last training's state, which binds the next; a checkpoint that is only evaluated does not."""
         self._promised = [self.state_dict()] if self._spender is not None else []
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Set the limit, once the networks are there and a checkpoint is read; a module without private steps is refused."""
+        """Set the limit, once networks and checkpoint are loaded; refuse a module without private steps."""
         spender: NoisySteps[StepPlan] | None = getattr(pl_module, "private_gradient", None)
         if spender is None:
-            raise TypeError(
-                f"{type(pl_module).__name__} takes no private steps. PrivacyBudget needs them. Use SPPG, or leave the callback out."
-            )
-        # As it was asked for, and over it what was worked out of that.
-        asked = {name: pl_module.hparams.get(name) for name in getattr(pl_module, "guarantee_bearing", ())}
-        settings = plain(asked | dict(spender.state_dict()["settings"]) | {"private": spender.private})
+            raise TypeError(f"{type(pl_module).__name__} has no private steps. Use SPPG, or leave PrivacyBudget out.")
+        # The arguments, overridden by what was computed of them.
+        requested = {name: pl_module.hparams.get(name) for name in getattr(pl_module, "guarantee_bearing", ())}
+        settings = plain(requested | dict(spender.state_dict()["settings"]) | {"private": spender.private})
         for promise in self._promised:
             self._keep(promise, settings, spender)
         self._cost = cache(spender.plan.epsilon_after)
@@ -69,7 +70,7 @@ class PrivacyBudget(Callback):
         self._proves = spender.private and spender.plan.epsilon < math.inf
         if not self._proves:
             rank_zero_warn(
-                "PrivacyBudget: noise has a seed, or is absent, so no epsilon is shown. Set noise_seed to null for a guarantee."
+                "PrivacyBudget: noise is seeded or absent, so there is no epsilon. Set noise_seed to null for a guarantee."
             )
         trainer.should_stop |= spender.steps_left < 1
 
@@ -82,12 +83,9 @@ class PrivacyBudget(Callback):
         if new > old:
             breaches.append(f"the budget was {promise['epsilon']} and is {self.epsilon}")
         if breaches:
-            raise ValueError(
-                f"PrivacyBudget: the training began with another promise: {', '.join(breaches)}. Keep to it, or begin anew."
-            )
+            raise ValueError(f"PrivacyBudget: cannot resume: {', '.join(breaches)}. Restore this, or train anew.")
 
     def _allowed(self, spender: NoisySteps[StepPlan]) -> int:
-        """Steps in all that keep within the budget."""
         plan, taken = spender.plan, spender.steps_taken
         if self.epsilon is None or not self.epsilon < plan.epsilon < math.inf:
             return plan.steps
@@ -96,31 +94,30 @@ class PrivacyBudget(Callback):
         if allowed < max(taken, 1):
             what, cost = f"the {taken} steps taken so far" if taken else "one step", self._cost(max(taken, 1))
             raise ValueError(
-                f"PrivacyBudget: epsilon {self.epsilon:g} does not cover {what}, planned at {rounded_up(cost)}. Allow at least "
-                "that, or train anew with a lower epsilon of the method."
+                f"PrivacyBudget: epsilon {self.epsilon:g} does not cover {what}, planned at {rounded_up(cost)}. Raise it."
             )
         return allowed
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
-        """End the training when no step is left."""
+        """Stop the training when no step is left."""
         assert self._spender is not None
         trainer.should_stop |= self._spender.steps_left < 1
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log what is spent and what is left, which the number of steps so far decides."""
+        """Log the used budget and the remaining steps, which depend only on the number of steps."""
         assert self._spender is not None
         pl_module.log("train/steps_left", float(self._spender.steps_left), batch_size=1)
         epoch = trainer.current_epoch + 1
         if self._proves and (epoch % self.every == 0 or trainer.should_stop or epoch == trainer.max_epochs):
             spent = self._cost(self._spender.steps_taken)
-            shown = np.float32(rounded_up(spent))  # what is logged has single precision
+            shown = np.float32(rounded_up(spent))  # logged values have single precision
             shown = shown if float(shown) >= spent else np.nextafter(shown, np.float32(np.inf))
             pl_module.log("train/epsilon", float(shown), prog_bar=True, batch_size=1)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Say in one line what was spent."""
+        """Print the used budget."""
         spender = self._spender
         if spender is not None and self._proves and trainer.is_global_zero:
             plan, spent = spender.plan, self._cost(spender.steps_taken)
@@ -128,15 +125,15 @@ class PrivacyBudget(Callback):
             print(
                 f"Privacy budget{'' if spender.steps_left else ' used up'}: {spender.steps_taken} steps, epsilon "
                 f"{rounded_up(spent)} of {budget} at delta {plan.delta:g} ({plan.relation.value}), for the "
-                "ratings that were read. Conditions for the file that they come from: python -m zoo privacy plan"
+                "ratings that were read. Assumptions about their file: python -m zoo privacy plan"
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Budget, steps taken, and the settings that the guarantee rests on; empty before a training."""
+        """Return budget, steps and the settings of the guarantee; empty before a training."""
         if self._spender is None:
             return {}
         return {"epsilon": self.epsilon, "settings": self._settings, "steps_taken": self._spender.steps_taken}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Keep what was promised until the module has read its own part of the checkpoint."""
+        """Store a checkpoint's state until the module has loaded its own."""
         self._promised.append(state_dict)

@@ -1,4 +1,4 @@
-"""Progress: the bar of a run, without what says nothing, and out of the way of the tables."""
+"""Progress: the progress bar of a run, kept apart from its tables."""
 
 from typing import Any
 
@@ -10,21 +10,21 @@ class ProgressBar(RichProgressBar):
     """Lightning's bar without the number of the run folder."""
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
-        """What stands beside the bar."""
+        """Return the metrics next to the bar."""
         shown: dict[str, Any] = super().get_metrics(trainer, pl_module)
         shown.pop("v_num", None)
         return shown
 
 
 def with_own_bar(trainer: Trainer) -> Trainer:
-    """The trainer, with this bar where it has Lightning's own by default; one that was asked for stays."""
+    """Replace the trainer's default bar by this one; a user's own bar stays."""
     callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]  # Lightning's own list
     callbacks[:] = [ProgressBar() if type(callback) is RichProgressBar else callback for callback in callbacks]
     return trainer
 
 
 def end_bar(trainer: Trainer) -> None:
-    """End the bar that is on the terminal, so that what is printed next stands below it, and it is not drawn again."""
+    """Stop the bar, so that later output is below it."""
     bar = trainer.progress_bar_callback
     if isinstance(bar, RichProgressBar) and bar.progress is not None:
         bar.progress.stop()

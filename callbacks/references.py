@@ -1,4 +1,4 @@
-"""References: what chance and item counts reach on the very cases of a test, and how validation went, to read figures by."""
+"""References: metrics of chance and item counts on the cases of a test, and the course of validation."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -21,11 +21,17 @@ def references(
     full: bool,
     sampled: bool,
 ) -> dict[str, Figures]:
-    """Return figures of ranking by chance and by item counts (Popularity) on held-out cases, under the names of a run's own.
+    """Return exact metrics of chance and of item counts (Popularity) on held-out cases, under the names of a run's metrics.
 
-    Both are exact: chance is a tie of all in expectation; ``ties`` is how ties of item counts are treated. ``counts``
-    (num_items,) is how often each item occurs in training, ``cases`` are `zoo.data.evaluation.HeldOutCases`, ``ks`` cut-offs;
-    ``full`` and ``sampled`` say which candidates are ranked. No matrix of all items is made.
+    Chance is a tie of all items in expectation. No matrix of all items is made.
+
+    Args:
+        counts: Number of training ratings of each item, ``(num_items,)``.
+        cases: `zoo.data.evaluation.HeldOutCases`.
+        ks: Cut-offs.
+        ties: Treatment of equal item counts.
+        full: Whether to rank all items.
+        sampled: Whether to rank sampled candidates.
     """
     own = counts[cases.items]
     found: dict[str, Figures] = {"chance": {}, "popularity": {}}
@@ -48,7 +54,7 @@ def references(
 
 
 def _among_all(counts: Tensor, own: Tensor, cases: Any) -> tuple[tuple[Tensor, Tensor], Tensor]:  # noqa: ANN401
-    """How many unseen items have more ratings than each positive, and as many, and how many unseen others: (cases,) each."""
+    """Return the numbers of unseen items with more ratings than each positive, with as many, and of all others: (cases,) each."""
     ordered = counts.sort().values
     after, before = (torch.searchsorted(ordered, own, right=right) for right in (True, False))
     bags = cases.seen.bags(cases.users)
@@ -57,12 +63,12 @@ def _among_all(counts: Tensor, own: Tensor, cases: Any) -> tuple[tuple[Tensor, T
         torch.zeros_like(after).index_add_(0, bags.rows, part.long())
         for part in (seen > mine, seen == mine, torch.ones_like(seen))
     )
-    # The positive is among the seen, so it does not tie with itself.
+    # The positive is among the seen items, so it does not tie with itself.
     return (len(counts) - after - more, after - before - level), len(counts) - all_seen
 
 
 def in_words(found: Mapping[str, Figures], metric: str = "ndcg@10") -> str:
-    """One line of the references' NDCG@10."""
+    """Return one line with the references' NDCG@10."""
     shown = {
         name: ", ".join(
             f"{key.split('/')[0]} {value:.4f}" for key, value in figures.items() if key.endswith(f"/{metric}")
@@ -73,7 +79,12 @@ def in_words(found: Mapping[str, Figures], metric: str = "ndcg@10") -> str:
 
 
 def curve(values: Sequence[float], width: int = 30) -> str:
-    """One line of validation figures by epoch, as bars of text; the best with its epoch, from 1. Nothing for fewer than two."""
+    """Return one line of validation metrics by epoch as bars, and the best with its epoch from 1; "" for fewer than two.
+
+    Examples:
+        >>> curve([0.1, 0.3, 0.2])
+        'validation NDCG@10: ▁█▅ best 0.3000, epoch 2 of 3'
+    """
     if len(values) < 2:
         return ""
     ends = [round(part * len(values) / min(width, len(values))) for part in range(min(width, len(values)) + 1)]

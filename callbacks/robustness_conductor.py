@@ -1,4 +1,4 @@
-"""RobustnessConductor: the dimensions of users' and of items' factors are kept from repeating one another."""
+"""RobustnessConductor: decorrelate the dimensions of user factors and of item factors."""
 
 from typing import Any
 
@@ -12,28 +12,34 @@ from zoo.nn.losses import decorrelation_loss
 from zoo.runtime import checks
 from zoo.runtime.exports import METHODS, exported
 
-#: What a method has to expose.
+#: Required step outputs.
 NEEDED = frozenset({"user_factors", "item_factors"})
 
 
 class RobustnessConductor(Callback):
-    """Penalises correlation between the dimensions of the user factors, and between those of the item factors.
+    """Penalise correlation between the dimensions of the user factors, and between those of the item factors.
 
     For a batch with B rows the penalty is ``weight * B * (r(user_factors) + r(item_factors))``, where r is
-    :func:`zoo.nn.losses.decorrelation_loss`, in [0, 1]. It needs a method that exposes both factors, and is logged as
-    ``train/penalty/robustness_conductor``. A run has one such callback.
+    :func:`zoo.nn.losses.decorrelation_loss`, in [0, 1]. It needs a method with both factors as step outputs, and is logged as
+    ``train/penalty/robustness_conductor``. A run has at most one such callback.
 
-    Losses of methods are summed over the rows of a batch, hence the factor B: ``weight`` is in units of the loss of one row. A
-    user's loss sums over all items, a pair's is one term: a sampled loss wants a weight smaller by about the number of items.
+    Losses of methods are sums over the rows of a batch, hence the factor B: ``weight`` is in units of the loss of one row. A
+    user's loss sums over all items, a pair's is one term: a sampled loss needs a weight smaller by about the number of items.
     Correlations are over the rows of a process's batch; see `decorrelation_loss` for its bound.
 
     Reference: Liao et al., *PPGenCDR*, AAAI 2023, section "Enhancing RCDR with Robustness", equations 11 and 12. Departures:
-    equation 11 sums over the correlation matrix, here is its mean: the paper's weight is ``weight = λ_R K (K - 1) / B``, so its
-    0.5 at K = 200 and B = 128 is 155. The diagonal is left out, as it is 1 for any factors. The released code has no such term.
+    equation 11 sums the correlation matrix, this is its mean: the paper's weight is ``weight = λ_R K (K - 1) / B``, so its
+    0.5 at K = 200 and B = 128 is 155. The diagonal is left out, as it is always 1. The released code has no such term.
 
     Args:
-        weight: What wholly correlated user factors, or item factors, would add to the loss of one row. The default is a few per
-            cent of a user's loss over some thousand items.
+        weight: Contribution of wholly correlated user factors, or item factors, to the loss of one row. The default is a few
+            per cent of a user's loss over some thousand items.
+
+    Examples:
+        >>> import torch
+        >>> factors = torch.tensor([[1.0, 1.0], [2.0, 2.0], [4.0, 4.0]])  # two equal dimensions
+        >>> round(float(RobustnessConductor(weight=1.0).penalty({"user_factors": factors, "item_factors": factors})), 2)
+        6.0
     """
 
     def __init__(self, weight: float = 10.0) -> None:
@@ -41,29 +47,29 @@ class RobustnessConductor(Callback):
         self.weight = weight
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Add the penalty to a method that exposes both factors; any other is refused."""
+        """Add the penalty to a method with both factors; refuse others."""
         if not isinstance(pl_module, Recommender) or not pl_module.step_outputs >= NEEDED:
-            exposed = sorted(getattr(pl_module, "step_outputs", ()))
+            outputs = sorted(getattr(pl_module, "step_outputs", ()))
             serving = [name for name in METHODS if exported(name).step_outputs >= NEEDED]
             raise TypeError(
-                f"{type(pl_module).__name__} exposes {exposed or 'nothing'}. RobustnessConductor needs {sorted(NEEDED)}. "
-                f"Leave the callback out, or use one of {serving}."
+                f"{type(pl_module).__name__} has the step outputs {outputs}. RobustnessConductor needs {sorted(NEEDED)}. "
+                f"Leave it out, or use one of {serving}."
             )
         pl_module.add_penalty("robustness_conductor", self.penalty)
 
     def penalty(self, outputs: Outputs) -> Tensor:
-        """The penalty of a batch, of the same reduction as the loss: summed over its rows."""
+        """Return the penalty of a batch, summed over its rows like the loss."""
         users, items = outputs["user_factors"], outputs["item_factors"]
         return self.weight * len(users) * (decorrelation_loss(users) + decorrelation_loss(items))
 
     def state_dict(self) -> dict[str, Any]:
-        """The weight, with which a resumed run goes on."""
+        """Return the weight, which a resumed run continues to use."""
         return {"weight": self.weight}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with the checkpoint's weight, as with the settings of its method; say so if another was asked for."""
+        """Use the checkpoint's weight, as for the method's settings; warn if it differs."""
         if state_dict["weight"] != self.weight:
             rank_zero_warn(
-                f"RobustnessConductor: the checkpoint's own weight is used, {state_dict['weight']} (asked {self.weight})."
+                f"RobustnessConductor: weight is {self.weight}. The checkpoint's weight {state_dict['weight']} is used."
             )
         self.weight = state_dict["weight"]

@@ -1,4 +1,4 @@
-"""RunReport: what a run says of itself, on the terminal and in its folder."""
+"""RunReport: summarize a run on the terminal and in its folder."""
 
 import hashlib
 import resource
@@ -28,36 +28,44 @@ from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
 from zoo.runtime.run_folder import DATA, METRIC_NAMES, METRICS, PRIVACY, folder_of_run, visible, write_json
 from zoo.runtime.suggestions import count_of
 
-#: What the figures of a stage are called.
+#: Names of the stages.
 NAMES = {"test": "test", "val": "validation"}
-#: What a batch is counted in, by the form of batches that a method wants.
+#: Unit of a batch, by the method's form of batches.
 UNITS = {"users": "users", "pairs": "observed pairs", "triples": "observed pairs"}
-#: Of figures that bear a mark.
-THESE = "these figures say little"
-SAYS_LITTLE = f"* {THESE}: the remarks on the data, above, say why"
+#: Footnote of metrics with a mark.
+UNRELIABLE = "these metrics are unreliable"
+SEE_REMARKS = f"* {UNRELIABLE}: see the remarks on the data above"
 _MAXRSS_PER_MIB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
 
 
 class RunReport(Callback):
-    """Prints a summary of the data before training and one table at the end; keeps both in the run folder.
+    """Print a summary of the data before training and a table of results at the end; write both to the run folder.
 
     Files: ``data.json`` (summary of the data), ``privacy.json`` (record and ledger of each release, and the record of the
-    training where it has one, under the method's name), ``metrics.json`` (figures of the test, seconds, epochs, parameters,
-    peak memory of the
-    process in MiB, for each release its bytes and its privacy in one line, what chance and item counts reach on the cases, and
-    digests of what was tested, by which reports tell whether two runs may stand in one table).
+    training, if any, under the method's name) and ``metrics.json``: metrics of the test, seconds, epochs, parameters, peak memory
+    of the process in MiB, bytes and privacy of each release, metrics of chance and of item counts on the same cases, and digests
+    of the test data, by which reports decide whether runs are comparable.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> from zoo.privacy.record.record import unprotected_record
+        >>> figures = {f"test/full/{name}@10": 0.25 for name in ("hit_rate", "ndcg", "mrr")}
+        >>> protected = {"book": unprotected_record("rows", "no noise")}
+        >>> result_table("BPR", "test", figures, (10,), protected).row_count
+        3
     """
 
     def __init__(self) -> None:
         self.folder: Path | None = None
         self.facts: dict[str, Any] = {}
-        self._summarised = False  # whether the summary of the data, with its remarks, was printed
+        self._summarised = False  # whether the summary of the data was printed
         self._began = 0.0
-        self._validated: list[float] = []  # NDCG@10 after each epoch of this run
+        self._validated: list[float] = []  # NDCG@10 after each epoch
         self._bytes: dict[str, int] = {}  # of each release
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Choose the folder on every process, as this asks all of them, and weigh the releases, which may be gone at the end."""
+        """Choose the folder on every process, and measure the releases, which may be deleted before the end."""
         self.folder = folder_of_run(trainer)
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         for name in data.releases.keys() - self._bytes.keys():
@@ -65,31 +73,31 @@ class RunReport(Callback):
             self._bytes[name] = sum(path.stat().st_size for path in files)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Print and keep the summary of the data and the records of the releases."""
+        """Print and write the summary of the data and the records of the releases."""
         self._began, self._validated = time.perf_counter(), []
         summary = trainer.datamodule.summary  # type: ignore[attr-defined]
         if trainer.is_global_zero:
             Console().print(data_table(summary))
             self._summarised = True
-            if said := batch_in_words(trainer, pl_module):
-                Console().print(said)
+            if message := batch_message(trainer, pl_module):
+                Console().print(message)
         self._write(trainer, DATA, summary)
         self._write_records(trainer, pl_module)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Keep what training took, and what it protects."""
+        """Store the cost of training, and write its record."""
         self._write_records(trainer, pl_module)
         self.facts = {
             "train_seconds": round(time.perf_counter() - self._began, 3),
             "epochs": trainer.current_epoch,
             "parameters": sum(p.numel() for p in pl_module.parameters()),
         }
-        dry: bool | int = trainer.fast_dev_run  # type: ignore[attr-defined]  # set when it is made
+        dry: bool | int = trainer.fast_dev_run  # type: ignore[attr-defined]  # set in its constructor
         if not dry and trainer.datamodule.summary["split"] == "none":  # type: ignore[attr-defined]  # no test will follow
             self._report(trainer, pl_module, "test", METRICS)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Print the figures, or keep those of an epoch for the end."""
+        """Report the validation, or store the metric of an epoch."""
         if (
             trainer.state.fn == TrainerFn.FITTING
             and not trainer.sanity_checking
@@ -100,7 +108,7 @@ class RunReport(Callback):
             self._report(trainer, pl_module, "val", "validation.json")
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Print and keep the test figures."""
+        """Report the test."""
         self._report(trainer, pl_module, "test", METRICS)
 
     def _report(self, trainer: Trainer, pl_module: Any, stage: str, file: str) -> None:  # noqa: ANN401  a recommender
@@ -109,36 +117,34 @@ class RunReport(Callback):
         users = (data.test if stage == "test" else data.validation).users
         by_counts = int((~pl_module.can_score(users.to(pl_module.device))).sum())
         protected = records(data, pl_module)
-        beside = {} if data.signs or not figures else references_of(data, stage)
+        baselines = {} if data.signs or not figures else references_of(data, stage)
         report = {
             "method": type(pl_module).__name__,
             "seed": data.split_seed,
             **self.facts,
             "ranked_by_item_counts": by_counts,
             "metrics": figures,
-            "references": beside,
+            "references": baselines,
             "tested": tested_on(data, stage),
             "peak_memory": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MAXRSS_PER_MIB),
-            "release_bytes": {name: self._bytes[name] for name in data.releases},  # what crosses the border
+            "release_bytes": {name: self._bytes[name] for name in data.releases},
             "privacy": {name: record.summary() for name, record in protected.items()},
         }
         self._write(trainer, file, report)
         if trainer.is_global_zero:
             counted = f" ({count_of(by_counts, 'case')} ranked by item counts)" if by_counts else ""
             odd = data.summary["test_says_little"] if stage == "test" else []
-            # Sentences that stand above, with the data, are not said again.
-            remarks = [SAYS_LITTLE] if odd else []
-            if not self._summarised:
-                others = [remark for remark in data.summary["remarks"] if remark not in odd]
-                remarks = [f"* {THESE}: {'; '.join(odd)}", *others] if odd else others
+            notes = [curve(self._validated) if stage == "test" else "", in_words(baselines) if baselines else ""]
             if not figures:
-                remarks = ["nothing is held out (split none), so nothing was measured"]
-            read_by = [curve(self._validated)] if stage == "test" else []
-            read_by += [in_words(beside)] if beside else []
+                notes.append("nothing is held out (split none), so nothing was measured")
+            elif self._summarised:  # the remarks are above, with the data
+                notes += [SEE_REMARKS] if odd else []
+            else:
+                notes += [f"* {UNRELIABLE}: {'; '.join(odd)}"] if odd else []
+                notes += [remark for remark in data.summary["remarks"] if remark not in odd]
             end_bar(trainer)
-            said = [*filter(None, [*read_by, *remarks])]
-            title = f"{type(pl_module).__name__}{counted}"
-            Console().print(result_table(title, stage, figures, data.ks, protected, said, "*" if odd else ""))
+            title, mark = f"{type(pl_module).__name__}{counted}", "*" if odd else ""
+            Console().print(result_table(title, stage, figures, data.ks, protected, [*filter(None, notes)], mark))
 
     def _write_records(self, trainer: Trainer, method: LightningModule) -> None:
         found = records(trainer.datamodule, method)  # type: ignore[attr-defined]
@@ -157,8 +163,8 @@ class RunReport(Callback):
             write_json(self.folder / name, value)
 
 
-def batch_in_words(trainer: Trainer, method: Any) -> str:  # noqa: ANN401  any recommender
-    """What processes take in a step together; nothing where all have the same batch, which is then the one that was set."""
+def batch_message(trainer: Trainer, method: Any) -> str:  # noqa: ANN401  any recommender
+    """Return the batch size of several processes together; "" for a single process."""
     number = share_of(trainer).world_size
     if number == 1:
         return ""
@@ -171,14 +177,14 @@ def batch_in_words(trainer: Trainer, method: Any) -> str:  # noqa: ANN401  any r
 
 
 def records(data: Any, method: Any) -> dict[str, PrivacyRecord]:  # noqa: ANN401  any datamodule, any recommender
-    """What protects whom in a run: the record of each release, and of the training under the method's name."""
+    """Return the record of each release, and of the training under the method's name."""
     found = {name: release.record for name, release in data.releases.items()}
     own = method.privacy_record()
     return found if own is None else found | {type(method).__name__: own.claimed_by(type(method))}
 
 
 def references_of(data: Any, stage: str) -> dict[str, Figures]:  # noqa: ANN401  any datamodule
-    """What chance and item counts reach on the cases of a stage, by the names of the run's own figures without the stage."""
+    """Return the metrics of chance and of item counts on the cases of a stage, under the run's names without the stage."""
     cases = data.test if stage == "test" else data.validation
     counts = torch.from_numpy(np.bincount(data.train.matrix.indices, minlength=data.train.num_items))
     full = data.full_ranking is True or (data.full_ranking == "test" and stage == "test")
@@ -186,14 +192,14 @@ def references_of(data: Any, stage: str) -> dict[str, Figures]:  # noqa: ANN401 
 
 
 def tested_on(data: Any, stage: str) -> dict[str, str]:  # noqa: ANN401  any datamodule
-    """SHA-256 of the target's ratings, trained on and held out, and of the candidates of a stage."""
+    """Return the SHA-256 of the target's training and test ratings, and of the candidates of a stage."""
     cases = data.test if stage == "test" else data.validation
     candidates = hashlib.sha256(cases.candidates.contiguous().numpy())
     return {"ratings": data.digests[data.target], "candidates": candidates.hexdigest()}
 
 
 def data_table(summary: dict[str, Any]) -> Table:
-    """The data of a run, for the terminal."""
+    """Return the table of a run's data."""
     target = summary["target"]
     numbers = ("users", "items or width", "ratings", "density", "overlap")
     table = Table("", *(Column(name, justify="right") for name in numbers))
@@ -213,7 +219,7 @@ def data_table(summary: dict[str, Any]) -> Table:
     if summary["split"] == "none":
         held_out = "nothing is held out, so all epochs are trained and nothing is measured"
     table.caption = f"{summary['train_ratings']:,} ratings to train on, {held_out}"
-    table.caption_justify = "left"  # sentences, of several lines
+    table.caption_justify = "left"
     table.caption += "".join(f"\n{escape(remark)}" for remark in summary.get("remarks", ()))
     return table
 
@@ -227,10 +233,22 @@ def result_table(
     remarks: Sequence[str] = (),
     mark: str = "",
 ) -> Table:
-    """Accuracy and, beside it, what every release, or the training itself, guarantees; figures that say little bear a mark."""
+    """Return the table of metrics and of each guarantee, 80 columns wide for names of at most ten characters.
+
+    Args:
+        method: Title of the table.
+        stage: ``test`` or ``val``.
+        figures: Metrics by name, with the stage.
+        ks: Cut-offs.
+        protected: Record of each release, and of the training, by name.
+        remarks: Lines below the table.
+        mark: Added to each metric; ``*`` if the metrics are unreliable.
+    """
     kinds = [kind for kind in ("sampled", "full") if any(key.startswith(f"{stage}/{kind}/") for key in figures)]
     accuracy = (Column(kind, justify="right") for kind in kinds)
-    table = Table("", *accuracy, "release", "unit", "epsilon", "delta", "guarantee", box=box.SIMPLE)
+    privacy_columns = (Column(name, no_wrap=True) for name in ("unit", "epsilon", "delta", "guarantee"))
+    table = Table("", *accuracy, Column("release", overflow="fold"), *privacy_columns, box=box.SIMPLE, pad_edge=False)
+    table.padding = (0, 0, 0, 1)
     table.title = f"{method}: {NAMES[stage] if figures else 'trained'}"
     for key in (key for key in figures if key.count("/") == 1 and "@" not in key):  # of signs, or of a known matrix
         table.add_row(key.removeprefix(f"{stage}/"), f"{figures[key]:.4f}{mark}", *[""] * (len(kinds) + 4))
@@ -238,24 +256,25 @@ def result_table(
     privacy = [(escape(visible(name)), *privacy_cells(record)) for name, record in protected.items()] or [
         ("none", *"----")
     ]
-    # Accuracy on the left and releases on the right share their lines, and either may be the longer list.
+    # Metrics on the left and releases on the right share lines; either may be the longer list.
     for row, record in zip_longest(measures, privacy):
         title = f"{METRIC_NAMES[row[0]]}@{row[1]}" if row else ""
         shown = [f"{figures[f'{stage}/{kind}/{row[0]}@{row[1]}']:.4f}{mark}" if row else "" for kind in kinds]
         table.add_row(title, *shown, *(record or [""] * 5))
-    said = [f"{escape(visible(name))}: no guarantee ({escape(r.reason)})" for name, r in protected.items() if r.reason]
-    said += [f"{escape(visible(name))}: {escape(r.standing)}" for name, r in protected.items() if r.conditions]
+    notes = [f"{escape(visible(name))}: no guarantee ({escape(r.reason)})" for name, r in protected.items() if r.reason]
+    notes += [f"{escape(visible(name))}: {escape(r.standing)}" for name, r in protected.items() if r.conditions]
     if any("/pessimistic/" in key for key in figures):
-        said.append("many ties: scores may have collapsed or saturated; pessimistic figures in the run folder")
-    table.caption = "\n".join([*said, *map(escape, remarks)])
+        notes.append("many ties: scores may have collapsed or saturated; pessimistic metrics are in the run folder")
+    table.caption = "\n".join([*notes, *map(escape, remarks)])
     table.caption_justify = "left"
     return table
 
 
 def privacy_cells(record: PrivacyRecord) -> tuple[str, str, str, str]:
-    """Unit, epsilon, delta and guarantee of a record, for a table; an epsilon only where there is one."""
+    """Return unit, epsilon, delta and guarantee of a record for a table; "-" without a guarantee."""
     if not record.claims:
         return "-", "-", "-", "none"
     assert record.epsilon is not None
     assert record.delta is not None
-    return str(record.unit), rounded_up(record.epsilon), shown_delta(record.delta), record.guarantee.value
+    guarantee = "assumes" if record.conditions else record.guarantee.value  # the assumptions are below the table
+    return str(record.unit), rounded_up(record.epsilon), shown_delta(record.delta), guarantee

@@ -1,4 +1,4 @@
-"""SaveExperiment: the settings of a run, in its folder and in its checkpoints."""
+"""SaveExperiment: save the settings of a run in its folder and in its checkpoints."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,13 +12,16 @@ from zoo.runtime.run_folder import CONFIG, class_path, folder_of_run, whole
 
 
 class SaveExperiment(Callback):
-    """Saves the experiment as ``config.yaml`` in the run folder, which every command accepts.
+    """Save the experiment as ``config.yaml`` in the run folder; every command accepts the file.
 
-    It names the releases and the list of users that the datamodule has by then, so it is the target's form.
+    It has the datamodule's current releases and list of users, so it is the target's form.
 
     Args:
         settings: Plain settings of the experiment: ``model``, ``data``, ``trainer`` and so on.
-        others: Callbacks that were given as objects, which settings cannot hold; a comment names them.
+        others: Callbacks given as objects, which settings cannot hold; a comment names them.
+
+    Examples:
+        >>> callbacks = [SaveExperiment({"data": {"class_path": "datamodules.Synthetic"}})]  # Trainer(callbacks=callbacks)
     """
 
     def __init__(self, settings: Mapping[str, Any], others: Sequence[Callback] = ()) -> None:
@@ -26,14 +29,13 @@ class SaveExperiment(Callback):
         self._saved = False
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Ask for the folder on every process, then write on the first, once: figures of a test have it beside them too."""
+        """Choose the folder on every process, then write the file once, on the first; a test writes it too."""
         folder = folder_of_run(trainer)
         if folder is not None and trainer.is_global_zero and not self._saved:
             self._write(folder, trainer.datamodule)  # type: ignore[attr-defined]
         self._saved = True
 
     def _write(self, folder: Path, data: Any) -> None:  # noqa: ANN401  any datamodule
-        """Write the file, whole or not at all."""
         inputs = {
             "releases": {name: str(path) for name, path in data.release_paths.items()} or None,
             "users": data.users,

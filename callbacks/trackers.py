@@ -1,4 +1,4 @@
-"""Trackers: what W&B and TensorBoard are told of a run beside its figures; the same for both, and nothing personal unasked."""
+"""Trackers: send a run to W&B and TensorBoard alike, without personal data unless requested."""
 
 from __future__ import annotations
 
@@ -23,34 +23,37 @@ from zoo.privacy.record.record import PrivacyRecord
 from zoo.runtime.run_folder import BEST, CONFIG, METRICS, folder_of_run, visible
 
 Artifact = Literal["checkpoint", "releases"]
-#: Facts of ``metrics.json`` that are numbers of the run and not of its ranking.
+#: Numbers of ``metrics.json`` that describe the run, not its ranking.
 FACTS = ("train_seconds", "epochs", "parameters", "peak_memory", "ranked_by_item_counts")
 
 
 class Trackers(Callback):
-    """Sends the whole experiment to every logger but the CSV file, and at the end the results of the run.
+    """Send the whole experiment to every logger except the CSV file, and the results of the run at the end.
 
-    When training begins: the settings, and what each release protects, with epsilon and delta, as hyperparameters. After the
-    test: seconds, parameters, peak memory, and the figures (PNG files) in the run folder. Recommendations (with ids of users
-    and items) and artifacts (W&B only) are personal data and trackers may be another company's: they are sent on request.
+    When training begins: the settings, and each release's guarantee, with epsilon and delta, as hyperparameters. After the test:
+    seconds, parameters, peak memory, and the figures (PNG files) in the run folder. Recommendations (with ids of users and
+    items) and artifacts (W&B only) are personal data, which another company may receive: they are sent on request.
 
     Args:
-        artifacts: `checkpoint` (the best one, made of the target's ratings), `releases`: files to send.
-        recommendations: Number of users whose recommendations are shown, the first by row.
+        artifacts: `checkpoint` (the best one, trained on the target's ratings), `releases`: files to send.
+        recommendations: Number of users whose recommendations are sent, the first by row.
+
+    Examples:
+        >>> callbacks = [Trackers(recommendations=5)]  # zoo.fit(method, data, callbacks=callbacks, logger=...)
     """
 
     def __init__(self, artifacts: list[Artifact] | None = None, recommendations: int = 0) -> None:
         if recommendations < 0:
-            raise ValueError(f"recommendations must not be negative, got {recommendations}; 0 shows nobody's.")
+            raise ValueError(f"recommendations must not be negative, got {recommendations}; use 0 for none.")
         self.artifacts, self.recommendations = artifacts or [], recommendations
         self.folder: Path | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Ask for the folder on every process."""
+        """Choose the folder on every process."""
         self.folder = folder_of_run(trainer)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Send the settings and what protects whom."""
+        """Send the settings and the guarantees."""
         if not (others := self._others(trainer)):
             return
         experiment = self._settings() | {"privacy": privacy_of(records(trainer.datamodule, pl_module))}  # type: ignore[attr-defined]
@@ -58,11 +61,11 @@ class Trackers(Callback):
             logger.log_hyperparams(experiment)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Send what the run has left, once all callbacks have left it."""
+        """Send the results, after all callbacks wrote them."""
         if stage != "test" or self.folder is None:
             return
         wanted = self.recommendations if any(not isinstance(logger, CSVLogger) for logger in trainer.loggers) else 0
-        # On every process, as one alone would wait for the rows of tables that lie in parts.
+        # On every process, because sharded tables need all of them.
         shown = recommended(pl_module, trainer.datamodule, wanted) if wanted else None  # type: ignore[attr-defined]
         if not (others := self._others(trainer)):
             return
@@ -91,7 +94,7 @@ class Trackers(Callback):
             return
         if not isinstance(logger, WandbLogger):
             rank_zero_warn(
-                f"{type(logger).__name__} keeps no files; {', '.join(self.artifacts)} stay in {self.folder}."
+                f"{type(logger).__name__} stores no files; {', '.join(self.artifacts)} stay in {self.folder}."
             )
             return
         import wandb  # takes half a second, and few runs need it
@@ -105,7 +108,7 @@ class Trackers(Callback):
 
 
 def privacy_of(found: dict[str, PrivacyRecord]) -> dict[str, dict[str, Any]]:
-    """What each record promises, as plain values; epsilon and delta are None where nothing is promised."""
+    """Return each record's guarantee as plain values; epsilon and delta are None without one."""
     return {
         name: {
             "mechanism": record.mechanism.name,
@@ -119,7 +122,7 @@ def privacy_of(found: dict[str, PrivacyRecord]) -> dict[str, dict[str, Any]]:
 
 
 def recommended(method: Any, data: Any, count: int) -> pl.DataFrame:  # noqa: ANN401  a recommender and its data
-    """The best unseen items of the first ``count`` users: user_id, rank, item_id, score."""
+    """Return the best unseen items of the first ``count`` users: user_id, rank, item_id, score."""
     users = torch.arange(min(count, data.train.num_users))
     batch = PredictBatch(*(part.to(method.device) for part in (users, *entries(data.test.seen, users))))
     method.eval()
@@ -142,7 +145,7 @@ def log_figure(logger: Logger, name: str, png: Path | BinaryIO, step: int | None
 
 
 def log_table(logger: Logger, name: str, table: pl.DataFrame, step: int | None = None) -> None:
-    """Send a table: as one of W&B's, and as text to TensorBoard."""
+    """Send a table: as a table of W&B, and as text to TensorBoard."""
     if isinstance(logger, WandbLogger):
         logger.log_table(name, columns=table.columns, data=[list(row) for row in table.rows()])
     elif isinstance(logger, TensorBoardLogger):
@@ -150,7 +153,14 @@ def log_table(logger: Logger, name: str, table: pl.DataFrame, step: int | None =
 
 
 def markdown(table: pl.DataFrame) -> str:
-    """Return a table as Markdown."""
+    r"""Return a table as Markdown.
+
+    Examples:
+        >>> print(markdown(pl.DataFrame({"item": ["a|b"], "score": [0.5]})))
+        | item | score |
+        | --- | --- |
+        | a\|b | 0.5 |
+    """
     lines = [table.columns, ["---"] * table.width, *table.rows()]
     return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
 

@@ -49,7 +49,7 @@ def parts() -> dict[Path, dict[str, str]]:
         "exporting.export",
     )
     bases = ("methods.base.Recommender", "publishers.base.Publisher", "methods.target_data.TargetData")
-    released = ("release.Release", "denoiser.Denoiser", "about.Statement")
+    released = ("release.Release", "denoiser.Denoiser", "metadata.Statement")
     contracts = [
         "methods.MethodContract",
         *(f"contracts.{kind}Contract" for kind in ("Publisher", "Datamodule", "Callback")),

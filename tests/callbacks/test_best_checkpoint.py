@@ -136,11 +136,11 @@ def test_a_stranger_beside_it_is_refused(tmp_path: Path) -> None:
     checkpoint["epoch"] = 7
     torch.save(checkpoint, last.with_name("best.ckpt"))
     with pytest.raises(
-        ValueError, match=r"last.ckpt was saved beside .*, and .*moved/best.ckpt is another one\. Put the"
+        ValueError, match=r"last.ckpt belongs to a best.ckpt .*moved/best.ckpt is another one\. Restore"
     ):
         fitted(tmp_path, BestCheckpoint(), ckpt=last)
     last.with_name("best.ckpt").unlink()
-    with pytest.raises(ValueError, match=r"and there is none in .*moved\. Put the run's own back"):
+    with pytest.raises(ValueError, match=r"but .*moved has none\. Restore it"):
         fitted(tmp_path, BestCheckpoint(), ckpt=last)
 
 
@@ -150,7 +150,7 @@ def test_a_checkpoint_that_does_not_say_which_best_is_its_own_is_refused(tmp_pat
     for state in checkpoint["callbacks"].values():
         state.pop("best_digest", None)
     torch.save(checkpoint, last)
-    with pytest.raises(ValueError, match=r"last.ckpt was saved before version 0\.3 and does not say .* Train anew"):
+    with pytest.raises(ValueError, match=r"last.ckpt has no digest .* Train anew"):
         fitted(tmp_path, BestCheckpoint(), ckpt=last)
 
 

@@ -122,7 +122,7 @@ def test_who_is_left_out_has_asked_and_sent_nothing(tmp_path: Path) -> None:
     assert first["weights"].bytes == 15 * 8
     assert first["changes of sending"].shape == (15, LAYERS, F)
     assert first["changes of item rows"].whole_table_bytes == 15 * ITEMS * F * 4
-    asked = first["rows asked for"]
+    asked = first["rows requested"]
     assert asked.clients == first["item rows"].clients == first["sending"].clients == 16
     assert asked.shape[0] == first["item rows"].shape[0] > sent
     assert asked.shape[0] - sent <= ITEMS
@@ -184,7 +184,7 @@ def test_a_round_made_by_hand() -> None:
     assert down == {"item rows": (2, (4, 2), 64, 320), "bias": (2, (2, 1), 8, 8)}
     up = {c.tensor: (c.clients, c.shape, c.bytes, c.whole_table_bytes) for c in to_server(7, "a", sent, fetched, 10)}
     assert up == {
-        "rows asked for": (2, (4,), 32, 0),
+        "rows requested": (2, (4,), 32, 0),
         "rows changed": (1, (3,), 24, 0),
         "changes of item rows": (1, (3, 2), 48, 160),
         "changes of bias": (1, (1, 1), 4, 4),

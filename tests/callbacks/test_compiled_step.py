@@ -42,7 +42,7 @@ def test_a_compiled_step_learns_the_same() -> None:
     [
         (EASE(), "EASE is solved"),
         (FedGNN(num_factors=4, epsilon=8.0, clip=0.5), "FedGNN is solved"),
-        (SPPG(mechanism="none", steps=2, sample_size=4), "SPPG takes its gradients itself"),
+        (SPPG(mechanism="none", steps=2, sample_size=4), "SPPG computes its gradients itself"),
     ],
 )
 def test_what_has_no_step_of_a_network_is_refused(method: Recommender, message: str) -> None:
@@ -51,5 +51,5 @@ def test_what_has_no_step_of_a_network_is_refused(method: Recommender, message: 
 
 
 def test_an_unknown_backend_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"No backend 'inducter' of torch.compile; there are .*inductor"):
+    with pytest.raises(ValueError, match=r"backend is 'inducter'. torch.compile has .*inductor"):
         CompiledStep(backend="inducter")

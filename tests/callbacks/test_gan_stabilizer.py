@@ -106,10 +106,12 @@ def test_a_bad_tau_is_refused(tau: float) -> None:
 
 
 def test_who_exposes_no_scores_is_refused_by_name() -> None:
-    message = r"DMF exposes \['item_factors', 'user_factors'\]\. GANStabilizer needs real_scores and fake_scores"
+    message = (
+        r"DMF has the step outputs \['item_factors', 'user_factors'\]\. GANStabilizer needs real_scores and fake_scores"
+    )
     with pytest.raises(TypeError, match=message):
         GANStabilizer().setup(Trainer(accelerator="cpu", logger=False), DMF(), "fit")
-    with pytest.raises(TypeError, match=r"LightningModule exposes nothing\. .*Use it with a GAN, such as SPPG"):
+    with pytest.raises(TypeError, match=r"LightningModule has the step outputs \[\]\. .*Use SPPG"):
         GANStabilizer().setup(Trainer(accelerator="cpu", logger=False), LightningModule(), "fit")
 
 
@@ -217,7 +219,7 @@ def test_where_what_a_critic_says_is_sanitised_it_says_nothing_to_a_log() -> Non
 
 
 @pytest.mark.usefixtures("planned")
-@pytest.mark.filterwarnings("ignore:SPPG with .* protects nobody")
+@pytest.mark.filterwarnings("ignore:SPPG with .* has no guarantee")
 @pytest.mark.parametrize("mechanism", ["first_layer_noise", "upstream_noise"])
 def test_where_nobody_is_protected_nothing_is_hidden(mechanism: str) -> None:
     assert figures(mechanism, GANStabilizer(), paper_faithful=True).keys() == COMMON | {"train/critic_gap"}

@@ -18,7 +18,7 @@ from tests.zoo.privacy.training.critics import bare_plan
 from zoo import DMF, SPPG
 from zoo.privacy.training.dp_sgd import TrainingPlan
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy
-from zoo.privacy.training.sanitisation import SanitisationPlan
+from zoo.privacy.training.sanitised_gradient import SanitisationPlan
 from zoo.runs.cli import ZooCLI
 
 ROOT = Path(__file__).parent.parent.parent
@@ -37,7 +37,7 @@ def test_epsilon_stands_beside_the_loss_as_an_independent_accountant_has_it(caps
         assert {"train/loss", "train/epsilon"} <= bar.keys()
         assert "train/steps_left" not in bar
     line = "Privacy budget used up: 20 steps, epsilon 2.00 of 2.00 at delta 1e-05 (zero_out_one_user), for the ratings "
-    line += "that were read. Conditions for the file that they come from: python -m zoo privacy plan\n"
+    line += "that were read. Assumptions about their file: python -m zoo privacy plan\n"
     assert line in capsys.readouterr().out
 
 
@@ -86,7 +86,7 @@ def test_single_precision_does_not_lower_it(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.usefixtures("planned")
 def test_noise_with_a_seed_shows_no_epsilon(capsys: pytest.CaptureFixture[str]) -> None:
     epochs = Epochs()
-    with pytest.warns(UserWarning, match="has a seed, or is absent, so no epsilon is shown") as warned:
+    with pytest.warns(UserWarning, match="is seeded or absent, so there is no epsilon") as warned:
         method, trainer = fitted(PrivacyBudget(3.0), epochs, noise_seed=3)
     assert sum("PrivacyBudget" in str(warning.message) for warning in warned) == 1
     assert spender_of(method).steps_taken == 11, "where it would end without a seed"
@@ -100,7 +100,7 @@ def test_a_plan_without_noise_shows_none_either(monkeypatch: pytest.MonkeyPatch)
     plan = bare_plan(0.0, clip=1.0, steps=4, rate=0.1)
     monkeypatch.setattr(GeneratorPrivacy, "training_plan", lambda _self, _users: plan)
     epochs = Epochs()
-    with pytest.warns(UserWarning, match="no epsilon is shown"):
+    with pytest.warns(UserWarning, match="there is no epsilon"):
         fitted(PrivacyBudget(3.0), epochs)
     assert "train/epsilon" not in epochs.logged[-1]
 
@@ -197,18 +197,16 @@ def test_a_bad_interval_is_refused(every: Any) -> None:  # noqa: ANN401
 @pytest.mark.usefixtures("planned")
 def test_a_budget_that_allows_no_step_is_refused_before_training() -> None:
     epochs = Epochs()
-    with pytest.raises(
-        ValueError, match=r"epsilon 1\.5 does not cover one step, planned at 1\.69\. Allow at least that"
-    ):
+    with pytest.raises(ValueError, match=r"epsilon 1\.5 does not cover one step, planned at 1\.69\. Raise it"):
         fitted(PrivacyBudget(1.5), epochs)
     assert not epochs.logged
 
 
 def test_who_takes_no_private_steps_is_refused_before_training() -> None:
     epochs = Epochs()
-    with pytest.raises(TypeError, match=r"SPPG takes no private steps\. .* leave"):
+    with pytest.raises(TypeError, match=r"SPPG has no private steps\. .* leave"):
         fitted(PrivacyBudget(), epochs, mechanism="none")
-    with pytest.raises(TypeError, match="DMF takes no private steps"):
+    with pytest.raises(TypeError, match="DMF has no private steps"):
         trainer_of(PrivacyBudget(), epochs).fit(DMF(dims=(8, 4)), datamodule=Synthetic(**SIZES))
     assert not epochs.logged
 

@@ -54,14 +54,14 @@ def test_a_lower_budget_is_kept_and_one_that_is_spent_refused(half: Path) -> Non
     method, _ = fitted(PrivacyBudget(2.9), ckpt=half)
     assert spender_of(method).steps_taken == 10
     with pytest.raises(
-        ValueError, match=r"epsilon 2 does not cover the 9 steps taken so far, planned at 2\.77\. Allow"
+        ValueError, match=r"epsilon 2 does not cover the 9 steps taken so far, planned at 2\.77\. Raise"
     ):
         fitted(PrivacyBudget(2.0), ckpt=half)
 
 
 @pytest.mark.parametrize("budget", [3.01, None])
 def test_a_higher_budget_than_was_promised_is_refused(half: Path, budget: float | None) -> None:
-    with pytest.raises(ValueError, match=rf"another promise: the budget was 3\.0 and is {budget}\. Keep"):
+    with pytest.raises(ValueError, match=rf"cannot resume: the budget was 3\.0 and is {budget}\. Restore"):
         fitted(PrivacyBudget(budget), ckpt=half)
 
 
@@ -72,7 +72,7 @@ def test_budgets_above_the_plan_are_the_same(half: Path) -> None:
 
 
 def test_other_settings_are_refused_one_by_one_with_both_values(half: Path) -> None:
-    with pytest.raises(ValueError, match="trained with private_d, not first_layer_only; train anew"):
+    with pytest.raises(ValueError, match="mechanism is private_d, this run's is first_layer_only"):
         fitted(PrivacyBudget(3.0), ckpt=half, mechanism="first_layer_only")
     with pytest.raises(ValueError, match=r"noise_seed was None and is 3, private was True and is False"):
         fitted(PrivacyBudget(3.0), ckpt=half, noise_seed=3)
@@ -91,7 +91,7 @@ class Forgetful(SPPG):
 
 
 def test_a_count_that_fell_is_refused(half: Path) -> None:
-    with pytest.raises(ValueError, match="promise: 9 steps were taken and 4 are counted"):
+    with pytest.raises(ValueError, match="cannot resume: 9 steps were taken and 4 are counted"):
         fitted(PrivacyBudget(3.0), ckpt=half, method=Forgetful(**SMALL))
 
 
@@ -104,7 +104,7 @@ def test_a_second_fit_counts_on() -> None:
     assert spender_of(method).steps_taken == 11
     fitted(callback, method=method)
     assert spender_of(method).steps_taken == 11
-    with pytest.raises(ValueError, match=r"11 steps were taken and 0 are counted\. .* begin anew"):
+    with pytest.raises(ValueError, match=r"11 steps were taken and 0 are counted\. .* train anew"):
         fitted(callback)
     fitted(PrivacyBudget(3.5), method=method)
     assert spender_of(method).steps_taken == 11, "nor does another callback raise a limit"

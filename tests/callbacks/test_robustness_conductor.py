@@ -123,7 +123,7 @@ def test_training_with_it_decorrelates() -> None:
 def test_who_does_not_expose_factors_is_refused_by_name() -> None:
     method = EASE()
     message = (
-        r"EASE exposes nothing\. .*Leave the callback out, or use one of "
+        r"EASE has the step outputs \[\]\. .*Leave it out, or use one of "
         r"\['BiTGCF', 'BPR', 'DARec', 'DDTCDR', 'DMF', 'EMCDR', 'ETL', 'FedCDR', 'FedCT', 'GANMF', 'LightGCN', 'PPGenCDR', "
         r"'PriCDR', 'PriCDRSym'"
     )
@@ -132,12 +132,12 @@ def test_who_does_not_expose_factors_is_refused_by_name() -> None:
     assert method.sizes is None, "before anything is built"
     method = DMF()
     method.step_outputs = frozenset({"user_factors"})  # type: ignore[misc]
-    with pytest.raises(TypeError, match=r"DMF exposes \['user_factors'\]"):
+    with pytest.raises(TypeError, match=r"DMF has the step outputs \['user_factors'\]"):
         RobustnessConductor().setup(trainer(), method, "fit")
 
 
 def test_what_is_no_recommender_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"LightningModule exposes nothing\. .*Leave"):
+    with pytest.raises(TypeError, match=r"LightningModule has the step outputs \[\]\. .*Leave"):
         RobustnessConductor().setup(trainer(), LightningModule(), "fit")
 
 
@@ -170,7 +170,7 @@ def test_a_resumed_run_keeps_it(tmp_path: Path) -> None:
         warnings.filterwarnings("error", message=".*RobustnessConductor.*")
         same = trained(tmp_path / "same", RobustnessConductor(weight=5.0), epochs=3, ckpt_path=last)
     assert equal(whole, same)
-    with pytest.warns(UserWarning, match=r"checkpoint's own weight is used, 5\.0 \(asked 10\.0\)"):
+    with pytest.warns(UserWarning, match=r"weight is 10\.0\. The checkpoint's weight 5\.0 is used"):
         other = trained(tmp_path / "other", RobustnessConductor(), epochs=3, ckpt_path=last)
     assert equal(whole, other)
     with pytest.warns(UserWarning, match=r"Please add the following callbacks: .*RobustnessConductor"):

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent.parent
 OVERLAYS = ROOT / "configs" / "overlays"
 
 
-class Told(WandbLogger):
+class TrackerRun(WandbLogger):
     """A W&B logger that keeps what it is told, without W&B."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ def finished(cli: Callable[..., ZooCLI]) -> ZooCLI:
 
 def replayed(run: ZooCLI, **settings: Any) -> dict[str, Any]:  # noqa: ANN401
     """What a tracker would have been told of the run."""
-    logger, callback = Told(), Trackers(**settings)
+    logger, callback = TrackerRun(), Trackers(**settings)
     folder = Path(str(run.trainer.log_dir))
     matplotlib.image.imsave(folder / "attention.png", np.zeros((2, 3, 3)))
     trainer = SimpleNamespace(

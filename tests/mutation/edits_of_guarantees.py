@@ -255,8 +255,8 @@ GUARANTEES = (
         ("tests/zoo/release/test_layouts.py", "tests/zoo/release/test_release.py"),
         (
             "ratings as they are may claim a guarantee",
-            'if record.claims:\n            raise ReleaseError("Ratings',
-            'if not record:\n            raise ReleaseError("Ratings',
+            'if record.claims:\n            raise ReleaseError("The record claims',
+            'if not record:\n            raise ReleaseError("The record claims',
         ),
         ("an item beyond the last is let in", "int(items.max()) < int(width)", "int(items.max()) <= int(width)"),
     ),

@@ -22,8 +22,8 @@ MECHANISMS = (
         ("tests/zoo/publishers/test_bridge.py",),
         (
             "users are joined by their place in the list",
-            "rows = index_of(given.user_ids, source.user_ids)",
-            "rows = np.arange(source.num_users) % len(given.user_ids)",
+            "rows = index_of(projections.user_ids, source.user_ids)",
+            "rows = np.arange(source.num_users) % len(projections.user_ids)",
         ),
     ),
     *edits_of(
@@ -167,7 +167,7 @@ MECHANISMS = (
         ("a step is not counted", "self._taken += 1", "self._taken += 0"),
     ),
     *edits_of(
-        f"{TRAINING}/sanitisation.py",
+        f"{TRAINING}/sanitised_gradient.py",
         (f"{OF_TRAINING}/test_sanitisation.py",),
         ("one user moves one row", "return 2 * self.clip * math.sqrt(self.rows)", "return 2 * self.clip"),
         (
@@ -225,6 +225,6 @@ MECHANISMS = (
         (f"{OF_AUDITS}/test_training.py",),
         ("a user is replaced by nobody", "opposite = -1.0 if", "opposite = 0.0 if"),
         ("the gradients are shorter than the clip", "_BEYOND = 3.0", "_BEYOND = 0.3"),
-        ("updates of a round are those of the last", "way: float = float(way)", "way: float = 1.0"),
+        ("gradients of all steps have one sign", "float(sign) * length", "length"),
     ),
 )

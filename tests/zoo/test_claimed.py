@@ -65,7 +65,7 @@ def test_what_an_outside_publisher_claims_is_its_word(tmp_path: Path, capsys: py
         for said in (record.standing, record.summary(), str(record)):
             assert CLAIM in said
         assert not record.summary().endswith("proved")
-        assert privacy_cells(record)[-1] == "conditional"
+        assert privacy_cells(record)[-1] == "assumes"
     main(["show", str(tmp_path / "book")])
     said = capsys.readouterr().out
     assert CLAIM in said
@@ -91,7 +91,7 @@ def test_a_record_that_went_past_the_publishers_is_not_called_proved() -> None:
     """As one that a source made by hand: its mechanism is none of ours."""
     record = NoNoise().forecast(9, 7)
     assert record.standing == "conditional (assumes that the claim of 'MyRows' is true, not audited here)"
-    assert privacy_cells(record)[-1] == "conditional"
+    assert privacy_cells(record)[-1] == "assumes"
     assert "proved" not in record.summary()
 
 

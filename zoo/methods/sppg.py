@@ -271,7 +271,7 @@ class SPPG(Recommender):
         return {"loss": -scores.mean(), "fake_scores": scores}
 
     def _anybody(self) -> Tensor:
-        return self.critic_steps.anybody().to(self.device)
+        return self.critic_steps.random_users().to(self.device)
 
     def _score(self, rows: Tensor, users: Tensor) -> Tensor:
         """Critic's scores of generated rows (batch, num_items), shape ``(batch,)``."""

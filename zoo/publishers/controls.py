@@ -1,4 +1,4 @@
-"""Controls: releases that cannot help, or of a part of users or ratings, to show what a real one is worth."""
+"""Controls: releases without information, or of a part of users or ratings, as baselines of real ones."""
 
 import copy
 from abc import abstractmethod
@@ -23,15 +23,20 @@ from zoo.publishers.base import Make, PlannedRelease, PublicSizes, Publisher, St
 from zoo.release.layouts import compressed
 from zoo.release.release import Release
 
-#: Why controls guarantee nothing.
+#: Reasons without a guarantee.
 NOTHING, REDRAWN = "control: nothing is released", "control: the ratings were redrawn at random"
 
 
 class Nothing(Publisher):
-    """A release of no user at all: every target user is without a row. The method without its source.
+    """A release without users: the method without its source.
 
     Args:
-        kind: What the release pretends to be, so that any method can read it.
+        kind: Kind of the release, for the method that reads it.
+
+    Examples:
+        >>> from datamodules import Synthetic
+        >>> Nothing().publish(Synthetic(num_users=60, num_items=40).source("book"), "book").num_users
+        0
     """
 
     control = True
@@ -40,7 +45,7 @@ class Nothing(Publisher):
         self.kind = kind
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
-        """No user, width 1, and nothing spent."""
+        """Plan a release of no user, width 1, without cost."""
         record = unprotected_record("Nothing", NOTHING, sizes.steps)
         return PlannedRelease(record, (NoOpEvent(),), partial(self._nobody, record))
 
@@ -56,14 +61,21 @@ class Nothing(Publisher):
 
 
 class Noise(Publisher):
-    """Another publisher's release of redrawn ratings: same users, shape, scale and noise, nothing of any person.
+    """Noise baseline: another publisher's release of random ratings, with the same users, shape, scale and noise.
 
-    Every user has the mean number of items, drawn uniformly. Research only: it reads the set of users and the mean, and
-    claims no guarantee.
+    Every user has the mean number of items, drawn uniformly. Research only: it reads the set of users and the mean, and has no
+    guarantee.
 
     Args:
-        of: The publisher whose release is imitated.
-        seed: Of the redrawn ratings.
+        of: The imitated publisher.
+        seed: Of the random ratings.
+
+    Examples:
+        >>> from datamodules import Synthetic
+        >>> from zoo.publishers.plaintext import Plaintext
+        >>> ratings = Synthetic(num_users=60, num_items=40, ratings_per_user=5).source("book")
+        >>> Noise(Plaintext()).publish(ratings, "book").rows(torch.arange(3)).sum(1)
+        tensor([5., 5., 5.])
     """
 
     control = True
@@ -73,11 +85,11 @@ class Noise(Publisher):
         self.of, self.seed = of, seed
 
     def for_target(self, target: Ratings) -> "Noise":
-        """The same, of a publisher that knows the target."""
+        """Return the same control of a publisher that knows the target."""
         return _of_known(self, target)
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
-        """That of ``of`` without its guarantee: the mean number of items is read from the data."""
+        """Plan the release of ``of`` without its guarantee: the mean number of items is read from the data."""
         planned = Stamped(self.of).prepare(sizes)
         events = (NonPrivateEvent(),)
 
@@ -88,7 +100,7 @@ class Noise(Publisher):
         return PlannedRelease(planned.record.without_guarantee(REDRAWN), events, make)
 
     def redraw(self, source: Ratings) -> Ratings:
-        """Ratings in which every user has the mean number of items, drawn uniformly without replacement."""
+        """Return ratings with the mean number of items for each user, drawn uniformly without replacement."""
         count = max(1, round(source.num_ratings / source.num_users))
         nobody = np.zeros(source.num_users + 1, dtype=np.int64)
         items = distinct_items(
@@ -101,26 +113,26 @@ class Noise(Publisher):
 
 
 class Wrapper(Publisher):
-    """Base of publishers whose release has the guarantee of another one's, ``of``, whatever they do before or after it."""
+    """Base of publishers whose release has the guarantee of another one's, ``of``, and changes its input or output."""
 
     def __init__(self, of: Publisher) -> None:
         self.of = of
 
     def for_target(self, target: Ratings) -> "Wrapper":
-        """The same, of a publisher that knows the target."""
+        """Return the same control of a publisher that knows the target."""
         return _of_known(self, target)
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
-        """That of ``of``, made otherwise."""
+        """Plan the release of ``of``, with another way to make it."""
         planned = Stamped(self.of).prepare(sizes)
         return replace(planned, make=partial(self.remake, planned.make))
 
     @abstractmethod
     def remake(self, make: Make, source: Ratings, domain: str) -> Release:
-        """The release, with what makes that of ``of``."""
+        """Return the release, by the function that makes that of ``of``."""
 
     def audits(self) -> Sequence[Audit | OneRunAudit]:
-        """Those of ``of``."""
+        """Return the audits of ``of``."""
         return self.of.audits()
 
 
@@ -134,19 +146,27 @@ def _of_known(control: Control, target: Ratings) -> Control:
 
 
 def noted(release: Release, **inputs: Plain) -> PrivacyRecord:
-    """The record of a release, with further public inputs."""
+    """Return the record of a release with further public inputs."""
     return replace(release.record, notes={**release.record.notes, **inputs})
 
 
 class Shuffled(Wrapper):
-    """Another publisher's release with its users permuted so that nobody keeps a row: right rows, wrong people.
+    """Another publisher's release with shuffled users, so that no user keeps a row.
 
-    The permutation is post-processing, so the record is that of ``of``. Of one that joins its users with the target's, such as
-    `BridgePublisher`, they are permuted before: each row is joined with somebody else, and its guarantee is the same.
+    The permutation is post-processing, so the record is that of ``of``. If ``of`` joins its users with the target's, as
+    `BridgePublisher` does, they are permuted before: each row is joined with another user, under the same guarantee.
 
     Args:
         of: The publisher whose release is shuffled.
         seed: Of the permutation.
+
+    Examples:
+        >>> from datamodules import Synthetic
+        >>> from zoo.publishers.plaintext import Plaintext
+        >>> ratings = Synthetic(num_users=60, num_items=40).source("book")
+        >>> release = Shuffled(Plaintext()).publish(ratings, "book")
+        >>> bool((release.user_ids == ratings.user_ids).any())
+        False
     """
 
     control = True
@@ -157,7 +177,7 @@ class Shuffled(Wrapper):
         self.seed = seed
 
     def remake(self, make: Make, source: Ratings, domain: str) -> Release:
-        """The release of ``of`` under other ids, or of ratings under other ids."""
+        """Return the release of ``of`` under other ids, or of ratings under other ids."""
         note = "shuffled among the users (control)"
         if self.of.joins_users:
             release = make(replace(source, user_ids=self._moved(source.user_ids)), domain)
@@ -167,40 +187,46 @@ class Shuffled(Wrapper):
 
     def _moved(self, user_ids: Ids) -> Ids:
         if len(user_ids) < 2:
-            raise ValueError(f"Shuffling needs at least two users, the release has {len(user_ids)}.")
+            raise ValueError(f"The release has {len(user_ids)} users. Shuffling needs at least two.")
         order = np.random.default_rng(self.seed).permutation(len(user_ids))
         ids = np.empty_like(user_ids)
-        ids[order] = user_ids[np.roll(order, 1)]  # one cycle through everybody: no fixed point
+        ids[order] = user_ids[np.roll(order, 1)]  # one cycle through all users: no fixed point
         return ids
 
 
 class Partial(Wrapper):
-    """Another publisher's release for a share of its users: what a smaller overlap between the parties is worth.
+    """Another publisher's release for a share of its users: the effect of a smaller overlap between the parties.
 
-    Who is left out is drawn from the ids and a public seed, so dropping rows is post-processing and the record is that of
-    ``of``. Of one that joins its users with the target's, such as `BridgePublisher`, they are dropped before: data sets that
-    differ in one user's data differ in no more afterwards. The target then needs ``missing_users: zero``.
+    The omitted users are drawn from the ids and a public seed, so dropping rows is post-processing and the record is that of
+    ``of``. If ``of`` joins its users with the target's, as `BridgePublisher` does, they are dropped before: data sets that differ
+    in one user's data still differ in no more. The target then needs ``missing_users: zero``.
 
     Args:
         of: The publisher whose release is cut.
-        share: Share of the users who keep their row, above 0 and at most 1.
+        share: Share of the users with a row, above 0 and at most 1.
         seed: Of the draw.
+
+    Examples:
+        >>> from datamodules import Synthetic
+        >>> from zoo.publishers.plaintext import Plaintext
+        >>> Partial(Plaintext(), share=0.5).publish(Synthetic(num_users=60, num_items=40).source("book"), "book").num_users
+        30
     """
 
     def __init__(self, of: Publisher, share: float, seed: int = 0) -> None:
         if not 0 < share <= 1:
-            raise ValueError(f"share must lie in (0, 1], got {share}. To release nobody, take Nothing.")
+            raise ValueError(f"share must lie in (0, 1], got {share}. For no user, use Nothing.")
         super().__init__(of)
         self.share, self.seed = share, seed
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
-        """That of ``of``, cut; or made of ratings of fewer users."""
+        """Plan the release of ``of``, cut; or made of ratings of fewer users."""
         return super().prepare(
             replace(sizes, num_users=self._number(sizes.num_users)) if self.of.joins_users else sizes
         )
 
     def remake(self, make: Make, source: Ratings, domain: str) -> Release:
-        """The release of ``of`` without the rows of the others, or of ratings without theirs."""
+        """Return the release of ``of`` without the rows of the others, or of ratings without theirs."""
         note = {"share of the users": self.share}
         if self.of.joins_users:
             kept = self._kept(source.user_ids)
@@ -224,35 +250,43 @@ class Partial(Wrapper):
 
 
 class Thinned(Wrapper):
-    """Another publisher's release of a part of the ratings, as if the source had fewer of them.
+    """Another publisher's release of a share of the ratings.
 
-    Each rating stays with the same probability, drawn from its two ids and a public seed, so whether one stays depends on no
-    other. Data sets that differ in one rating, or in one user's, differ in no more afterwards: the record is that of ``of``.
+    Each rating is kept with the same probability, drawn from its two ids and a public seed, independent of other ratings. Data
+    sets that differ in one rating, or in one user's, still differ in no more: the record is that of ``of``.
 
     Args:
-        of: The publisher whose release it is.
-        share: Share of the ratings that stay, above 0 and at most 1.
+        of: The publisher of the rest.
+        share: Share of the kept ratings, above 0 and at most 1.
         seed: Of the draw; public.
+
+    Examples:
+        >>> from datamodules import Synthetic
+        >>> from zoo.publishers.plaintext import Plaintext
+        >>> ratings = Synthetic(num_users=60, num_items=40).source("book")
+        >>> Thinned(Plaintext(), share=0.5).thin(ratings).num_ratings < 0.7 * ratings.num_ratings
+        True
     """
 
     seed_of_cell = True
 
     def __init__(self, of: Publisher, share: float, seed: int = 0) -> None:
         if not 0 < share <= 1:
-            raise ValueError(f"share must lie in (0, 1], got {share}. To release nothing, take Nothing.")
+            raise ValueError(f"share must lie in (0, 1], got {share}. For no rating, use Nothing.")
         super().__init__(of)
         self.share, self.seed = share, seed
 
     def remake(self, make: Make, source: Ratings, domain: str) -> Release:
-        """The release of ``of`` on what is left."""
+        """Return the release of ``of`` on the kept ratings."""
         release = make(self.thin(source), domain)
         inputs = {"share of the ratings": self.share, "seed of the share": self.seed}
         return replace(release, record=noted(release, **inputs))
 
     def thin(self, source: Ratings) -> Ratings:
-        """The ratings that stay; users and items all do."""
+        """Return the kept ratings, with all users and items."""
         users, items = source.pairs()
         keys = mix(self.seed, "thinned", hash_ids(source.user_ids)[users], hash_ids(source.item_ids)[items])
-        kept = uniform_reals(keys) < self.share  # of all, maybe none: an error would tell of the last one
+        kept = uniform_reals(keys) < self.share  # possibly none: an error would reveal the last one
+
         matrix = csr_array((source.matrix.data[kept], (users[kept], items[kept])), shape=source.matrix.shape)
         return Ratings(matrix, source.user_ids, source.item_ids, source.applied)

@@ -1,4 +1,4 @@
-"""EmbeddingPublisher: trains a recommender of one domain at the source and releases what it made of each user."""
+"""EmbeddingPublisher: train a single-domain recommender at the source and release its user embeddings."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,8 +12,8 @@ from torch import Tensor
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.audits.rows import vectors_audit
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.audits.vectors import vectors_audit
 from zoo.privacy.mechanisms.base import Plain
 from zoo.privacy.mechanisms.vectors import UserVectors, check_releases, clip_vectors, noisy_vectors
 from zoo.privacy.randomness.noise import NoiseSource
@@ -21,63 +21,68 @@ from zoo.privacy.record.record import unprotected_record
 from zoo.publishers.base import PlannedRelease, PublicSizes
 from zoo.publishers.trained import SourceRatings, TrainedPublisher, check_has_ratings
 
-#: Why there is no guarantee where no noise is asked for.
+#: Reason without a guarantee if there is no noise.
 BARE = "what the network made of each user is handed over without noise"
 
 
 @runtime_checkable
 class EmbedsUsers(Protocol):
-    """What a recommender of one domain offers to be trained by `EmbeddingPublisher`: `BPR`, `NeuMF`, `LightGCN` and `FedGNN` do."""
+    """Members that `EmbeddingPublisher` needs of a single-domain recommender: `BPR`, `NeuMF`, `LightGCN` and `FedGNN` have them."""
 
     @property
     def vector_shape(self) -> tuple[int, int]:
         """Layers and width of a user's vectors, from settings alone."""
 
     def user_vectors(self) -> Tensor:
-        """Vectors of all users, shape ``(num_users, layers, width)``, after training."""
+        """Return the vectors of all users after training, ``(num_users, layers, width)``."""
 
 
 class EmbeddingPublisher(TrainedPublisher):
-    """Trains a recommender on one source domain, and releases the vectors of its users; nothing of the items.
+    """Train a recommender on one source domain, and release the vectors of its users; no item vectors.
 
-    Who is protected: one user, as far as the user's own vectors go. Neighbours: ``replace_one_user``, or ``zero_out_one_user``.
+    Privacy unit: one user, limited to the user's own vectors. Neighbours: ``replace_one_user``, or ``zero_out_one_user``.
     Sensitivity, L2: ``2 clip`` a layer for replacement and ``clip`` for zero-out, times the root of the number of layers. All
-    layers are noised at once by the Gaussian mechanism. Afterwards: anything, as often as wanted.
+    layers get Gaussian noise at once. Allowed use: any.
 
-    **What that does not prove.** The clip bounds a user's own vectors however they were computed, and nothing else. The network
-    was trained on the user's ratings too, so they also moved everybody else's vectors, which the release holds. The guarantee
-    takes these as given, and the record says so as a condition: the epsilon is that of the channel which carries a user's own
-    vectors, never of the user's ratings in the whole release.
+    **Limits of the guarantee.** The clip bounds only a user's own vectors. The network was trained on the user's ratings too,
+    which changed the released vectors of all others. The guarantee takes these as given, and the record states this assumption:
+    the epsilon covers a user's own vectors, never the user's ratings in the whole release.
 
-    **Several sources.** A user may be in every one of them, so what the releases of all lose adds up, exactly by the roots of sums
-    of squares. With `num_releases` set to the number of sources, each release has the root of that many times the noise, and all of
-    them together spend `epsilon`; its record states what it spends alone, and that it is one of so many. Left at 1, `epsilon` is
-    that of each release by itself: right where only one domain's data of a user are to be protected, and for a single source.
+    **Several sources.** The losses of a user in several sources add up, exactly by the roots of sums of squares. With
+    `num_releases` set to the number of sources, each release has the root of that many times the noise, and all of them together
+    cost `epsilon`; each record states its own cost, and that it is one of several. With 1, `epsilon` is that of each release: right
+    for one protected domain per user, and for a single source.
 
-    A user of the source without ratings has vectors of zeros before the noise, so that the noise hides who has any. With
-    ``epsilon: null`` there is no noise and no guarantee. The last epoch is released; nothing is chosen by the ratings.
+    A user of the source without ratings has vectors of zeros before the noise, so the noise hides which users have any. With
+    ``epsilon: null`` there is no noise and no guarantee. The last epoch is released; nothing is selected by the ratings.
 
-    References: Man et al., *EMCDR*, IJCAI 2017, for what is released; Yang et al., *FedGCDR*, NeurIPS 2024, for the noise.
+    References: Man et al., *EMCDR*, IJCAI 2017, for the released vectors; Yang et al., *FedGCDR*, NeurIPS 2024, for the noise.
 
     Departures: in FedGCDR the noise is for a sensitivity of 1 where replacement moves a vector of norm 1 by 2, layers and domains
     are not composed, and the classical formula is used beyond its range.
 
     Args:
-        network: What is trained: `BPR`, `NeuMF`, `LightGCN`, `FedGNN`, or another LightningModule with the members of
+        network: The trained recommender: `BPR`, `NeuMF`, `LightGCN`, `FedGNN`, or another LightningModule with the members of
             `EmbedsUsers` that reads no release.
         epsilon: Privacy loss of all `num_releases` together; null: no noise and no guarantee.
         delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
-        clip: L2 norm that each layer of a user's vectors is clipped to: a public number, never read off the data. Needed with
-            epsilon; without, null leaves vectors as they are.
-        num_releases: How many releases of the same users spend `epsilon` together: that of the source domains. Nobody counts them
-            here; what was spent is what `privacy total`, a budget and a report add up.
+        clip: L2 norm that each layer of a user's vectors is clipped to: a public number, independent of the data. Required with
+            epsilon; without, null leaves vectors unclipped.
+        num_releases: Number of releases of the same users that share `epsilon`: that of the source domains. It is not checked
+            here; `privacy total`, a budget and a report add up actual releases.
         relation: `replace_one_user` or `zero_out_one_user`.
-        max_epochs: Epochs of training; public, the same whatever the ratings are.
+        max_epochs: Epochs of training; public, the same for all ratings.
         batch_size: Observed pairs, or users, in a batch of the training.
-        noise_seed: Null: noise from the operating system. A number makes the release repeatable, and anybody who knows it can
-            subtract the noise: the record then says `guarantee: none`.
-        callbacks: Of its training; no guarantee rests on them.
-        **training: As :class:`TrainedPublisher` takes it.
+        noise_seed: Null: noise from the operating system. A number repeats the release, and makes the noise subtractable: the
+            record then says `guarantee: none`.
+        callbacks: Of the training; no guarantee depends on them.
+        **training: As of :class:`TrainedPublisher`.
+
+    Examples:
+        >>> import zoo
+        >>> publisher = EmbeddingPublisher(zoo.BPR(num_factors=4), epsilon=8.0, clip=1.0)
+        >>> publisher.forecast(num_users=1000, num_items=500).epsilon
+        8.0
     """
 
     def __init__(
@@ -96,14 +101,11 @@ class EmbeddingPublisher(TrainedPublisher):
     ) -> None:
         if not isinstance(network, EmbedsUsers) or getattr(network, "accepted_releases", None):
             raise TypeError(
-                f"EmbeddingPublisher trains a recommender of one domain that has vectors of users; {type(network).__name__} "
-                "is none. Take BPR, NeuMF, LightGCN or FedGNN, or a LightningModule with the members of EmbedsUsers that reads "
-                "no release."
+                f"{type(network).__name__} has no user vectors to publish. Take BPR, NeuMF, LightGCN, FedGNN."
             )
         if getattr(network, "private_gradient", None) is not None or getattr(network, "privacy", None) is not None:
             raise ValueError(
-                f"{type(network).__name__} has an epsilon of its own, which protects item vectors: not those of users, which are "
-                "released here, and both together are not counted. Leave network.epsilon out, and give epsilon to the publisher."
+                f"{type(network).__name__} has an epsilon of its own, which protects item vectors: not those of users."
             )
         if min(max_epochs, batch_size) < 1:
             raise ValueError(f"max_epochs and batch_size must be at least 1; got {max_epochs} and {batch_size}.")
@@ -119,7 +121,7 @@ class EmbeddingPublisher(TrainedPublisher):
 
     def _plan(self, delta: float, num_users: int = 1) -> UserVectors:
         assert self.epsilon is not None
-        layers, width = _embedder(self.network).vector_shape
+        layers, width = self.network.vector_shape
         return UserVectors.calibrate(
             epsilon=self.epsilon,
             delta=delta,
@@ -132,10 +134,10 @@ class EmbeddingPublisher(TrainedPublisher):
         )
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
-        """One Gaussian release of all users' vectors, or one that costs everything."""
+        """Plan one Gaussian release of all users' vectors, or one without a guarantee."""
         notes: dict[str, Plain] = {"network": type(self.network).__name__, "max_epochs": self.max_epochs}
         if self.epsilon is None:
-            layers, width = _embedder(self.network).vector_shape
+            layers, width = self.network.vector_shape
             inputs = notes | {"num_users": sizes.num_users, "num_layers": layers, "width": width}
             record = unprotected_record(UserVectors.name, BARE, sizes.steps, public_inputs=inputs)
             return PlannedRelease.of_tensors(record, NonPrivateEvent(), sizes, self._bare, "embeddings")
@@ -153,55 +155,42 @@ class EmbeddingPublisher(TrainedPublisher):
         return {"vectors": torch.from_numpy(noisy_vectors(vectors, plan, NoiseSource.of(self.noise_seed)))}
 
     def learn(self, source: Ratings, domain: str) -> tuple[LightningModule, Tensor]:
-        """The network after its training on a source, and what it made of each user (users, layers, width), before clip and noise.
+        """Return the trained network, and each user's vectors (users, layers, width) before clip and noise; neither is a release.
 
-        Zeros of users without ratings. Neither is a release.
+        Users without ratings have zeros.
         """
         check_has_ratings(source, domain)
         ratings = SourceRatings(source, batch_size=self.batch_size, seed=self.seed, target=domain)
         network = self.trained(ratings, self.max_epochs).cpu().eval()
         with torch.no_grad():
-            vectors = _embedder(network).user_vectors().detach()  # it may be a view of the weights
-        shape = (source.num_users, *_embedder(network).vector_shape)
+            vectors = network.user_vectors().detach()  # possibly a view of the weights
+        shape = (source.num_users, *network.vector_shape)
         if vectors.shape != shape:
-            raise ValueError(
-                f"{type(network).__name__} has vectors of shape {tuple(vectors.shape)}, where its vector_shape and the users of "
-                f"{domain!r} make {shape}."
-            )
+            raise ValueError(f"{type(network).__name__} has vectors of shape {tuple(vectors.shape)}, not {shape}.")
         starts, _, _ = source.compressed()
         return network, vectors * (starts.diff() > 0)[:, None, None]
 
     def audits(self) -> list[Audit]:
-        """One user's vectors in two worlds; none where nothing is claimed."""
+        """Return the audit of one user's vectors in two worlds; none without a claim."""
         if self.epsilon is None:
             return []
         return [vectors_audit(UserVectors.name, self._plan(1e-5 if self.delta is None else self.delta))]
 
 
-def _embedder(network: object) -> EmbedsUsers:
-    assert isinstance(network, EmbedsUsers)
-    return network
-
-
 def _check_bare(clip: float | None, delta: float | None, noise_seed: int | None, num_releases: int) -> None:
     if num_releases > 1:
-        raise ValueError(
-            f"{num_releases} releases share an epsilon, and there is none. Set epsilon, e.g. 8.0, or leave num_releases at 1."
-        )
+        raise ValueError(f"num_releases is {num_releases}, and there is no epsilon to share. Set epsilon, e.g. 8.0.")
     if delta is not None or noise_seed is not None:
         raise ValueError(
-            f"delta and noise_seed go with epsilon; got delta {delta} and noise_seed {noise_seed} without. Set epsilon, e.g. "
-            "8.0, or leave them out."
+            f"delta and noise_seed go with epsilon; got delta {delta} and noise_seed {noise_seed} without."
         )
     if clip is not None and not 0 < clip < float("inf"):
-        raise ValueError(f"clip must be a positive finite number, or null for vectors as they are; got {clip}.")
+        raise ValueError(f"clip must be a positive finite number, or null for unclipped vectors; got {clip}.")
 
 
 def _claimed_by(network: type, planned: PlannedRelease) -> PlannedRelease:
-    """The same release, on the word of whoever wrote the network, if that is none of ours."""
+    """Return the same release, with a third-party network named as the source of the claim."""
     record = planned.record.claimed_by(network)
     return replace(
-        planned,
-        record=record,
-        make=lambda source, domain: replace(planned.make(source, domain), record=record),
+        planned, record=record, make=lambda source, domain: replace(planned.make(source, domain), record=record)
     )

@@ -1,4 +1,4 @@
-"""GeneratorPublisher: trains a generator of rating rows at the source and releases it, and nothing else."""
+"""GeneratorPublisher: train a generator of rating rows at the source and release it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,41 +17,47 @@ from zoo.release.release import Release
 
 @runtime_checkable
 class ReleasableGenerator(Protocol):
-    """What a LightningModule offers to be trained and released by `GeneratorPublisher`; `SPPG` does."""
+    """Members that `GeneratorPublisher` needs of a LightningModule; `SPPG` has them."""
 
     @property
     def training_batches(self) -> int:
-        """How many the whole training has, the same for all data."""
+        """Number of batches of the whole training, the same for all data."""
 
     @property
     def steps_left(self) -> int:
-        """Steps that training still has."""
+        """Number of remaining training steps."""
 
     def events(self, num_users: int) -> list[PrivacyEvent]:
-        """What the whole training would spend, from public settings alone."""
+        """Return the privacy events of the whole training, from public settings alone."""
 
     def forecast(self, num_users: int, num_items: int, applied: Sequence[Step] = ()) -> PrivacyRecord:
-        """The record that a release would carry, from public settings alone."""
+        """Return the record of a release, from public settings alone."""
 
     def audits(self) -> Sequence[Audit]:
-        """Tests of its claim."""
+        """Return audits of its claim."""
 
     def release(self, source: Ratings, domain: str) -> Release:
-        """What it has learned, as a release."""
+        """Return the trained generator as a release."""
 
 
 class GeneratorPublisher(TrainedPublisher):
-    """Trains a generator on one source domain, with a trainer and callbacks of its own, and releases its last state.
+    """Train a generator on one source domain, with its own trainer and callbacks, and release its last state.
 
-    Who is protected, and how strongly, is the network's to say; see `SPPG`. What a network claims that is none of the project's
-    classes is its word, and the record says so. The release holds the generator's weights and never the critic; the target makes
-    rows with it as often as it likes. The network takes its own samples: how many batches there are must not depend on who has
-    rated. Reference: Liao et al., *PPGenCDR*, AAAI 2023, the source side.
+    The network determines the privacy unit and the guarantee; see `SPPG`. The record marks the claim of a third-party network.
+    The release holds the generator's weights, never the critic; the target generates any number of rows. The network draws its
+    own samples: the number of batches must not depend on the ratings. Reference: Liao et al., *PPGenCDR*, AAAI 2023, the source
+    side.
 
     Args:
-        network: What is trained and released: `SPPG`, or another LightningModule with `release`.
-        callbacks: Of its training, such as `GANStabilizer` and `PrivacyBudget`; no guarantee rests on them.
-        **training: As :class:`TrainedPublisher` takes it.
+        network: The trained and released network: `SPPG`, or another LightningModule with `release`.
+        callbacks: Of the training, such as `GANStabilizer` and `PrivacyBudget`; no guarantee depends on them.
+        **training: As of :class:`TrainedPublisher`.
+
+    Examples:
+        >>> import zoo
+        >>> publisher = GeneratorPublisher(zoo.SPPG(epsilon=8.0, steps=10, sample_size=8))
+        >>> publisher.forecast(num_users=1000, num_items=500).epsilon <= 8
+        True
     """
 
     def __init__(
@@ -62,38 +68,31 @@ class GeneratorPublisher(TrainedPublisher):
     ) -> None:
         if not isinstance(network, ReleasableGenerator):
             raise TypeError(
-                f"GeneratorPublisher trains a network that can be released; {type(network).__name__} has no generator to "
-                "release. Take SPPG, or a LightningModule with the members of ReleasableGenerator."
+                f"{type(network).__name__} has no generator to release. Take SPPG, or a ReleasableGenerator."
             )
         super().__init__(network, callbacks, **training)
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
-        """The whole training; a callback such as `PrivacyBudget` may allow fewer steps, so the record is made after it."""
-        network = _releasable(self.network)
-        record = network.forecast(sizes.num_users, sizes.num_items, sizes.applied).claimed_by(type(network))
-        return PlannedRelease(record, tuple(network.events(sizes.num_users)), self.publish)
+        """Plan the whole training; callbacks such as `PrivacyBudget` may allow fewer steps, which changes the record."""
+        record = self.network.forecast(sizes.num_users, sizes.num_items, sizes.applied)
+        events = tuple(self.network.events(sizes.num_users))
+        return PlannedRelease(record.claimed_by(type(self.network)), events, self.publish)
 
     def publish(self, source: Ratings, domain: str) -> Release:
-        """Train on the source's ratings, in [0, 1] and at least one, then release; all steps of the training must be taken."""
+        """Train on the source's ratings, in [0, 1] and at least one, then release; all steps must be taken."""
         _check(source, domain)
-        ratings = SourceRatings(source, _releasable(self.network).training_batches, target=domain)
-        network = _releasable(self.trained(ratings))
+        network: ReleasableGenerator = self.trained(SourceRatings(source, self.network.training_batches, target=domain))
         if network.steps_left:
             raise ValueError(
-                f"Training on {domain!r} ended with {network.steps_left} steps left. When it ends must not depend on the ratings, "
-                "or its end would tell of them: leave out callbacks that stop it early; PrivacyBudget may."
+                f"Training on {domain!r} stopped with {network.steps_left} steps left. Leave out callbacks that stop it early."
             )
         release = network.release(source, domain)
         return replace(release, record=release.record.claimed_by(type(network)))
 
     def audits(self) -> Sequence[Audit]:
-        """Those of the network."""
-        return _releasable(self.network).audits()
-
-
-def _releasable(network: object) -> ReleasableGenerator:
-    assert isinstance(network, ReleasableGenerator)
-    return network
+        """Return the audits of the network."""
+        audits: Sequence[Audit] = self.network.audits()
+        return audits
 
 
 def _check(source: Ratings, domain: str) -> None:
@@ -101,6 +100,6 @@ def _check(source: Ratings, domain: str) -> None:
     values = source.matrix.data
     if not 0 <= float(values.min()) <= float(values.max()) <= 1:
         raise ValueError(
-            f"Ratings of {domain!r} lie in [{values.min():g}, {values.max():g}], and a generator makes numbers in [0, 1]. Let "
-            "each of them count as 1, as the ratings of a datamodule do."
+            f"Ratings of {domain!r} lie in [{values.min():g}, {values.max():g}]. A generator needs ratings in [0, 1]. Set "
+            "filters.threshold."
         )

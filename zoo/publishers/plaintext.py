@@ -1,4 +1,4 @@
-"""Plaintext: the ratings themselves, as an upper bound and for methods that need them."""
+"""Plaintext: publish the ratings themselves, as an upper bound and for methods that need them."""
 
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.record.record import unprotected_record
@@ -7,14 +7,20 @@ from zoo.release.layouts import compressed
 
 
 class Plaintext(Publisher):
-    """Hands the ratings over as they are: no privacy at all, and the most that any release can carry.
+    """Publish unprocessed ratings: no privacy, and the largest possible utility.
 
-    Protects nobody: the record says ``guarantee: none``. A control for what a private release loses, and the publisher
-    of methods that were published without privacy.
+    The record says ``guarantee: none``. It measures the loss of private releases, and serves methods published without privacy.
+
+    Examples:
+        >>> from datamodules import Synthetic
+        >>> ratings = Synthetic(num_users=60, num_items=40).source("book")
+        >>> release = Plaintext().publish(ratings, "book")
+        >>> release.kind, str(release.record.guarantee)
+        ('ratings', 'none')
     """
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
-        """The ratings, compressed by row; everything is spent."""
+        """Plan the release of the ratings, compressed by row, without a guarantee."""
         record = unprotected_record("Plaintext", "the ratings are handed over as they are", sizes.steps)
         return PlannedRelease.of_tensors(
             record, NonPrivateEvent(), sizes, lambda source, _: compressed(source.matrix), "ratings"

@@ -1,4 +1,4 @@
-"""What publishers of projected rows have in common: settings, plan, record, and the rows in memory or made while saved."""
+"""Common base of publishers of projected rows: settings, plan, record, and rows in memory or made while saved."""
 
 import secrets
 from abc import abstractmethod
@@ -36,31 +36,30 @@ from zoo.release.lazy_rows import LazyRows
 LAZY_BYTES = 2**28
 """Size of the published rows beyond which they are made while the release is saved."""
 
-_AUDITED_USERS = 1000  # whom an audited claim is for; the default delta follows them
+_AUDITED_USERS = 1000  # number of users of an audited claim, for the default delta
 
 
 class Projected(Publisher):
-    """Base of publishers of ``(M R + w N) / sqrt(n')``, M public, N Gaussian; see `JLT` and `SJLT` for what it protects.
+    """Base of publishers of ``(M R + w N) / sqrt(n')``, M public, N Gaussian; see `JLT` and `SJLT` for their guarantees.
 
     Args:
         epsilon: Privacy loss.
         num_components: Width n' of the published rows.
         delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
         calibration: `unit` (columns of M of equal norm; least noise), `gaussian` (M as in the paper; the only one for
-            users), `max` (largest column of the realised M), or `paper` (the paper's w; the record states the epsilon
-            that this noise really gives).
+            users), `max` (largest column of the drawn M), or `paper` (the paper's w; the record states the actual epsilon).
         relation: `change_one_rating`, `zero_out_one_user` or `replace_one_user`.
         rating_range: Largest rating; 1 for binary data.
         clip: L2 norm that users' rows are clipped to; for users only.
         centre: Whether to subtract the published mean row.
         seed: Of M, public and in the record. Null: drawn from the operating system for each release (0 with a ``noise_seed``,
-            which repeats it). A number makes M repeatable, which the calibrations `unit` and `max` allow: theirs hold for every
-            M. Those of a random M do not hold for one that was known before: the record then says `guarantee: none`.
-        noise_seed: Null: noise from the operating system. A number makes the release repeatable, and anybody who knows
-            it can subtract the noise: the record then says `guarantee: none`.
-        paper_faithful: Whether to publish as the paper prints it, for comparison: ratings centred first, singular values
-            lifted by the paper's w, a secret M. Slow, and in memory whole. The record states the epsilon that this really
-            gives, or says `guarantee: none` and warns once: JLT's with fewer items than users, and SJLT's always.
+            which repeats it). A number repeats M, which the calibrations `unit` and `max` allow: they hold for every M. The
+            others do not hold for a matrix known in advance: the record then says `guarantee: none`.
+        noise_seed: Null: noise from the operating system. A number repeats the release, and makes the noise subtractable: the
+            record then says `guarantee: none`.
+        paper_faithful: Whether to publish the paper's printed form, for comparison: ratings centred first, singular values
+            lifted by the paper's w, a secret M. Slow, and whole in memory. The record states the actual epsilon, or says
+            `guarantee: none` and warns once: JLT's with fewer items than users, and SJLT's always.
     """
 
     mechanism: ClassVar[type[Projection]]
@@ -80,9 +79,7 @@ class Projected(Publisher):
         paper_faithful: bool = False,
     ) -> None:
         if paper_faithful and calibration not in ("unit", "paper"):
-            raise ValueError(
-                f"paper_faithful takes the paper's noise, and calibration is {calibration!r}. Leave out one of them."
-            )
+            raise ValueError(f"paper_faithful takes the paper's noise, and calibration is {calibration!r}. Choose one.")
         self.epsilon, self.num_components, self.delta = epsilon, num_components, delta
         self.calibration, self.centre, self.seed = calibration, centre, seed
         self.noise_seed, self.paper_faithful = noise_seed, paper_faithful
@@ -95,29 +92,29 @@ class Projected(Publisher):
             rating_range=rating_range,
             clip=clip,
         )
-        # Refuse bad settings now, before data are opened; the matrix, and with it its longest column, comes later.
+        # Check settings before data are opened; the matrix and its longest column come later.
         self._plan(delta=1e-5 if delta is None else delta, largest_norm=1.0 if calibration == "max" else None)
 
     @abstractmethod
     def matrix(self, num_items: int, seed: int) -> PublicMatrix:
-        """M of a seed, public; not that of ``paper_faithful``, which is secret."""
+        """Return the public M of a seed; not that of ``paper_faithful``, which is secret."""
 
     @abstractmethod
     def lift_weakness(self, num_users: int, num_items: int) -> str | None:
-        """Why the form that the paper prints has no guarantee at this size; None where it has one."""
+        """Return why the paper's printed form has no guarantee at this size; None if it has one."""
 
     @abstractmethod
     def lifted_rows(self, lifted: Floats, plan: Projection, noise: NoiseSource) -> Floats:
-        """The form that the paper prints, from the lifted ratings ``(items, users)``; shape ``(users, dim)``."""
+        """Return the paper's printed form of the lifted ratings ``(items, users)``, ``(users, dim)``."""
 
     def drawn_matrix(self, num_items: int) -> PublicMatrix:
-        """M of one release: of the seed asked for, or of one that nobody knew before; that of 0 in a release to be repeated."""
+        """Return M of one release: of the given seed, or of a fresh one; of 0 in a repeatable release."""
         if self.seed is not None or self.noise_seed is not None:
             return self.matrix(num_items, self.seed or 0)
         return self.matrix(num_items, secrets.randbits(63))
 
     def projection(self, sizes: PublicSizes, matrix: PublicMatrix) -> Projection:
-        """The mechanism with M: how much noise there is, and what it proves; from public settings alone."""
+        """Return the mechanism with M, its noise and its guarantee, from public settings alone."""
         delta = sizes.delta(self.delta)
         public: dict[str, Any] = {
             "num_users": sizes.num_users,
@@ -131,7 +128,7 @@ class Projected(Publisher):
         return self._plan(delta=delta, largest_norm=float(matrix.column_norms().max()), **public)
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
-        """One Gaussian release of all users' rows, lazy if they are many; without protection where the paper's form has none."""
+        """Plan one Gaussian release of all users' rows, lazy if they are many; the paper's form may have no guarantee."""
         matrix = self.drawn_matrix(sizes.num_items)
         plan = self.projection(sizes, matrix)
         weakness = self.lift_weakness(sizes.num_users, sizes.num_items) if self.paper_faithful else None
@@ -148,7 +145,7 @@ class Projected(Publisher):
 
     @property
     def _holds_for_every_matrix(self) -> bool:
-        """Whether the guarantee is that of each M, not a mean over them; a secret M cannot have been known."""
+        """Whether the guarantee holds for each M, or M is secret."""
         return self.calibration in OF_EVERY_PROJECTION or self.paper_faithful
 
     def _tensors(
@@ -166,27 +163,27 @@ class Projected(Publisher):
             if self.centre:
                 rows -= rows.mean(axis=0)
         if weakness is not None:
-            text = f"{plan.name} with paper_faithful protects nobody here: {weakness}. The record says so."
-            warn_once(text, 4)  # the line that publishes
+            text = f"{plan.name} with paper_faithful has no guarantee here: {weakness}."
+            warn_once(text, 4)  # at the line that publishes
         return {"rows": torch.from_numpy(rows.astype(np.float32))}
 
     def audits(self) -> list[Audit | OneRunAudit]:
-        """One rating, or one user, in two worlds, by a matrix drawn as for a release, at the width of the release.
+        """Return audits of one rating or user in two worlds, with a matrix drawn as for a release and of its width.
 
-        The worst for this matrix where the claim is for every one; else what would be worst for another one, and random matrices.
-        For one rating also many ratings in one release.
+        Claims for every matrix are audited by the worst change for this one; others by the worst change for another matrix, and by
+        random matrices. Ratings are also audited by many of them in one release.
         """
         if self.paper_faithful:
-            return []  # another form of the release, audited with the published ones
+            return []  # audited with the published forms
         if self.seed is not None and not self._holds_for_every_matrix:
-            return []  # claims nothing
+            return []  # without a claim
         sizes = PublicSizes(_AUDITED_USERS, audited_items(self.num_components))
         matrix = self.drawn_matrix(sizes.num_items)
         plan = self.projection(sizes, matrix)
         name = f"{plan.name} {plan.calibration}"
         made: list[Audit | OneRunAudit] = [projection_audit(name, plan, matrix, items=longest_column(matrix))]
         if plan.mu is None:
-            # Known to an attacker, who chooses the row before the release's is drawn.
+            # The attacker chooses the row for this matrix before the release's is drawn.
             known = self.drawn_matrix(sizes.num_items)
             items = greedy_items(known, min(ONES, sizes.num_items // 2))
             made = [
@@ -201,12 +198,12 @@ class Projected(Publisher):
 
 
 def _check_ratings(plan: Projection, source: Ratings, domain: str) -> None:
-    """Refuse ratings that would be clamped, for their owner would not know; clipping of rows is asked for."""
+    """Refuse ratings that would be clamped without notice; clipping of rows is requested."""
     data = source.matrix.data
     if plan.rating_range is None or not len(data):
         return
     if not 0 <= float(data.min()) <= float(data.max()) <= plan.rating_range:
         raise ValueError(
-            f"Ratings of {domain!r} lie in [{data.min():g}, {data.max():g}], beyond [0, {plan.rating_range:g}], so one "
-            "could change by more than is protected. Set filters.threshold (ratings then count as 1), or rating_range."
+            f"Ratings of {domain!r} lie in [{data.min():g}, {data.max():g}], beyond [0, {plan.rating_range:g}]. Set "
+            "filters.threshold (ratings then count as 1), or rating_range."
         )

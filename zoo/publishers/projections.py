@@ -1,4 +1,4 @@
-"""ProjectionPublisher: what a target hands to a source that builds a bridge: its users' places in its own directions."""
+"""ProjectionPublisher: publish the latent positions of a target's users, for a source that builds a bridge."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -12,8 +12,8 @@ from zoo.data.directions import check_form, directions_of
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.audits.rows import vectors_audit
 from zoo.privacy.audits.two_world import Audit
-from zoo.privacy.audits.vectors import vectors_audit
 from zoo.privacy.mechanisms.base import Plain
 from zoo.privacy.mechanisms.bridge import LONGEST
 from zoo.privacy.mechanisms.vectors import UserPositions, noisy_vectors
@@ -21,36 +21,38 @@ from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import unprotected_record
 from zoo.publishers.base import PlannedRelease, PublicSizes, Publisher
 
-#: Why there is no guarantee where no noise is asked for.
+#: Reason without a guarantee if there is no noise.
 BARE = "the users' places are handed over without noise"
-ENCRYPTED = (
-    "the users' places are encrypted, which is no differential privacy: whoever has the secret key reads them all, and nobody "
-    "else as long as ring learning with errors is hard"
-)
 
 
 class ProjectionPublisher(Publisher):
-    """Releases each user's place in the leading directions of a domain: the target's part of a bridge.
+    """Release each user's latent position in the leading directions of a domain: the target's part of a bridge.
 
-    Who is protected: one user of the target, as far as the user's own place goes. Neighbours: ``zero_out_one_user`` or
-    ``replace_one_user``. Sensitivity, L2: 1 for zero-out, twice that for replacement, for places are no longer than 1. Afterwards:
-    anything, as often as wanted. What a user's ratings did to the directions, and so to everybody's place, is taken as given,
-    and the record says so as a condition. Users without ratings have a place of zeros, so the noise hides who has any. With
+    Privacy unit: one user of the target, limited to the user's own position. Neighbours: ``zero_out_one_user`` or
+    ``replace_one_user``. Sensitivity, L2: 1 for zero-out, twice that for replacement, because positions have at most length 1.
+    Allowed use: any. The effect of a user's ratings on the directions, and so on all positions, is taken as given; the record
+    states this assumption. Users without ratings have a position of zeros, so the noise hides which users have any. With
     ``epsilon: null`` there is no noise and no guarantee.
 
-    It is run by the target, before the source builds the bridge; see `BridgePublisher`. The package in
-    ``examples/encrypted_bridge`` encrypts places instead.
+    The target runs it before the source builds the bridge; see `BridgePublisher`. The package in ``examples/encrypted_bridge``
+    encrypts positions instead.
 
     Args:
         epsilon: Privacy loss; null: no noise and no guarantee.
         delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
-        num_directions: Width of a place. Fewer carry less and are easier to protect.
-        item_damping: Exponent of an item's count that its ratings are divided by, before rows are scaled to unit length; 0 leaves
-            popular items all their weight.
+        num_directions: Width of a position. Fewer carry less and need less noise.
+        item_damping: Exponent of an item's count that its ratings are divided by, before rows are scaled to unit length; 0 keeps
+            the full weight of popular items.
         relation: `zero_out_one_user` or `replace_one_user`.
-        noise_seed: Null: noise from the operating system. A number makes the release repeatable, and anybody who knows it can
-            subtract the noise: the record then says `guarantee: none`.
+        noise_seed: Null: noise from the operating system. A number repeats the release, and makes the noise subtractable: the
+            record then says `guarantee: none`.
         secret_key: Must be null. Older configs name it; encryption is now `EncryptedProjectionPublisher` of another package.
+
+    Examples:
+        >>> from datamodules import Synthetic
+        >>> ratings = Synthetic(num_users=60, num_items=40).source("book")
+        >>> ProjectionPublisher(epsilon=4.0, num_directions=3).publish(ratings, "book").tensors["vectors"].shape
+        torch.Size([60, 1, 3])
     """
 
     def __init__(
@@ -66,14 +68,10 @@ class ProjectionPublisher(Publisher):
         check_form(num_directions, item_damping)
         if epsilon is None and (delta is not None or noise_seed is not None):
             raise ValueError(
-                f"delta and noise_seed go with epsilon; got delta {delta} and noise_seed {noise_seed} without. Set epsilon, e.g. "
-                "8.0, or leave them out."
+                f"delta and noise_seed go with epsilon; got delta {delta} and noise_seed {noise_seed} without."
             )
         if secret_key is not None:
-            raise ValueError(
-                f"secret_key is {str(secret_key)!r} and must be null. To encrypt places, install examples/encrypted_bridge "
-                "and take EncryptedProjectionPublisher."
-            )
+            raise ValueError("secret_key must be null. To encrypt, use EncryptedProjectionPublisher.")
         self.epsilon, self.delta, self.relation = epsilon, delta, Relation(relation)
         self.num_directions, self.item_damping, self.noise_seed = num_directions, item_damping, noise_seed
         if epsilon is not None:
@@ -93,7 +91,7 @@ class ProjectionPublisher(Publisher):
         )
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
-        """One Gaussian release of all users' places, or one that costs everything."""
+        """Plan one Gaussian release of all users' positions, or one without a guarantee."""
         inputs: dict[str, Plain] = {
             "width": self.num_directions,
             "item_damping": self.item_damping,
@@ -111,15 +109,15 @@ class ProjectionPublisher(Publisher):
         )
 
     def _bare(self, source: Ratings, _: str) -> Mapping[str, Tensor]:
-        places = directions_of(source.matrix, self.num_directions, self.item_damping).projections
-        return {"vectors": torch.from_numpy(places).float()[:, None, :]}
+        positions = directions_of(source.matrix, self.num_directions, self.item_damping).projections
+        return {"vectors": torch.from_numpy(positions).float()[:, None, :]}
 
     def _noisy(self, plan: UserPositions, source: Ratings, _: str) -> Mapping[str, Tensor]:
-        places = directions_of(source.matrix, self.num_directions, self.item_damping).projections
-        return {"vectors": torch.from_numpy(noisy_vectors(places[:, None, :], plan, NoiseSource.of(self.noise_seed)))}
+        positions = directions_of(source.matrix, self.num_directions, self.item_damping).projections[:, None, :]
+        return {"vectors": torch.from_numpy(noisy_vectors(positions, plan, NoiseSource.of(self.noise_seed)))}
 
     def audits(self) -> list[Audit]:
-        """One user's place in two worlds; none where nothing is claimed."""
+        """Return the audit of one user's position in two worlds; none without a claim."""
         if self.epsilon is None:
             return []
         return [vectors_audit(UserPositions.name, self._plan(1e-5 if self.delta is None else self.delta))]

@@ -22,33 +22,39 @@ from zoo.release.layouts import compressed
 
 Rows = npt.NDArray[np.float32] | csr_array
 
-_SMALL = 2**24  # cells up to which a release is kept dense: 64 MiB
-_LARGEST = 2**30  # cells up to which every one can be released: 4 GiB
+_SMALL = 2**24  # entries up to which a release is stored dense: 64 MiB
+_LARGEST = 2**30  # entries up to which all can be released: 4 GiB
 
-# Of a threshold that hardly anything passes, or a share of which hardly anything is left, an audit would see nothing.
+# An audit sees nothing with a very high threshold or a very small share.
 _AUDITED_THRESHOLD, _AUDITED_KEEP = 0.5, 0.5
 
 
 class NoisyRows(Publisher):
-    """The 0/1 matrix with Gaussian noise on every cell: ``R + sigma N``; of a large one, the cells above a threshold.
+    """The 0/1 matrix with Gaussian noise on every entry: ``R + sigma N``; of a large one, the entries above a threshold.
 
-    Who is protected: one rating (a cell of the matrix, its presence included) or, with ``relation`` on users, all of
-    one user's data. Neighbours: ``change_one_rating``; ``zero_out_one_user`` or ``replace_one_user``. Sensitivity, L2: 1
-    for a rating; ``clip`` for zero-out, twice that for replacement. Afterwards: anything, as often as wanted; leaving
-    out what is not above the threshold is such a thing already.
+    Privacy unit: one rating (an entry of the matrix, its presence included) or, with ``relation`` on users, all of one user's
+    data. Neighbours: ``change_one_rating``; ``zero_out_one_user`` or ``replace_one_user``. Sensitivity, L2: 1 for a rating;
+    ``clip`` for zero-out, twice that for replacement. Allowed use: any, such as the threshold itself.
 
-    Not from a paper of cross-domain recommendation: what JLT gives up for its narrower rows. For ratings, `FlippedRows`
-    tells more at the same epsilon, and with no delta.
+    Not from a paper of cross-domain recommendation. JLT has narrower rows with less information. For ratings, `FlippedRows`
+    carries more at the same epsilon, without delta.
 
     Args:
         epsilon: Privacy loss.
         delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
-        threshold: Standard deviations of the noise above which a value is kept, at least 0, e.g. 2.0; what is not kept
-            reads as 0. Null: all values are, which takes four bytes for every user and item.
+        threshold: Standard deviations of the noise above which a value is stored, at least 0, e.g. 2.0; other values are 0.
+            Null: all values are stored, which takes four bytes for every user and item.
         relation: `change_one_rating`, `zero_out_one_user` or `replace_one_user`.
         clip: L2 norm that users' rows are clipped to; for users only.
-        noise_seed: Null: noise from the operating system. A number makes the release repeatable, and anybody who knows
-            it can subtract the noise: the record then says `guarantee: none`.
+        noise_seed: Null: noise from the operating system. A number repeats the release, and makes the noise subtractable: the
+            record then says `guarantee: none`.
+
+    Examples:
+        >>> from datamodules import Synthetic
+        >>> ratings = Synthetic(num_users=60, num_items=40).source("book")
+        >>> release = NoisyRows(epsilon=4.0, threshold=2.0).publish(ratings, "book")
+        >>> release.record.epsilon, release.width
+        (4.0, 40)
     """
 
     def __init__(
@@ -67,7 +73,7 @@ class NoisyRows(Publisher):
         self._plan(delta=1e-5 if delta is None else delta, threshold=threshold)
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
-        """One Gaussian release of all users' rows; only 0/1 ratings, and whole only those that fit into memory."""
+        """Plan one Gaussian release of all users' rows; only 0/1 ratings, and all values only if they fit into memory."""
         _check_sizes(sizes)
         plan = self._plan(
             delta=sizes.delta(self.delta),
@@ -76,11 +82,8 @@ class NoisyRows(Publisher):
             num_items=sizes.num_items,
         )
         if self.threshold is None and sizes.num_users * sizes.num_items > _LARGEST:
-            raise ValueError(
-                f"All values of {sizes.num_users} users and {sizes.num_items} items would take "
-                f"{sizes.num_users * sizes.num_items / 2**28:.0f} GiB. Set threshold, e.g. 2.0, so that only the larger ones "
-                "are released."
-            )
+            size = sizes.num_users * sizes.num_items / 2**28
+            raise ValueError(f"All values would take {size:.0f} GiB. Set threshold, e.g. 2.0.")
 
         def rows(matrix: csr_array, noise: NoiseSource, small: bool) -> Rows:
             dense = small or plan.threshold is None
@@ -89,7 +92,7 @@ class NoisyRows(Publisher):
         return _planned(plan, self.noise_seed, sizes, rows)
 
     def audits(self) -> list[Audit]:
-        """One rating, or one user, in two worlds; of users all cells, of ratings those above a low threshold, if any."""
+        """Return the audit of one rating or user in two worlds: all entries for users, those above a low threshold for ratings."""
         whole = self.threshold is None or self.relation.unit is Unit.USER
         threshold = None if whole else min(self.threshold or 0.0, _AUDITED_THRESHOLD)
         plan = self._plan(delta=1e-5 if self.delta is None else self.delta, threshold=threshold)
@@ -97,23 +100,30 @@ class NoisyRows(Publisher):
 
 
 class FlippedRows(Publisher):
-    """The 0/1 matrix with every cell flipped at random (randomised response); of a large one, a share of the ones.
+    """The 0/1 matrix with every entry flipped at random (randomised response); of a large one, a share of the ones.
 
-    Who is protected: one rating (a cell of the matrix, its presence included). Neighbours: ``change_one_rating``.
-    Sensitivity, L1: 1. Costs epsilon with no delta, and exactly so: all draws are from integers. Afterwards: anything,
-    as often as wanted; keeping a share of the reported ones is such a thing already.
+    Privacy unit: one rating (an entry of the matrix, its presence included). Neighbours: ``change_one_rating``. Sensitivity, L1:
+    1. Costs exactly epsilon without delta, because all draws are from integers. Allowed use: any, such as keeping a share of the
+    reported ones.
 
-    Not from a paper of cross-domain recommendation. Whatever another mechanism tells of one cell at the same epsilon
-    can be made from its flip (Kairouz, Oh & Viswanath, *The Composition Theorem for Differential Privacy*, ICML 2015),
-    so it tells more of ratings than Gaussian noise does. By the same token it tells more of a user's ratings together:
-    whole users are protected but as so many ratings, k times epsilon, where `NoisyRows` costs sqrt(k) times its mu.
+    Not from a paper of cross-domain recommendation. The output of every mechanism on one entry at the same epsilon can be
+    computed from its flip (Kairouz, Oh & Viswanath, *The Composition Theorem for Differential Privacy*, ICML 2015), so it carries
+    more of ratings than Gaussian noise. It also reveals more of a user's ratings together: k ratings cost k epsilon, where
+    `NoisyRows` costs sqrt(k) times its mu.
 
     Args:
         epsilon: Privacy loss.
-        keep: Share of the reported ones that are released, above 0 and at most 1. Null: 1, or as much less as brings the
-            ones that were zeros down to 2^23 on average; it depends on epsilon and the numbers of users and items.
-        noise_seed: Null: draws from the operating system. A number makes the release repeatable, and anybody who knows
-            it can undo the flips: the record then says `guarantee: none`.
+        keep: Share of the reported ones that are released, above 0 and at most 1. Null: 1, or the share that reduces the false
+            ones to 2^23 on average; it depends on epsilon and the numbers of users and items.
+        noise_seed: Null: draws from the operating system. A number repeats the release, and makes the flips reversible: the
+            record then says `guarantee: none`.
+
+    Examples:
+        >>> from datamodules import Synthetic
+        >>> ratings = Synthetic(num_users=60, num_items=40).source("book")
+        >>> release = FlippedRows(epsilon=4.0).publish(ratings, "book")
+        >>> release.record.epsilon, release.record.delta
+        (4.0, 0.0)
     """
 
     def __init__(self, epsilon: float, keep: float | None = None, noise_seed: int | None = None) -> None:
@@ -122,7 +132,7 @@ class FlippedRows(Publisher):
         self._plan(num_users=1, num_items=1, keep=keep)  # refuse bad settings before data are opened
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
-        """One flip, for one rating moves one cell; only 0/1 ratings."""
+        """Plan one flip, because one rating is one entry; only 0/1 ratings."""
         _check_sizes(sizes)
         plan = self._plan(num_users=sizes.num_users, num_items=sizes.num_items, keep=self.keep)
 
@@ -133,17 +143,14 @@ class FlippedRows(Publisher):
         return _planned(plan, self.noise_seed, sizes, rows)
 
     def audits(self) -> list[Audit]:
-        """One rating in two worlds, with at least half of the reported ones kept."""
+        """Return the audit of one rating in two worlds, with at least half of the reported ones released."""
         keep = max(self.keep or 1.0, _AUDITED_KEEP)
         return [flipped_rows_audit("FlippedRows", self._plan(num_users=1, num_items=1, keep=keep))]
 
 
 def _check_sizes(sizes: PublicSizes) -> None:
     if sizes.num_users < 1 or sizes.num_items < 1:
-        raise ValueError(
-            f"There must be users and items to release rows of, got {sizes.num_users} and {sizes.num_items}. Give the public "
-            "sets of both, not those that occur in the data."
-        )
+        raise ValueError(f"num_users and num_items are {sizes.num_users} and {sizes.num_items}. Give public sets.")
 
 
 def _planned(
@@ -152,14 +159,14 @@ def _planned(
     sizes: PublicSizes,
     rows: Callable[[csr_array, NoiseSource, bool], Rows],
 ) -> PlannedRelease:
-    """A release of 0/1 rows; ``rows`` is told whether they may be dense."""
+    """Plan a release of 0/1 rows; ``rows`` gets whether they may be dense."""
 
     def tensors(source: Ratings, domain: str) -> Mapping[str, Tensor]:
         if not source.binary:
             data = source.matrix.data
             raise ValueError(
-                f"Ratings of {domain!r} lie in [{data.min():g}, {data.max():g}] and are not all 1, so a cell is no bit. Set "
-                "filters.threshold (ratings then count as 1), or publish with JLT and its rating_range."
+                f"Ratings of {domain!r} lie in [{data.min():g}, {data.max():g}] and are not all 1. Set filters.threshold, or "
+                "use JLT with rating_range."
             )
         small = source.num_users * source.num_items <= _SMALL
         made = rows(source.matrix, NoiseSource.of(noise_seed), small)

@@ -1,4 +1,4 @@
-"""SJLT: rows projected by a public sparse-aware random matrix, with Gaussian noise."""
+"""SJLT: project rows by a public sparse-aware random matrix, with Gaussian noise."""
 
 from typing import Any, Literal
 
@@ -16,26 +16,31 @@ class SJLT(Projected):
     P is a sparse Gaussian matrix, H the Walsh-Hadamard transform, D random signs: H spreads the few ratings of a user
     over all coordinates before P picks some.
 
-    Who is protected: one rating (a cell of the matrix, its presence included); not a whole user, whose row may lie in a
-    direction that M stretches. Neighbours: ``change_one_rating`` by at most ``rating_range``. Sensitivity, L2 before
-    projection: ``rating_range``. Afterwards: anything, as often as wanted. Two releases compose, whether or not they
-    share M, for both calibrations hold for every M.
+    Privacy unit: one rating (an entry of the matrix, its presence included); not a whole user, whose row may lie in a direction
+    that M stretches. Neighbours: ``change_one_rating`` by at most ``rating_range``. Sensitivity, L2 before projection:
+    ``rating_range``. Allowed use: any. Two releases compose, with one M or two, because both calibrations hold for every M.
 
     Reference: Chen et al., *Differential Private Knowledge Transfer for Privacy-Preserving Cross-Domain
     Recommendation*, WWW 2022, algorithm 1 with SJLT, definition 3.7.
 
-    Departures: the paper lifts singular values and adds no noise, which protects nobody with this M; it is made on request
-    alone (``paper_faithful``). M is public and what protects is N, with the accounting of `JLT`. Items are padded to a
-    power of two, where H is orthogonal. Columns of M are rescaled to equal norm. Rows are centred after the noise.
+    Departures: the paper lifts singular values and adds no noise, which protects no user with this M; this needs
+    ``paper_faithful``. M is public and N protects, with the accounting of `JLT`. Items are padded to a power of two, where H is
+    orthogonal. Columns of M are rescaled to equal norm. Rows are centred after the noise.
 
     Args:
         epsilon: Privacy loss.
         num_components: Width n' of the published rows.
-        density: Share q of P that is not zero.
+        density: Share q of non-zeros in P.
         delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
         calibration: `unit` (columns of M of equal norm; least noise) or `max` (largest column of ``P H D``).
         relation: `change_one_rating`; those on users are refused.
         settings: The others of `Projected`.
+
+    Examples:
+        >>> from datamodules import Synthetic
+        >>> ratings = Synthetic(num_users=60, num_items=40).source("book")
+        >>> SJLT(epsilon=8.0, num_components=8).publish(ratings, "book").width
+        8
     """
 
     mechanism = jlt.SJLT
@@ -55,21 +60,20 @@ class SJLT(Projected):
             raise ValueError(f"calibration of SJLT must be 'unit' or 'max', got {calibration!r}. JLT has the others.")
         if relation != "change_one_rating":
             raise ValueError(
-                f"SJLT does not protect a whole user, and relation is {relation!r}: it bounds what M makes of one rating, "
-                "and a user's row may lie in a direction that M stretches far more. Use JLT with calibration 'gaussian'."
+                f"SJLT does not protect a whole user, and relation is {relation!r}. Use it for ratings, or JLT."
             )
         self.density = density
         super().__init__(epsilon, num_components, delta, calibration, relation, clip=None, **settings)
 
     def matrix(self, num_items: int, seed: int) -> PublicMatrix:
-        """``P H D``, its columns rescaled for the calibration `unit`."""
+        """Return ``P H D``, with columns rescaled for the calibration `unit`."""
         unit = self.calibration == "unit"
         return SparseMatrix(self.num_components, num_items, seed, density=self.density, unit=unit)
 
     def lift_weakness(self, num_users: int, num_items: int) -> str:
-        """The printed form has no guarantee at any size."""
+        """Return why the printed form has no guarantee at any size."""
         return "no noise is added, and a published component lies in a subspace that moves when a rating moves"
 
     def lifted_rows(self, lifted: Floats, plan: jlt.JLT, noise: NoiseSource) -> Floats:
-        """`sparse_lifted_release`."""
+        """Return `sparse_lifted_release`."""
         return sparse_lifted_release(lifted, plan, self.density, noise)

@@ -1,4 +1,4 @@
-"""TrainedPublisher: what publishers share that train a network on a source's ratings. Ceremony only."""
+"""TrainedPublisher: common base of publishers that train a network on a source's ratings."""
 
 import copy
 import sys
@@ -19,17 +19,20 @@ from zoo.runtime.malloc_tuning import keep_freed_memory
 
 
 class SourceRatings(LightningDataModule):
-    """A source's ratings as a method reads them that trains on them: nothing is held out or ranked, and no release is read.
+    """A source's ratings as training data, without test items, rankings and releases.
 
-    With ``num_batches`` there are so many batches without anybody in them, for a method that takes its own samples; without,
-    an epoch of batches of the form that the method wants, of ``batch_size`` examples each, their order and negatives from the
-    seed. ``target`` is the name of the domain, which is what the training is about.
+    Args:
+        ratings: The source's ratings.
+        num_batches: Number of empty batches, for a method with its own samples; null: an epoch of batches in the method's form.
+        batch_size: Examples in a batch.
+        seed: Of order and negatives.
+        target: Name of the domain.
     """
 
     signs = full_ranking = sampled_ranking = False
     users = ""
     digests: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    releases = links = release_paths = digests
+    releases = links = alignment = release_paths = digests
 
     def __init__(
         self,
@@ -49,10 +52,10 @@ class SourceRatings(LightningDataModule):
         return {"num_users": self.train.num_users, "num_items": self.train.num_items, "sources": {}}
 
     def train_dataloader(self) -> Batches[Batch]:
-        """The batches of an epoch."""
+        """Return the batches of an epoch."""
         if self.num_batches is not None:
-            nobody = UserBatch(torch.zeros(0, dtype=torch.int64))
-            return Batches(self.num_batches, 1, lambda *_: nobody, self.seed, shuffle=False)
+            empty = UserBatch(torch.zeros(0, dtype=torch.int64))
+            return Batches(self.num_batches, 1, lambda *_: empty, self.seed, shuffle=False)
         trainer: Any = self.trainer
         return training_batches(
             self.train,
@@ -65,23 +68,23 @@ class SourceRatings(LightningDataModule):
 
 
 def check_has_ratings(source: Ratings, domain: str) -> None:
-    """Refuse a source, with a `ValueError`, that has nothing to train on."""
+    """Refuse a source without ratings; `ValueError`."""
     if not source.num_ratings:
-        raise ValueError(f"{domain!r} has no rating to learn from. Loosen its filters, or check its file.")
+        raise ValueError(f"{domain!r} has no rating. Loosen its filters, or check its file.")
 
 
 class TrainedPublisher(Publisher):
-    """Trains a network on one source domain, with a trainer and callbacks of its own.
+    """Train a network on one source domain, with its own trainer and callbacks.
 
-    Nothing is chosen by what is measured on the ratings: there is no validation, and no epoch but the last is released.
-    Each domain begins anew, from the same weights. The global random state is neither read nor moved.
+    Nothing is selected by metrics on the ratings: there is no validation, and the last epoch is released. Each domain starts
+    from the same initial weights. The global random state is neither read nor changed.
 
     Args:
-        network: What is trained.
-        callbacks: Of its training; no guarantee rests on them.
-        accelerator: What it is trained on: `cpu`, `gpu` or `auto`.
-        seed: Of the network's initial weights; public.
-        progress: Whether a progress bar is shown; null: on a terminal.
+        network: The trained network.
+        callbacks: Of the training; no guarantee depends on them.
+        accelerator: `cpu`, `gpu` or `auto`.
+        seed: Of the initial weights; public.
+        progress: Whether to show a progress bar; null: on a terminal.
     """
 
     seed_of_cell = True
@@ -94,17 +97,18 @@ class TrainedPublisher(Publisher):
         seed: int = 0,
         progress: bool | None = None,
     ) -> None:
-        self.network, self.callbacks = network, callbacks or []
+        self.network: Any = network
+        self.callbacks = callbacks or []
         self.accelerator, self.seed = accelerator, seed
         self.progress = sys.stderr.isatty() if progress is None else progress
 
-    def trained(self, source: SourceRatings, max_epochs: int = 1) -> LightningModule:
-        """A copy of the network after so many epochs on a source."""
+    def trained(self, source: SourceRatings, max_epochs: int = 1) -> Any:  # noqa: ANN401  as the network
+        """Return a copy of the network after training on a source."""
         keep_freed_memory()
         network, callbacks = copy.deepcopy((self.network, self.callbacks))
         with isolate_rng(), warnings.catch_warnings():
             torch.manual_seed(self.seed)
-            # A network may be validated elsewhere; here nothing is, and that is meant.
+            # A network may have a validation step, which is not used here.
             warnings.filterwarnings("ignore", "You defined a `validation_step` but have no `val_dataloader`")
             trainer = Trainer(
                 accelerator=self.accelerator,

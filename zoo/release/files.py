@@ -1,4 +1,4 @@
-"""Files of a release: the manifest, the tensors in one file or in several, and the distrust with which they are read."""
+"""Files of a release: the manifest and the tensors in one file or in several, read as untrusted input."""
 
 import hashlib
 import json
@@ -17,108 +17,100 @@ MANIFEST = "release.json"
 TENSORS = "tensors.safetensors"
 SIGNATURE = "release.sig"
 SCHEMA = 3
-"""The newest schema. 1: all tensors in one file. 2: dense rows in several files, of some users each. 3: either, with `About`."""
+"""The newest schema. 1: all tensors in one file. 2: dense rows in several files. 3: either, with `ReleaseMetadata`."""
 
 LONGEST_NAME = 256
-"""Characters of a name at most: a numpy array gives every id the room of the longest."""
+"""Largest number of characters of a name: a numpy array reserves space for the longest id."""
 MANIFEST_BYTES = 2**20
-"""Size of a manifest without its user ids, at most."""
+"""Largest size of a manifest without its user ids."""
 
 _FIELDS: dict[str, type] = {"schema": int, "kind": str, "domain": str, "record": dict, "ledger": list, "user_ids": list}
 _PLACES: dict[str, type] = {"sha256": dict, "shards": list}
 _FINITE = 2**22  # values checked at a time
-_ID_BYTES = 12 * LONGEST_NAME + 8  # of an id, as wide as JSON may write it, with what stands around it
-_ROOM = 2**26  # bytes that an array of ids may always take
+_ID_BYTES = 12 * LONGEST_NAME + 8  # of the longest id in JSON, with separators
+_ROOM = 2**26  # bytes that are always allowed for an array of ids
 
 
 class ReleaseError(ValueError):
-    """A release that is damaged, of another schema, or not what its kind promises."""
+    """A release that is damaged, of another schema, or inconsistent with its kind."""
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuse a name that is empty, or holds what a terminal or a page would obey rather than show.
+    """Refuse a name that is empty, too long (`LONGEST_NAME`) or not printable; `ReleaseError`.
 
-    That is every character that is not printable, as Unicode has it: control characters and escape sequences, line breaks,
-    marks that turn the direction of text, and blanks other than the space. Refused is also one of more than `LONGEST_NAME`
-    characters. ``what`` says whose name it is; `ReleaseError`.
+    Not printable, by Unicode, are control characters, escape sequences, line breaks, marks that change the direction of text,
+    and blanks other than the space. ``what`` names the kind of name.
     """
     if len(name) > LONGEST_NAME:
         raise ReleaseError(
-            f"A {what} has {len(name):,} characters, {name[:80]!r} and so on; at most {LONGEST_NAME} are allowed. Give it "
-            "another name before publishing."
+            f"A {what} has {len(name):,} characters: {name[:80]!r} and so on. At most {LONGEST_NAME} are allowed. Rename it."
         )
     if not name or not name.isprintable():
-        raise ReleaseError(
-            f"A {what} must be a text of printable characters, of one at least, got {name[:80]!r}: a terminal would obey "
-            "others rather than show them. Give it another name before publishing."
-        )
+        raise ReleaseError(f"A {what} is {name[:80]!r}. It must have printable characters only. Rename it.")
 
 
 def check_ids(ids: Sequence[str]) -> None:
-    """`check_name` of every user id, and that an array of them, as wide as the longest, is no larger than they are worth.
+    """Check every user id by `check_name`, and the memory of their array, which is as wide as the longest id.
 
-    Such an array takes four bytes a character. It may take 64 MiB, or sixteen times as many bytes as the ids have characters.
+    The array takes four bytes a character, and at most 64 MiB or sixteen times as many bytes as the ids have characters.
     """
     for user in ids:
         check_name("user id", user)
     longest, characters = max(map(len, ids), default=0), sum(map(len, ids))
     if (size := 4 * longest * len(ids)) > max(_ROOM, 16 * characters):
         raise ReleaseError(
-            f"The longest of {len(ids):,} user ids has {longest} characters and the mean {characters / len(ids):.1f}: an array "
-            f"of them takes {size / 2**20:,.0f} MiB. Give users ids of more equal length before publishing."
+            f"The longest of {len(ids):,} user ids has {longest} characters, the mean {characters / len(ids):.1f}: their array "
+            f"takes {size / 2**20:,.0f} MiB. Use ids of more equal length."
         )
 
 
 def shard_name(number: int) -> str:
-    """Name of a file of rows, counted from 1."""
+    """Return the name of a file of rows, counted from 1."""
     return f"tensors-{number:05d}.safetensors"
 
 
 def header(dtype: torch.dtype, shape: Sequence[int]) -> bytes:
-    """What a tensor's digest begins with: its type and shape."""
+    """Return the first bytes of a tensor's digest: its type and shape."""
     return f"{dtype} {list(shape)} ".encode()
 
 
 def raw(tensor: Tensor) -> memoryview:
-    """The bytes of a tensor of any type, not copied if it is contiguous."""
+    """Return the bytes of a tensor of any type, not copied if it is contiguous."""
     flat = tensor.contiguous().flatten()
     # An empty tensor may have any stride, and one of 0 cannot be viewed as bytes.
     return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
 
 
 def tensor_digest(tensor: Tensor) -> str:
-    """SHA-256 of a tensor's type, shape and bytes."""
+    """Return the SHA-256 of a tensor's type, shape and bytes."""
     digest = hashlib.sha256(header(tensor.dtype, tensor.shape))
     digest.update(raw(tensor))
     return digest.hexdigest()
 
 
 def all_finite(tensor: Tensor) -> bool:
-    """Whether no value is NaN or infinite; looks at a part at a time."""
+    """Whether no value is NaN or infinite; checks one part at a time."""
     return all(bool(torch.isfinite(part).all()) for part in torch.split(tensor.flatten(), _FINITE))
 
 
 def manifest_bytes(folder: Path) -> bytes:
-    """The manifest of a release's folder as it lies there, what a signature is of.
+    """Return the stored manifest of a release's folder, whose bytes are signed.
 
-    `ReleaseError` if it is larger than a manifest of tensors of such a size can be: a user's part of them takes four bytes
-    at least. So what is read stays in proportion to what was sent.
+    `ReleaseError` if it is larger than its tensors allow (a user's part of them takes at least four bytes), so that the memory
+    for reading stays in proportion to the files.
     """
     _must_exist(folder, MANIFEST)
     path = folder / MANIFEST
     with path.open("rb") as file:
-        content = file.read(min(path.stat().st_size, _most_bytes(folder) + 1))  # room for so many is made beforehand
+        content = file.read(min(path.stat().st_size, _most_bytes(folder) + 1))  # `read` allocates that many bytes
     check_size(content, folder)
     return content
 
 
 def check_size(content: bytes, folder: Path) -> None:
-    """Refuse the beginning of a manifest, or all of it, that is larger than the tensors in its folder let it be."""
+    """Refuse a manifest, or its first bytes, larger than the tensors in its folder allow."""
     if len(content) > (most := _most_bytes(folder)):
-        raise ReleaseError(
-            f"{folder / MANIFEST} has more than {most:,} bytes, which no manifest of these tensors needs: {MANIFEST_BYTES:,}, and "
-            f"{_ID_BYTES:,} for every four bytes of tensors. Ask the source party for the whole folder again."
-        )
+        raise ReleaseError(f"{folder / MANIFEST} has more than the {most:,} bytes allowed for these tensors.")
 
 
 def _most_bytes(folder: Path) -> int:
@@ -126,13 +118,13 @@ def _most_bytes(folder: Path) -> int:
 
 
 def parsed_manifest(content: bytes, path: Path) -> dict[str, Any]:
-    """The manifest that bytes are, every field there and of its type; `ReleaseError`, which names ``path``, otherwise."""
+    """Parse a manifest and check its fields and types; `ReleaseError`, which names ``path``."""
 
     def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-        """Refuse a repeated key: of two values JSON would silently take the last."""
+        """Refuse a repeated key, of which JSON would silently take the last value."""
         keys = [key for key, _ in pairs]
         if len(set(keys)) != len(keys):
-            raise ReleaseError(f"{path} holds a key twice: {sorted({k for k in keys if keys.count(k) > 1})}.")
+            raise ReleaseError(f"{path} repeats the keys {sorted({k for k in keys if keys.count(k) > 1})}.")
         return dict(pairs)
 
     def refuse(constant: str) -> float:
@@ -154,9 +146,7 @@ def _check_fields(path: Path, manifest: Mapping[str, Any]) -> None:
     if manifest["schema"] < 1:
         raise ReleaseError(f"{path} has schema {manifest['schema']}; schemas count from 1.")
     if manifest["schema"] > SCHEMA:
-        raise ReleaseError(
-            f"{path} has schema {manifest['schema']}, this version reads up to {SCHEMA}. Upgrade cdr-zoo at this party."
-        )
+        raise ReleaseError(f"{path} has schema {manifest['schema']}. This version reads up to {SCHEMA}. Upgrade.")
     types = _types(manifest)
     if manifest.keys() != types.keys():
         raise ReleaseError(f"{path} must hold exactly {sorted(types)}, it holds {sorted(manifest)}.")
@@ -166,20 +156,20 @@ def _check_fields(path: Path, manifest: Mapping[str, Any]) -> None:
     if not all(isinstance(user, str) for user in manifest["user_ids"]):
         raise ReleaseError(f"{path}: user ids must be strings.")
     try:
-        check_ids(manifest["user_ids"])  # as they were written: an array of texts drops zeros at their ends
+        check_ids(manifest["user_ids"])  # as written: a numpy array of texts drops trailing zeros
     except ReleaseError as error:
         raise ReleaseError(f"{path}: {error}") from error
 
 
 def _types(manifest: Mapping[str, Any]) -> dict[str, type]:
-    """Types of the fields of a manifest's schema; one of the newest says itself whether its tensors lie in several files."""
+    """Return the types of the fields of a manifest's schema; in the newest one, tensors may be in one or several files."""
     schema = manifest["schema"]
     place = {1: "sha256", 2: "shards"}.get(schema, "shards" if "shards" in manifest else "sha256")
     return {**_FIELDS, **({"about": dict} if schema > 2 else {}), place: _PLACES[place]}
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Write tensors into one file, each of them contiguous; `OSError` where there is no room, as of every other file."""
+    """Write contiguous tensors into one file; `OSError` if there is no space."""
     try:
         save_file(dict(tensors), path)
     except SafetensorError as error:
@@ -187,10 +177,10 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def read_tensors(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors that a manifest names; `ReleaseError` unless the files hold them, and the folder no other files."""
+    """Read the tensors that a manifest names; `ReleaseError` unless the folder has exactly these files."""
     if "shards" not in manifest:
         _refuse_others(folder, [TENSORS])
-        # Copied before they are looked at: what is loaded may be the file itself, which somebody could still write to.
+        # Copied before the checks: loaded tensors may map the file, which another process could still change.
         tensors = {name: tensor.clone() for name, tensor in _load(folder / TENSORS).items()}
         if manifest["sha256"] != {name: tensor_digest(tensor) for name, tensor in tensors.items()}:
             raise _damaged(folder / TENSORS)
@@ -199,16 +189,13 @@ def read_tensors(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Tensor]
 
 
 def _read_shards(folder: Path, shards: Sequence[Any], num_users: int) -> Tensor:
-    """Rows of all files, one after the other in one tensor; nothing is allocated before every file's size fits."""
+    """Read the rows of all files into one tensor, allocated only after every file's size was checked."""
     _check_shards(folder, shards, num_users)
     parts = [(folder / shard["file"], *shard["users"], shard["sha256"]) for shard in shards]
     width = _shape(parts[0][0])[1]
     for path, start, stop, _ in parts:
         if (shape := _shape(path)) != (stop - start, width):
-            raise ReleaseError(
-                f"{path} holds rows of shape {shape}, where users {start} to {stop} of width {width} belong. Ask the source "
-                "party for the whole folder again."
-            )
+            raise ReleaseError(f"{path} has rows of shape {shape}. Expected users {start} to {stop}, width {width}.")
     rows = torch.empty(num_users, width)
     for path, start, stop, sha256 in parts:
         rows[start:stop] = _load(path)["rows"]
@@ -218,7 +205,7 @@ def _read_shards(folder: Path, shards: Sequence[Any], num_users: int) -> Tensor:
 
 
 def _check_shards(folder: Path, shards: Sequence[Any], num_users: int) -> None:
-    """Refuse what is not this: files are numbered, users follow one another and add up, and no file is there besides."""
+    """Check that files are numbered, that their users are consecutive and complete, and that no other file exists."""
     path, names, done = folder / MANIFEST, [], 0
     for number, shard in enumerate(shards, 1):
         name = shard_name(number)
@@ -230,10 +217,7 @@ def _check_shards(folder: Path, shards: Sequence[Any], num_users: int) -> None:
         if not (isinstance(users, list) and len(users) == 2 and all(type(user) is int for user in users)):
             raise ReleaseError(f"{path}: the users of {name} must be two integers, got {str(users)[:80]}.")
         if users[0] != done or users[1] <= done:
-            raise ReleaseError(
-                f"{path}: the users of {name} must begin at {done} and be at least one, got {users[0]} to "
-                f"{users[1]}: shards may neither overlap nor leave anybody out."
-            )
+            raise ReleaseError(f"{path}: {name} must hold one user or more from {done}, got {users[0]} to {users[1]}.")
         done = users[1]
         names.append(name)
     if not names or done != num_users:
@@ -242,18 +226,15 @@ def _check_shards(folder: Path, shards: Sequence[Any], num_users: int) -> None:
 
 
 def _refuse_others(folder: Path, names: Sequence[str]) -> None:
-    """Refuse a folder without one of these files, or with anything but them, the manifest and a signature."""
+    """Refuse a folder without one of these files, or with others than them, the manifest and a signature."""
     for name in names:
         _must_exist(folder, name)
     if extra := sorted({file.name for file in folder.iterdir()} - {*names, MANIFEST, SIGNATURE}):
-        raise ReleaseError(
-            f"{folder} holds {extra[:5]}, which {MANIFEST} does not name; a release has no other files. Remove what was put "
-            "there, or ask for the whole folder again."
-        )
+        raise ReleaseError(f"{folder} holds {extra[:5]}, which {MANIFEST} does not name. Remove these files.")
 
 
 def _shape(path: Path) -> tuple[int, int]:
-    """Shape of a file's rows, from its header, which the library checks against the file's size."""
+    """Return the shape of a file's rows from its header, which the library compares with the file's size."""
     with _readable(path), safe_open(path, framework="pt") as file:
         names = list(file.keys())
         if names != ["rows"]:
@@ -276,8 +257,8 @@ def _must_exist(folder: Path, name: str) -> None:
         near = get_close_matches(folder.name, sorted(there), n=3)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""
         raise ReleaseError(
-            f"{folder} is no release: there is no such folder.{meant} Name the folder that the source party handed over "
-            "(--data.releases.NAME PATH, of `recommend` --release NAME=PATH, in Python releases={NAME: PATH}), or publish it there."
+            f"{folder} is no release: there is no such folder.{meant} Give the source party's folder (--data.releases.NAME PATH, "
+            "recommend --release NAME=PATH, releases={NAME: PATH})."
         )
     if not (folder / name).is_file():
         raise ReleaseError(f"{folder} is no release: it has no {name}. Ask the source party for the whole folder.")
@@ -295,6 +276,5 @@ def _readable(path: Path) -> Iterator[None]:
 
 def _damaged(path: Path) -> ReleaseError:
     return ReleaseError(
-        f"{path} does not hold what {MANIFEST} says it does (SHA-256). It was damaged or replaced on the "
-        "way: ask the source party for the whole folder again."
+        f"{path} differs from its SHA-256 in {MANIFEST}: it was damaged or replaced. Ask the source party for the folder again."
     )

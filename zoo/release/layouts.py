@@ -1,4 +1,4 @@
-"""Kinds of releases: how the tensors of each are checked, read and cut to some users, and what a target does with them."""
+"""Kinds of releases: how to check, read and subset the tensors of each."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ LARGEST_WIDTH = 2**31
 
 
 class UnknownKindError(ReleaseError):
-    """A release of a kind that neither the zoo nor an installed package knows."""
+    """A release of a kind that neither the zoo nor an installed package defines."""
 
 
 class Layout(ABC):
     """The tensors of a release, by name.
 
-    A kind of release is one subclass. Built-in kinds are in `KINDS`; an installed package brings others by entry points of the
-    group ``zoo.release_kinds``, each named after the kind.
+    Each subclass is a kind of release. Built-in kinds are in `KINDS`; installed packages add others by entry points of the group
+    ``zoo.release_kinds``, each named after the kind.
     """
 
     kind: ClassVar[str]
-    #: Whether a target reads its users' own rows at the source with it.
+    #: Whether the target also reads its users' own rows at the source.
     reads_own_rows: ClassVar[bool] = False
-    #: What has to be done with a release before a target can train on it; empty if nothing.
+    #: Required step before a target can train on the release, or "".
     before_training: ClassVar[str] = ""
 
     @classmethod
@@ -45,7 +45,7 @@ class Layout(ABC):
 
     @property
     def num_layers(self) -> int:
-        """Layers of embeddings that a row holds one after the other; 1 of every other kind."""
+        """Number of embedding layers in a row; 1 of every other kind."""
         return 1
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
@@ -53,18 +53,18 @@ class Layout(ABC):
 
     @abstractmethod
     def check(self, num_users: int) -> None:
-        """Raise `ReleaseError` unless the tensors are those of so many users; everything of them may be hostile."""
+        """Raise `ReleaseError` unless the tensors are those of ``num_users``; they are untrusted input."""
 
     def check_record(self, record: PrivacyRecord, ledger: Iterable[PrivacyEvent]) -> None:  # noqa: B027
-        """Raise `ReleaseError` or `RecordError` if a release of this kind cannot have this record; every record may be hostile."""
+        """Raise `ReleaseError` or `RecordError` if a release of this kind cannot have this untrusted record."""
 
     @abstractmethod
     def of_users(self, index: Tensor) -> dict[str, Tensor]:
-        """The tensors of the users ``index`` (users,) alone."""
+        """Return the tensors of the users ``index`` (users,) alone."""
 
     @abstractmethod
     def module(self) -> SparseRows | DenseRows | GeneratedRows:
-        """The rows as a module whose buffers follow a model's device."""
+        """Return the rows as a module whose buffers follow a model's device."""
 
     @property
     def width(self) -> int:
@@ -72,7 +72,6 @@ class Layout(ABC):
         return self.module().width
 
     def _expect(self, dtypes: Mapping[str, torch.dtype]) -> None:
-        """Tensors of these names and types, and finite."""
         if self.tensors.keys() != dtypes.keys():
             raise ReleaseError(f"The tensors must be exactly {sorted(dtypes)}, got {sorted(self.tensors)}.")
         for name, dtype in dtypes.items():
@@ -83,7 +82,7 @@ class Layout(ABC):
 
 
 class Dense(Layout):
-    """``rows`` (users, width), float32. Of `LazyRows` the shape is known, and values are checked when they are made.
+    """``rows`` (users, width), float32. `LazyRows` have a known shape; their values are checked when they are made.
 
     Rows may also be stored compressed.
     """
@@ -109,7 +108,7 @@ class Dense(Layout):
 
     @property
     def width(self) -> int:
-        """That of the matrix, which is not made for it."""
+        """Width of the matrix, without making it."""
         return self._shape[1]
 
     @property
@@ -119,20 +118,20 @@ class Dense(Layout):
 
 
 class Compressed(Layout):
-    """``starts`` (users + 1,), ``items`` (entries,) and ``weights`` (entries,): rows compressed; ``num_items`` (1,)."""
+    """Compressed rows: ``starts`` (users + 1,), ``items`` (entries,), ``weights`` (entries,), and ``num_items`` (1,)."""
 
     kind = "rows"
     _NAMES = ("starts", "items", "weights", "num_items")
 
     def check(self, num_users: int) -> None:
-        """Of row pointers that rise, and items within the width."""
+        """Check that row pointers rise and items lie within the width."""
         self._expect({**dict.fromkeys(self._NAMES, torch.int64), "weights": torch.float32})
         starts, items, weights, width = (self.tensors[name] for name in self._NAMES)
         if width.shape != (1,) or not 1 <= int(width) <= LARGEST_WIDTH:
             raise ReleaseError("Tensor 'num_items' must hold one number of items, at least 1.")
         if starts.shape != (num_users + 1,) or items.ndim != 1 or weights.shape != items.shape:
             raise ReleaseError(
-                f"Compressed rows of {num_users} users need starts ({num_users + 1},) and items and weights of one length; "
+                f"Compressed rows of {num_users} users need starts ({num_users + 1},) and equally long items and weights; "
                 f"got {tuple(starts.shape)}, {tuple(items.shape)}, {tuple(weights.shape)}."
             )
         if int(starts[0]) != 0 or int(starts[-1]) != len(items) or bool((starts.diff() < 0).any()):
@@ -158,32 +157,29 @@ class Ratings(Compressed):
     def check_record(self, record: PrivacyRecord, ledger: Iterable[PrivacyEvent]) -> None:
         """Refuse a guarantee."""
         if record.claims:
-            raise ReleaseError("Ratings as they are have no guarantee, and the record claims one.")
+            raise ReleaseError("The record claims a guarantee. Unprocessed ratings have none.")
 
 
 class Generator(Layout):
     """A network that makes a user's row from the user alone, all in float32; see `zoo.nn.generator`.
 
-    ``embedding`` (users, condition), then, layer by layer, ``weight_0`` (outer, inner), ``bias_0`` (outer,) and so on.
+    ``embedding`` (users, condition), then for each layer ``weight_0`` (outer, inner), ``bias_0`` (outer,) and so on.
     """
 
     kind = "generator"
 
     def check(self, num_users: int) -> None:
-        """Of layers that fit one another."""
+        """Check that consecutive layers fit."""
         try:
             width = generator_shapes(self.tensors)[-1]
         except ValueError as error:
             raise ReleaseError(str(error)) from error
         self._expect(dict.fromkeys(self.tensors, torch.float32))
         if len(self.tensors["embedding"]) != num_users or not 1 <= width <= LARGEST_WIDTH:
-            raise ReleaseError(
-                f"A generator for {num_users} users needs as many embeddings and a width of at least 1; got "
-                f"{len(self.tensors['embedding'])} and {width}."
-            )
+            raise ReleaseError(f"The generator has not {num_users} embeddings, or its width {width} is not at least 1.")
 
     def of_users(self, index: Tensor) -> dict[str, Tensor]:
-        """The same network with these users' embeddings."""
+        """Return the same network with these users' embeddings."""
         return {**self.tensors, "embedding": self.tensors["embedding"][index]}
 
     def module(self) -> GeneratedRows:  # noqa: D102
@@ -191,12 +187,12 @@ class Generator(Layout):
 
 
 class Embeddings(Layout):
-    """``vectors`` (users, layers, width), float32: what a network made of each user, layer by layer; a row holds all of them."""
+    """``vectors`` (users, layers, width), float32: a network's embeddings of each user; a row concatenates its layers."""
 
     kind = "embeddings"
 
     def check(self, num_users: int) -> None:
-        """Of one shape for all users."""
+        """Check that all users have the same shape."""
         self._expect({"vectors": torch.float32})
         shape = tuple(self.tensors["vectors"].shape)
         if len(shape) != 3 or shape[0] != num_users or min(shape[1:]) < 1 or shape[1] * shape[2] > LARGEST_WIDTH:
@@ -206,7 +202,7 @@ class Embeddings(Layout):
         return {"vectors": self.tensors["vectors"][index]}
 
     def module(self) -> DenseRows:
-        """Rows of all layers side by side, the first layer first."""
+        """Return rows of concatenated layers, the first layer first."""
         return DenseRows(self.tensors["vectors"].flatten(1))
 
     @property
@@ -215,16 +211,16 @@ class Embeddings(Layout):
 
 
 class Map(Layout):
-    """``map`` (kept, directions) and ``counts`` (items,), float32, and which items are kept, ``items`` (kept,), rising.
+    """``map`` (kept, directions) and ``counts`` (items,), float32, and the ascending indices of its items, ``items`` (kept,).
 
-    It is of nobody: the users of the release are those of the source, whose rows lie there.
+    It contains no user: the release's users are those of the source, whose rows stay there.
     """
 
     kind = "map"
     reads_own_rows = True
 
     def check(self, num_users: int) -> None:
-        """Of items that there are, each once."""
+        """Check that items exist, each once."""
         self._expect({"map": torch.float32, "items": torch.int64, "counts": torch.float32})
         table, items, counts = (self.tensors[name] for name in ("map", "items", "counts"))
         if (
@@ -241,16 +237,16 @@ class Map(Layout):
             raise ReleaseError(f"Tensor 'items' must rise and lie in [0, {len(counts)}).")
 
     def of_users(self, index: Tensor) -> dict[str, Tensor]:
-        """The same map, whoever is asked for."""
+        """Return the same map for all users."""
         return dict(self.tensors)
 
     def module(self) -> DenseRows:
-        """The map itself, a row for each kept item: nobody's row is in it."""
+        """Return the map, a row for each item; it contains no user's row."""
         return DenseRows(self.tensors["map"])
 
 
 def compressed(rows: csr_array) -> dict[str, Tensor]:
-    """Sparse float32 rows as tensors of the layout `Compressed`."""
+    """Return sparse float32 rows as tensors of the layout `Compressed`."""
     return {
         "starts": torch.from_numpy(rows.indptr).long(),
         "items": torch.from_numpy(rows.indices).long(),
@@ -266,11 +262,10 @@ KINDS: Mapping[str, type[Layout]] = {kind.kind: kind for kind in (Dense, Ratings
 def layout_of(kind: str, tensors: Mapping[str, Tensor]) -> Layout:
     """Return the layout of a release's tensors.
 
-    A release of another party names its kind and nothing else: only the class that an installed package registered under that
-    name is imported.
+    A release names only its kind; only the class that an installed package registered under that name is imported.
 
     Raises:
-        UnknownKindError: Nobody knows the kind, or the package that brings it cannot be imported.
+        UnknownKindError: If the kind is unknown, or its package cannot be imported.
     """
     return (KINDS.get(kind) or _plugged_in(kind)).of(tensors)
 
@@ -279,10 +274,7 @@ def _plugged_in(kind: str) -> type[Layout]:
     brought = plugins.brought("release kinds")
     if kind not in brought:
         known = ", ".join([*KINDS, *sorted(brought.keys() - KINDS.keys())])
-        raise UnknownKindError(
-            f"Release kind {kind[:80]!r} is unknown. Known kinds: {known}. Install the "
-            "package that provides it; the source party can name it."
-        )
+        raise UnknownKindError(f"Release kind {kind[:80]!r} is unknown. Known kinds: {known}. Install its package.")
     try:
         found = brought[kind].load()
     except plugins.PluginError as error:

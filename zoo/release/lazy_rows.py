@@ -1,4 +1,4 @@
-"""Rows of a release that is too large to hold: made while they are written, once, in files of some users each."""
+"""Rows of a release that exceed memory: made once while they are written, in files of some users each."""
 
 import hashlib
 import os
@@ -17,9 +17,9 @@ from torch import Tensor
 from zoo.release.files import ReleaseError, all_finite, header, raw, save_tensors, shard_name, tensor_digest
 
 SHARD_BYTES = 2**28
-"""Size of a file of rows."""
+"""Largest size of a file of rows."""
 
-_PATIENCE = 3.0  # seconds before a progress bar is worth showing
+_PATIENCE = 3.0  # seconds before a progress bar is shown
 _PART = 2**14  # users centred at a time
 
 Chunks = Callable[[], Iterator[npt.NDArray[np.floating[Any]]]]
@@ -27,27 +27,29 @@ Parts = Iterator[npt.NDArray[np.float32]]
 
 
 class LazyRows(Mapping[str, Tensor]):
-    """The tensor ``rows`` of a release, not made yet; a mapping whose name costs nothing and whose tensor is made when read.
+    """The tensor ``rows`` of a release, made when it is first read.
 
-    It is made once: into files by `write`, a part at a time, or into memory when read, from where it can be read and written
-    as often as wanted. Making it draws noise, so a second time would be a second release, with privacy loss of its own; it
-    is refused.
+    It is made once: into files by `write`, one part at a time, or into memory when read, for any number of later reads and
+    writes. Making it draws noise, so making it again would be a second release with its own privacy loss; that is refused.
 
-    ``chunks`` is called once and yields the rows in order, some users at a time, ``(users, width)``. With ``centre`` the mean
-    row is subtracted from all rows afterwards: in a second pass over what was made.
+    Args:
+        num_users: Number of rows.
+        width: Width of a row.
+        chunks: Called once; yields the rows in order, some users at a time, ``(users, width)``.
+        centre: Subtract the mean row from all rows afterwards, in a second pass.
     """
 
     def __init__(self, num_users: int, width: int, chunks: Chunks, *, centre: bool = False) -> None:
         if num_users < 1 or width < 1:
-            raise ValueError(f"Rows to be made later need users and a width, got {num_users} and {width}.")
+            raise ValueError(f"num_users and width are {num_users} and {width}. Both must be at least 1.")
         self.num_users, self.width, self.centre = num_users, width, centre
         self._chunks: Chunks | None = chunks
         self._rows: Tensor | None = None
-        self._gone = "It was begun, and failed."
+        self._gone = "Making them failed."
         self._digest: str | None = None
 
     def __getitem__(self, name: str) -> Tensor:
-        """All rows in memory, shape ``(users, width)``, float32; `ReleaseError` if they were made before and written."""
+        """Return all rows in memory, ``(users, width)``, float32; `ReleaseError` if they were written before."""
         if name != "rows":
             raise KeyError(name)
         if self._rows is None:
@@ -83,19 +85,18 @@ class LazyRows(Mapping[str, Tensor]):
             return tensor_digest(self._rows)
         if self._digest is None:
             raise ReleaseError(
-                f"The rows of these {self.num_users:,} users are made while the release is saved, so it has no digest yet. "
-                "Save it first, or make it in memory with realised()."
+                f"The rows of {self.num_users:,} users are not made yet. Save the release first, or materialize()."
             )
         return self._digest
 
     def write(self, folder: Path) -> list[dict[str, Any]]:
-        """Make the rows and write them into files of a folder; what the manifest says of each file."""
+        """Make the rows and write them into files of a folder; return the manifest's entry of each file."""
         total = np.zeros(self.width)
         parts = self._parts(total)
         digest, shards = hashlib.sha256(header(torch.float32, (self.num_users, self.width))), []
         size = min(max(1, SHARD_BYTES // (4 * self.width)), self.num_users)
         with late_progress("Writing the release", self.num_users * (2 if self.centre else 1)) as advance:
-            # The mean row is known once all rows are made, so files are written, then read again, one at a time.
+            # The mean row is known only at the end, so files are written, then read again, one at a time.
             for number, block in enumerate(_blocks(parts, size, self.width), 1):
                 save_tensors({"rows": torch.from_numpy(block)}, folder / shard_name(number))
                 advance(len(block))
@@ -105,7 +106,7 @@ class LazyRows(Mapping[str, Tensor]):
                 if self.centre:
                     _centre(rows, total / self.num_users)
                     centred = folder / "centred"
-                    save_tensors({"rows": rows}, centred)  # not over the file that `rows` is still read from
+                    save_tensors({"rows": rows}, centred)  # `rows` is still mapped from `path`
                     os.replace(centred, path)
                     advance(len(rows))
                 digest.update(raw(rows))
@@ -115,17 +116,14 @@ class LazyRows(Mapping[str, Tensor]):
         return shards
 
     def written(self, path: Path) -> None:
-        """Remember where the rows lie, to say so when they are asked for again."""
-        self._gone = f"It lies at {path}: read it with Release.load."
+        """Store where the rows are, for later error messages."""
+        self._gone = f"Read it with Release.load from {path}."
 
     def _parts(self, total: npt.NDArray[np.float64]) -> Parts:
-        """The rows as they are released, checked, for the only time; they are added up in ``total`` (width,)."""
+        """Yield the checked rows for the only time; add them up in ``total`` (width,)."""
         if self._chunks is None:
-            raise ReleaseError(
-                f"The rows of this release were made already, and making them again would be a second release with noise "
-                f"of its own. {self._gone} To release anew, publish anew."
-            )
-        chunks, self._chunks = self._chunks, None  # what the rows are made of is let go
+            raise ReleaseError(f"The rows of this release were made already. {self._gone} Or publish anew.")
+        chunks, self._chunks = self._chunks, None  # frees their source
         return self._checked(chunks(), total)
 
     def _checked(self, chunks: Iterator[npt.NDArray[np.floating[Any]]], total: npt.NDArray[np.float64]) -> Parts:
@@ -134,8 +132,8 @@ class LazyRows(Mapping[str, Tensor]):
             most = self.num_users - done
             if chunk.ndim != 2 or chunk.shape[1] != self.width or len(chunk) > most:
                 shape = chunk.shape
-                raise ReleaseError(f"Rows of shape {shape} were made where at most ({most}, {self.width}) were due.")
-            with np.errstate(over="ignore"):  # too large for float32 becomes infinite and is refused, in words
+                raise ReleaseError(f"Rows have the shape {shape}. At most ({most}, {self.width}) are left to make.")
+            with np.errstate(over="ignore"):  # values beyond float32 become infinite and are refused below
                 part = np.ascontiguousarray(chunk, dtype=np.float32)
             if not all_finite(torch.from_numpy(part)):
                 raise ReleaseError("Tensor 'rows' holds NaN or infinite values; a release must be finite.")
@@ -147,7 +145,7 @@ class LazyRows(Mapping[str, Tensor]):
 
 
 def _blocks(parts: Parts, size: int, width: int) -> Parts:
-    """Rows that come in parts of any sizes, in blocks of one size but for the last; a block is gone when the next is asked for."""
+    """Regroup rows into blocks of one size, except the last; a block is overwritten by the next."""
     buffer, filled = np.empty((size, width), dtype=np.float32), 0
     for part in parts:
         while len(part):
@@ -162,7 +160,6 @@ def _blocks(parts: Parts, size: int, width: int) -> Parts:
 
 
 def _centre(rows: Tensor, mean: npt.NDArray[np.float64]) -> None:
-    """Subtract a mean row ``(width,)`` from rows ``(users, width)`` in place, in float64."""
     shift = torch.from_numpy(mean)
     for part in torch.split(rows, _PART):
         part.copy_(part.double() - shift)
@@ -170,7 +167,7 @@ def _centre(rows: Tensor, mean: npt.NDArray[np.float64]) -> None:
 
 @contextmanager
 def late_progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Gives a function that is told of steps done, out of ``total``; once they take long, a terminal's stderr shows a bar."""
+    """Yield a function that counts done steps out of ``total``; slow work shows a progress bar on a terminal's stderr."""
     from rich.console import Console
     from rich.progress import Progress
 

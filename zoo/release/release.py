@@ -1,4 +1,4 @@
-"""Release: the only thing that crosses from a source party to a target party."""
+"""Release: the only data that pass from a source party to a target party."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from zoo.privacy.mechanisms.base import MechanismError
 from zoo.privacy.mechanisms.goodness_of_fit import FALSE_ALARM, refuse_unlikely
 from zoo.privacy.record.record import PrivacyRecord, RecordError, UnderstatedPrivacyError
 from zoo.privacy.record.selection import chosen_among
-from zoo.release.about import About
 from zoo.release.files import (
     MANIFEST,
     SCHEMA,
@@ -40,63 +39,77 @@ from zoo.release.files import (
 )
 from zoo.release.layouts import Compressed, Layout, UnknownKindError, layout_of
 from zoo.release.lazy_rows import LazyRows
+from zoo.release.metadata import ReleaseMetadata
 from zoo.release.signature import SigningKey, TrustedKeys, check_signature
+from zoo.runtime.renamed import OldName
 from zoo.runtime.run_folder import whole_folder
 
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """What a source party hands over: tensors, whose they are, and what was protected.
+    """A source party's release: tensors, their users, and the record of their protection.
 
-    Kinds: ``rows``, noisy rows, dense or kept sparse; ``ratings``, rows as they are; ``generator``, a network that makes a
-    user's row. What the tensors of each are stands in `zoo.release.layouts`. A file from another party is untrusted input: it
-    is safetensors and JSON, never a pickle. Reading a release costs no privacy, whatever is done with it.
+    Kinds: ``rows``, noisy rows, dense or sparse; ``ratings``, unprocessed rows; ``generator``, a network that makes a user's row.
+    See `zoo.release.layouts` for their tensors. A file from another party is untrusted input: it is safetensors and JSON, never a
+    pickle. Reading a release costs no privacy, however it is used.
 
-    A release too large to hold is lazy: its rows are made while `save` writes them, which can happen once (a second time
-    would draw other noise). Whoever asks for its tensors instead has them made in memory, once.
+    The rows of a lazy release are made while `save` writes them, once. Reading its tensors makes them in memory instead.
 
-    Whether made here or read from a file, everything is checked: `ReleaseError` if the parts do not go together, an id repeats
-    or a value is not finite, `UnderstatedPrivacyError` if the record states less epsilon than the ledger gives.
+    All parts are checked, whether made or read: `ReleaseError` if they are inconsistent, an id repeats or a value is not finite,
+    `UnderstatedPrivacyError` if the record states less epsilon than the ledger gives.
+
+    Examples:
+        >>> from datamodules import Synthetic
+        >>> from zoo.publishers.jlt import JLT
+        >>> ratings = Synthetic(num_users=60, num_items=40).source("book")
+        >>> release = JLT(epsilon=8.0, num_components=8).publish(ratings, "book")
+        >>> release.kind, release.num_users, release.width
+        ('rows', 60, 8)
+        >>> release.save("book") == Path("book")
+        True
+        >>> Release.load("book").digest == release.digest
+        True
     """
 
     kind: str
     domain: str  # name of the source domain
     tensors: Mapping[str, Tensor]  # by name, on the CPU; `LazyRows` for rows that are not made yet
-    user_ids: npt.NDArray[np.str_]  # whose row each is, (users,); the ids themselves say who is a user of the source
-    record: PrivacyRecord  # what was protected, for whom, how strongly, and what was not
-    ledger: tuple[PrivacyEvent, ...]  # what the record's epsilon is computed from
-    about: About | None = None  # when, with what, by whom and why it was published; None before it is
-    # Record and ledger as its file has them, once it was read: its digest stays what it was when versions write other fields.
+    user_ids: npt.NDArray[np.str_]  # of the rows, (users,); the ids reveal who is a user of the source
+    record: PrivacyRecord  # privacy unit, guarantee, and what is not protected
+    ledger: tuple[PrivacyEvent, ...]  # the record's epsilon is computed from these events
+    metadata: ReleaseMetadata | None = None  # date, publisher and purpose; None before it is published
+    # Record and ledger as read from a file: the digest stays the same when versions write other fields.
     as_written: Mapping[str, Any] = field(init=False, repr=False, default_factory=dict)
+
+    about = OldName("metadata")
 
     def __post_init__(self) -> None:
         check_name("domain", self.domain)
         check_ids(self.user_ids.tolist())
         if len(np.unique(self.user_ids)) != len(self.user_ids):
-            raise ReleaseError("A user id occurs twice among the release's users; each user has one row.")
+            raise ReleaseError("A user id is repeated. Each user must have one row.")
         self.layout.check(self.num_users)
         self.layout.check_record(self.record, self.ledger)
         delta = self.record.delta
         if self.record.claims and delta is not None and delta * max(self.source_users, 1) >= 1:
             raise ReleaseError(
-                f"delta {delta:g} is not below one over the {self.source_users} users, so the guarantee would "
-                "hold for handing over one user's data whole."
+                f"delta {delta:g} is not below one over the {self.source_users} users. Publish with a lower one."
             )
         self.record.check_against(self.ledger)
 
     @property
     def num_users(self) -> int:
-        """Users with a row."""
+        """Number of users with a row."""
         return len(self.user_ids)
 
     @property
     def source_users(self) -> int:
-        """Users of the source: as many as the record says, and at least those with a row."""
+        """Number of users of the source: that of the record, and at least those with a row."""
         return max(self.num_users, self.record.mechanism.num_users)
 
     @property
     def sparse(self) -> bool:
-        """Whether the rows are kept compressed; what is not in them reads as 0."""
+        """Whether the rows are stored compressed; missing entries are 0."""
         return isinstance(self.layout, Compressed)
 
     @property
@@ -106,17 +119,17 @@ class Release:
 
     @property
     def num_layers(self) -> int:
-        """Layers of embeddings that a row holds one after the other; 1 of every other kind."""
+        """Number of embedding layers in a row; 1 of every other kind."""
         return self.layout.num_layers
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """Plain numbers that the networks of a method are built from, and the kind."""
+        """Kind and plain numbers that a method's networks are built from."""
         return {"kind": self.kind, "num_users": self.num_users, "width": self.width, "num_layers": self.num_layers}
 
     @cached_property
     def layout(self) -> Layout:
-        """The tensors, read as those of the release's kind."""
+        """The tensors as the layout of the release's kind."""
         return layout_of(self.kind, self.tensors)
 
     @property
@@ -124,36 +137,35 @@ class Release:
         """Whether the rows are not in memory: not made yet, or made and written."""
         return isinstance(self.tensors, LazyRows) and not self.tensors.in_memory
 
-    def realised(self) -> Release:
-        """The same release with the same rows in memory; `ReleaseError` if they were made before and written."""
+    def materialize(self) -> Release:
+        """Return the same release with its rows in memory; `ReleaseError` if they were written before."""
         return replace(self, tensors={"rows": self.tensors["rows"]}) if isinstance(self.tensors, LazyRows) else self
 
+    realised = OldName("materialize")
+
     def rows(self, index: Tensor) -> Tensor:
-        """Rows ``index`` (batch,) of the release, dense, ``(batch, width)``: for one batch, not all users at once."""
+        """Return the rows ``index`` (batch,), dense, ``(batch, width)``; for one batch, not all users."""
         return self.device_rows().eval().dense(index)
 
     def tensors_of(self, index: Tensor) -> dict[str, Tensor]:
-        """The tensors of a release of the users ``index`` (users,) alone."""
+        """Return the tensors of a release of the users ``index`` (users,) alone."""
         return self.layout.of_users(index)
 
     def device_rows(self) -> SparseRows | DenseRows | GeneratedRows:
-        """The rows as a module whose buffers follow a model's device."""
+        """Return the rows as a module whose buffers follow a model's device."""
         return self.layout.module()
 
     def chosen_among(self, others: Sequence[Release]) -> Release:
-        """The same release, with a record that counts the others among which it was chosen by results."""
+        """Return the same release with a record that counts the other candidates of a selection by results."""
         record, ledger = chosen_among((self.record, self.ledger), [(other.record, other.ledger) for other in others])
         return replace(self, record=record, ledger=ledger)
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of tensors, ids and record, the same in one file or in several, whoever published it and when.
-
-        `ReleaseError` if lazy and not saved yet.
-        """
+        """SHA-256 of tensors, ids and record, independent of files, publisher and date; `ReleaseError` if lazy and not saved."""
         return hashlib.sha256(json.dumps(self._manifest(None), sort_keys=True).encode()).hexdigest()
 
-    def _manifest(self, about: About | None, shards: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    def _manifest(self, about: ReleaseMetadata | None, shards: list[dict[str, Any]] | None = None) -> dict[str, Any]:
         said = {
             "schema": SCHEMA if about is not None else 1 if shards is None else 2,
             "kind": self.kind,
@@ -171,24 +183,21 @@ class Release:
         return {**said, "sha256": {name: tensor_digest(tensor) for name, tensor in sorted(self.tensors.items())}}
 
     def save(self, path: Path | str, sign: SigningKey | None = None) -> Path:
-        """Write the release as a folder, whole or not at all, signed if there is a key to sign with.
+        """Write the release as a folder, atomically, and sign it if there is a key.
 
-        Rows that are not made yet are made now and written to several files, which `load` puts together again; `ReleaseError`
-        if they were made and written before.
+        Lazy rows are made now and written to several files, which `load` joins again; `ReleaseError` if they were written before.
         """
         path = Path(path)
         if path.exists():
-            raise FileExistsError(
-                f"{path} exists, and a release is never overwritten. Choose another path or remove it."
-            )
+            raise FileExistsError(f"{path} exists. A release is never overwritten. Choose another path or remove it.")
         with whole_folder(path) as folder:
             if isinstance(self.tensors, LazyRows) and not self.tensors.in_memory:
-                manifest = self._manifest(self.about, self.tensors.write(folder))
+                manifest = self._manifest(self.metadata, self.tensors.write(folder))
             else:
-                manifest = self._manifest(self.about)
+                manifest = self._manifest(self.metadata)
                 save_tensors({name: tensor.contiguous() for name, tensor in self.tensors.items()}, folder / TENSORS)
             content = json.dumps(manifest, indent=1, allow_nan=False).encode()
-            check_size(content, folder)  # as whoever loads it will
+            check_size(content, folder)  # as `load` does
             (folder / MANIFEST).write_bytes(content)
             if sign is not None:
                 (folder / SIGNATURE).write_text(sign.signature(content), encoding="utf-8")
@@ -197,10 +206,7 @@ class Release:
         return path
 
     def check_noise(self, false_alarm: float = FALSE_ALARM) -> None:
-        """Refuse tensors that cannot have the noise of the record's mechanism; a record without a guarantee claims none.
-
-        `ReleaseError` says which statistic of them is so unlikely.
-        """
+        """Refuse tensors that fail the noise test of the record's mechanism; `ReleaseError` names the statistic."""
         if not self.record.claims:
             return
         try:
@@ -212,10 +218,10 @@ class Release:
 
     @classmethod
     def load(cls, path: Path | str, trusted: TrustedKeys | None = None) -> Release:
-        """Read a release and check all of it. In memory there are never more than its tensors and one file besides.
+        """Read a release and check it. Memory holds at most its tensors and one more file.
 
-        With trusted keys, one of them must have signed it: `SignatureError` otherwise, before anything of it is understood.
-        A signature that lies beside a release and is not of it is refused in any case.
+        With trusted keys, one of them must have signed it: `SignatureError` otherwise, before the manifest is parsed. A signature
+        that does not match is always refused.
         """
         path = Path(path)
         content = manifest_bytes(path)
@@ -223,7 +229,7 @@ class Release:
         manifest = parsed_manifest(content, path / MANIFEST)
         tensors = read_tensors(path, manifest)
         try:
-            about = About.from_dict(manifest["about"]) if "about" in manifest else None
+            about = ReleaseMetadata.from_dict(manifest["about"]) if "about" in manifest else None
             ledger = tuple(event_from_dict(event) for event in manifest["ledger"])
             record = PrivacyRecord.from_dict(manifest["record"], ledger)
             user_ids = np.array(manifest["user_ids"], dtype=np.str_)

@@ -1,8 +1,8 @@
-"""Signatures: who published a release, by Ed25519 keys that parties exchange beforehand.
+"""Signatures of releases by Ed25519 keys that parties exchange beforehand.
 
-A signature is of the manifest's bytes as they lie in the folder. The manifest names the SHA-256 of every tensor, so whoever
-changes a byte of anything changes what is signed. It says who published and that nothing was altered on the way; that the
-record is true, it does not say. The arithmetic is that of the library `cryptography` (RFC 8032).
+A signature covers the bytes of the stored manifest, which names the SHA-256 of every tensor, so it covers all files. It
+proves the publisher and that nothing was altered, not that the record is true. The arithmetic is that of the library
+`cryptography` (RFC 8032).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 ALGORITHM = "Ed25519"
 MAKE_KEYS = "openssl genpkey -algorithm ed25519 -out key.pem && openssl pkey -in key.pem -pubout -out key.pub.pem"
-"""Makes a key pair; the first file stays with the source party."""
+"""Command that makes a key pair; the first file stays with the source party."""
 
-_LARGEST = 2**16  # bytes of a file of keys, or of a signature: far more than either needs
+_LARGEST = 2**16  # allowed bytes of a file of keys or of a signature
 _BEGIN = b"-----BEGIN "
 _OF_ANYTHING = frozenset(
     {
@@ -33,11 +33,11 @@ _OF_ANYTHING = frozenset(
         *(first + "ff" * 30 + "7f" for first in ("ec", "ed", "ee")),
     }
 )
-"""Public keys of small order, without the bit of the sign: anybody can sign with them. libsodium refuses the same."""
+"""Public keys of small order, without the sign bit, with which signatures can be forged. libsodium refuses the same."""
 
 
 class SignatureError(ReleaseError):
-    """A release that is not signed as it should be, or keys that cannot be read."""
+    """A release without the required signature, or unreadable keys."""
 
 
 class SigningKey:
@@ -49,7 +49,7 @@ class SigningKey:
 
     @classmethod
     def read(cls, path: Path) -> SigningKey:
-        """The key of a PEM file; `SignatureError` if it holds anything else, or is encrypted."""
+        """Return the key of a PEM file; `SignatureError` if it is encrypted or holds anything else."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -57,9 +57,7 @@ class SigningKey:
         try:
             key = load_pem_private_key(content, None)
         except TypeError as error:
-            raise SignatureError(
-                f"{path} is encrypted. Decrypt it where nobody else reads: openssl pkey -in {path} -out PLAIN."
-            ) from error
+            raise SignatureError(f"{path} is encrypted. Decrypt it: openssl pkey -in {path} -out PLAIN.") from error
         except ValueError as error:
             raise SignatureError(f"{path} holds no private key in PEM form. Make a pair with: {MAKE_KEYS}") from error
         if not isinstance(key, Ed25519PrivateKey):
@@ -67,59 +65,54 @@ class SigningKey:
         return cls(key)
 
     def signature(self, content: bytes) -> str:
-        """The signature of a manifest, as it is written beside it."""
+        """Return the signature file's text for a manifest."""
         values = {"algorithm": ALGORITHM, "public_key": self.public, "signature": self._key.sign(content).hex()}
         return json.dumps(values, indent=1) + "\n"
 
 
 @dataclass(frozen=True)
 class TrustedKeys:
-    """Public keys of the parties whose releases a target takes."""
+    """Public keys of the parties whose releases a target accepts."""
 
     keys: frozenset[str]  # each as 64 hexadecimal digits
     path: Path  # where they were read
 
     @classmethod
     def read(cls, path: Path | str) -> TrustedKeys:
-        """The keys of a PEM file, or of all files of a folder; `SignatureError` if one is anything else, or there is none."""
+        """Return the keys of a PEM file, or of all files of a folder; `SignatureError` for other files, or none."""
         path = Path(path)
         files = sorted(path.iterdir()) if path.is_dir() else [path]
         keys = frozenset(key for file in files for key in _public_keys(file))
         if not keys:
-            raise SignatureError(f"{path} holds no public key. Ask the source party for its own: key.pub.pem.")
+            raise SignatureError(f"{path} holds no public key. Ask the source party for its key.pub.pem.")
         return cls(keys, path)
 
 
 def check_signature(folder: Path, content: bytes, trusted: TrustedKeys | None) -> str | None:
-    """The public key that signed a manifest of these bytes, as 64 hexadecimal digits; None if nobody did.
+    """Return the public key that signed a manifest's bytes, as 64 hexadecimal digits; None without a signature.
 
-    `SignatureError` if a signature is there and is not of these bytes, and, where keys are trusted, if there is none or it is
-    by another key.
+    `SignatureError` if a signature does not match, and, with trusted keys, if there is none or it is by another key.
     """
     path = folder / SIGNATURE
     if not path.is_symlink() and not path.exists():
         if trusted is not None:
-            raise SignatureError(
-                f"{folder} is not signed, and keys are trusted ({trusted.path}), so only what they signed is read. Ask the "
-                "source party to publish with --sign KEY."
-            )
+            raise SignatureError(f"{folder} is not signed. {trusted.path} requires it. Ask for one with --sign KEY.")
         return None
     key, signature = _read_signature(path)
     if trusted is not None and key not in trusted.keys:
         raise SignatureError(
-            f"{folder} is signed by the key {key}, which is not among the {len(trusted.keys)} of {trusted.path}. Ask the party "
-            "that you expect it from, on another way, whether the key is theirs."
+            f"{folder} is signed by the key {key}, not by one of the {len(trusted.keys)} of {trusted.path}. Confirm the key "
+            "with the publisher out of band."
         )
     if not _fits(key, signature, content):
         raise SignatureError(
-            f"{path} is not the signature of {MANIFEST} by the key {key}: one of the two was altered or replaced. Ask the "
-            "source party for the whole folder again."
+            f"{path} is not the signature of {MANIFEST} by the key {key}: one of them was altered. Ask the source party for the "
+            "whole folder again."
         )
     return key
 
 
 def _read_signature(path: Path) -> tuple[str, str]:
-    """Public key and signature that a file names, in hexadecimal digits of the right number."""
     content = _small_file(path)
     try:
         values: Any = json.loads(content)
@@ -129,8 +122,8 @@ def _read_signature(path: Path) -> tuple[str, str]:
     right = isinstance(values, dict) and values.keys() == {"algorithm", *lengths} and values["algorithm"] == ALGORITHM
     if not right or not all(_is_hex(values[name], length) for name, length in lengths.items()):
         raise SignatureError(
-            f"{path} is no signature: it must name algorithm {ALGORITHM!r}, public_key and signature, in 64 and 128 hexadecimal "
-            "digits, and nothing else."
+            f"{path} is no signature. It must have exactly algorithm {ALGORITHM!r}, public_key (64 hexadecimal digits) and "
+            "signature (128)."
         )
     return values["public_key"], values["signature"]
 
@@ -140,7 +133,7 @@ def _is_hex(text: object, length: int) -> bool:
 
 
 def _fits(key: str, signature: str, content: bytes) -> bool:
-    """Whether it is the signature of these bytes; of a key that one signature fits everything with, none is."""
+    """Whether it is the signature of these bytes; never for a key of small order."""
     if key[:-2] + f"{int(key[-2:], 16) & 0x7F:02x}" in _OF_ANYTHING:
         return False
     from cryptography.exceptions import InvalidSignature
@@ -159,19 +152,14 @@ def _public_keys(path: Path) -> Iterator[str]:
 
     content = _small_file(path)
     if b"PRIVATE KEY" in content:
-        raise SignatureError(
-            f"{path} holds a private key, which no target should have. Trusted are public keys alone; whoever owns this one "
-            "should make another."
-        )
+        raise SignatureError(f"{path} holds a private key. Only public keys can be trusted. Replace this key pair.")
     for block in content.split(_BEGIN)[1:]:
         try:
             key = load_pem_public_key(_BEGIN + block)
         except ValueError as error:
-            raise SignatureError(f"{path} holds what is no public key in PEM form ({error}).") from error
+            raise SignatureError(f"{path} holds an invalid public key in PEM form ({error}).") from error
         if not isinstance(key, Ed25519PublicKey):
-            raise SignatureError(
-                f"{path} holds a key that is not {ALGORITHM}, the only kind that releases are signed by."
-            )
+            raise SignatureError(f"{path} holds a key that is not {ALGORITHM}. Releases are signed by no other kind.")
         yield key.public_bytes_raw().hex()
 
 

@@ -13,7 +13,7 @@ from zoo.privacy.record.record import rounded_up, shown_delta
 from zoo.privacy.spending.budget import Budget
 from zoo.privacy.spending.total import Account
 from zoo.publishers.base import PublicSizes, Publisher, Stamped
-from zoo.release.about import About, Statement
+from zoo.release.metadata import ReleaseMetadata, Statement
 from zoo.release.release import Release
 from zoo.release.signature import SigningKey
 from zoo.runs.inputs import UsageError
@@ -66,7 +66,7 @@ def publish(
     paid_from = None if budget is None else Budget(Path(budget))
     key = None if sign is None else SigningKey.read(Path(sign))
     ratings = data.source(name)
-    published = About.today(about, f"cdr-zoo {VERSION}")
+    published = ReleaseMetadata.today(about, f"cdr-zoo {VERSION}")
     return publish_release(publisher, ratings, name, out, published, paid_from, key)
 
 
@@ -85,7 +85,7 @@ def publish_release(
     ratings: Ratings,
     name: str,
     out: Path,
-    about: About,
+    about: ReleaseMetadata,
     budget: Budget | None = None,
     key: SigningKey | None = None,
 ) -> Release:
@@ -102,7 +102,7 @@ def publish_release(
     if budget is not None:
         planned = Stamped(publisher).prepare(PublicSizes.of(ratings))
         budget.total_after(Account("the release", name, ratings.num_users, planned.record, planned.events), data)
-    release = replace(Stamped(publisher).publish(ratings, name), about=about)
+    release = replace(Stamped(publisher).publish(ratings, name), metadata=about)
     if budget is None:
         release.save(out, key)
         return release

@@ -20,7 +20,7 @@ from callbacks.progress import with_own_bar
 from datamodules import CrossDomainDataModule
 from zoo.methods.base import Recommender
 from zoo.publishers.base import Publisher
-from zoo.release.about import Statement
+from zoo.release.metadata import Statement
 from zoo.release.release import Release
 from zoo.runs.checks import check_run
 from zoo.runs.inputs import HANDOVER, UsageError, make_publisher, resolve

@@ -22,6 +22,7 @@ RENAMED = {
     "zoo.metrics": "zoo.data.metrics",
     "zoo.publisher": "zoo.publishers.base",
     "zoo.recommender": "zoo.methods.base",
+    "zoo.release.about": "zoo.release.metadata",
     "zoo.target_data": "zoo.methods.target_data",
 }
 

@@ -115,7 +115,7 @@ class EncryptedBridgePublisher(BridgePublisher):
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """Plan the releases of the plain map, and refuse sizes whose encryption errors do not fit beside the noise."""
-        plain, places = self.plan_for(sizes), self.given()
+        plain, places = self.plan_for(sizes), self.target_projections()
         assert places is not None
         plan = EncryptedBridge(**{entry.name: getattr(plain, entry.name) for entry in fields(plain)})
         check_room(plan, int(plan.public_inputs["kept_items"]), places.width, places.num_users)

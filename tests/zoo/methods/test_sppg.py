@@ -26,7 +26,7 @@ from zoo.privacy.training.noisy_steps import BudgetSpentError
 from zoo.privacy.training.private_gradient import PrivateGradient
 from zoo.release.release import Release
 
-pytestmark = pytest.mark.filterwarnings("ignore:SPPG with .* protects nobody")
+pytestmark = pytest.mark.filterwarnings("ignore:SPPG with .* has no guarantee")
 
 
 @pytest.fixture(scope="module", params=["private_d", "first_layer_only", "gs_wgan"])
@@ -73,7 +73,7 @@ def test_another_fit_takes_no_further_step(private: Run) -> None:
     sanitised = method.privacy.mechanism == "gs_wgan"
     users = torch.arange(8)
     another = partial(method.step, UserBatch(users)) if sanitised else partial(gradients, method, users)
-    with pytest.raises(BudgetSpentError, match="planned steps were taken; another one would cost more"):
+    with pytest.raises(BudgetSpentError, match="planned steps were taken"):
         another()
 
 
@@ -139,7 +139,7 @@ def test_a_count_of_steps_survives_a_checkpoint_and_never_falls(private: Run, tm
     about = {"mechanism": method.privacy.mechanism, "critic_steps": 7, "place": None}
     assert checkpoint["zoo"]["spent"] == {**about, "private": method.private_gradient.state_dict()}
     checkpoint["zoo"]["spent"]["private"]["steps_taken"] = 3
-    with pytest.raises(ValueError, match="steps that were taken stay taken"):
+    with pytest.raises(ValueError, match="steps_taken must lie in"):
         method.on_load_checkpoint(checkpoint)
     try:
         method.trainer.state.fn = TrainerFn.TESTING
@@ -176,7 +176,7 @@ def test_what_the_weights_of_a_checkpoint_cost_is_counted_also_where_they_are_on
 def test_a_training_without_noise_cannot_be_gone_on_with_as_private(tmp_path: Path) -> None:
     fitted(mechanism="none", epochs=1).trainer.save_checkpoint(tmp_path / "open.ckpt")
     where: dict[str, Any] = {"ckpt_path": tmp_path / "open.ckpt", "weights_only": True}
-    with pytest.raises(ValueError, match="What was trained without noise cannot be gone on with as private"):
+    with pytest.raises(ValueError, match="Train from the beginning"):
         trainer_of().fit(SPPG(**SMALL), datamodule=Synthetic(**SIZES), **where)
 
 

@@ -20,10 +20,9 @@ from zoo.privacy.training.clipped_sum import clipped_sum
 from zoo.privacy.training.critic_steps import CriticSteps
 from zoo.privacy.training.generator_privacy import UNSOUND, GeneratorPrivacy
 from zoo.privacy.training.published_readings import FirstLayerNoise, UpstreamNoise
-from zoo.privacy.training.sanitisation import SanitisationPlan
-from zoo.privacy.training.sanitised_gradient import SanitisedGradient
+from zoo.privacy.training.sanitised_gradient import SanitisationPlan, SanitisedGradient
 
-pytestmark = pytest.mark.filterwarnings("ignore:SPPG with .* protects nobody")
+pytestmark = pytest.mark.filterwarnings("ignore:SPPG with .* has no guarantee")
 BOTH = pytest.mark.parametrize("conditioning", ["product", "sum"])
 Make = Callable[..., SPPG]
 
@@ -71,7 +70,7 @@ def test_a_step_of_the_generator_works_out_no_gradient_of_the_critic() -> None:
     method = SPPG(mechanism="none", **SMALL)
     trainer_of(epochs=0).fit(method, datamodule=Synthetic(**SIZES))
     expected = torch.autograd.grad(method.step(UserBatch(torch.arange(8)))["loss"], [*method.generator.parameters()])
-    method.critic_steps.anybody = lambda: torch.arange(8)  # type: ignore[method-assign]
+    method.critic_steps.random_users = lambda: torch.arange(8)  # type: ignore[method-assign]
     method._generator_step(torch.optim.SGD(method.generator.parameters(), lr=1.0))
     assert all(parameter.grad is None for parameter in method.critic.parameters())
     for parameter, gradient in zip(method.generator.parameters(), expected, strict=True):
@@ -116,7 +115,7 @@ def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> None:
         return draws
 
     monkeypatch.setattr(CriticSteps, "sample", lambda own: torch.randperm(40, generator=drawn(own))[:9].sort().values)
-    monkeypatch.setattr(CriticSteps, "anybody", lambda own: torch.randint(40, (8,), generator=drawn(own)))
+    monkeypatch.setattr(CriticSteps, "random_users", lambda own: torch.randint(40, (8,), generator=drawn(own)))
 
 
 @BOTH
@@ -173,7 +172,7 @@ def test_generated_rows_are_of_all_users_whether_or_not_they_have_rated(without_
     """Who is in a batch depends on who has rated. 1,600 draws among 40 users: one is missed with probability < 1e-15."""
     for mechanism in ("private_d", "gs_wgan", "none"):
         method = without_noise(mechanism=mechanism)
-        drawn = [method.critic_steps.anybody() for _ in range(200)]
+        drawn = [method.critic_steps.random_users() for _ in range(200)]
         assert {len(users) for users in drawn} == {8}
         assert set(torch.cat(drawn).tolist()) == set(range(40))
 
@@ -185,7 +184,7 @@ def test_a_sample_leaves_no_trace_in_the_global_random_state(without_noise: Make
     before = torch.get_rng_state()
     gradients(method, torch.arange(5))
     method.critic_steps.sample()
-    method.critic_steps.anybody()
+    method.critic_steps.random_users()
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -259,9 +258,9 @@ def test_an_average_follows_the_steps_and_does_not_steer_them() -> None:
 )
 def test_a_reading_that_does_not_hold_is_warned_of_once_a_process(mechanism: str, kind: type[Any]) -> None:
     warn_once.cache_clear()
-    with pytest.warns(UserWarning, match=f"SPPG with {mechanism} protects nobody: {UNSOUND[mechanism]}") as warned:
+    with pytest.warns(UserWarning, match=f"SPPG with {mechanism} has no guarantee: {UNSOUND[mechanism]}") as warned:
         runs = [fitted(mechanism=mechanism, paper_faithful=True, epochs=1) for _ in range(2)]
-    assert sum("protects nobody" in str(warning.message) for warning in warned) == 1
+    assert sum("has no guarantee" in str(warning.message) for warning in warned) == 1
     for run in runs:
         assert isinstance(run.method.critic_steps.gradient, kind)
         assert all(parameter.isfinite().all() for parameter in run.method.parameters())

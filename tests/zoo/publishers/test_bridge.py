@@ -174,11 +174,8 @@ def test_a_publisher_that_joins_nobody_is_the_same_for_every_target() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: BridgePublisher(1.0, projections=projections(), received=Path("x")), "give one of them"),
-        (
-            lambda: BridgePublisher(1.0).publish(binary(), "book"),
-            r"needs the projections of the target's users, .* Set received",
-        ),
+        (lambda: BridgePublisher(1.0, projections=projections(), received=Path("x")), "Set one of them"),
+        (lambda: BridgePublisher(1.0).publish(binary(), "book"), r"needs the target's projections. Set received"),
         (
             lambda: BridgePublisher(1.0).for_target(target()).publish(some_ratings(), "book"),
             r"'book' are not all 1\. Set filters",
@@ -194,7 +191,7 @@ def test_bad_input_is_refused(make: Any, message: str) -> None:  # noqa: ANN401
 
 def test_a_release_that_is_no_projections_is_refused(tmp_path: Path) -> None:
     folder = Plaintext().publish(target(), "music").save(tmp_path / "plain")
-    with pytest.raises(ValueError, match=r"is a release of kind 'ratings'\. Projections are of kind 'embeddings'"):
+    with pytest.raises(ValueError, match=r"has kind 'ratings'\. It must have kind 'embeddings'"):
         BridgePublisher(1.0, received=folder).publish(binary(), "book")
 
 
@@ -208,7 +205,7 @@ def test_projections_are_taken_from_those_whose_key_is_trusted(tmp_path: Path) -
     for name in ("strange", "unsigned"):
         with pytest.raises(SignatureError):
             BridgePublisher(4.0, received=tmp_path / name, trusted=public).publish(binary(), "book")
-    with pytest.raises(ValueError, match="nothing is received that a key could have signed"):
+    with pytest.raises(ValueError, match="It needs received"):
         BridgePublisher(4.0, trusted=public)
 
 
@@ -218,11 +215,11 @@ def test_projections_whose_record_states_no_damping_are_refused(tmp_path: Path) 
     assert isinstance(made, ThirdPartyMechanism)
     record = replace(release.record, mechanism=replace(made, inputs={**made.inputs, "item_damping": "much"}))
     replace(release, record=record).save(tmp_path / "places")
-    with pytest.raises(ValueError, match=r"states no item_damping in \[0, 2\] but 'much'"):
+    with pytest.raises(ValueError, match=r"item_damping of .* is 'much'"):
         BridgePublisher(4.0, received=tmp_path / "places").publish(binary(), "book")
 
 
 def test_a_config_of_an_older_version_may_name_a_secret_key_of_null() -> None:
     assert projections(secret_key=None).audits() == []
-    with pytest.raises(ValueError, match=r"must be null\. To encrypt places, install examples/encrypted_bridge"):
+    with pytest.raises(ValueError, match=r"must be null\. To encrypt, use EncryptedProjectionPublisher"):
         projections(secret_key=Path("own.key"))

@@ -16,10 +16,7 @@ from zoo import JLT, FlippedRows, Noise, Nothing, Partial, Plaintext, Publisher,
 from zoo.data.ratings import Step
 from zoo.privacy.record.record import Guarantee
 
-KINDS: dict[str, Publisher] = {
-    "rows": JLT(epsilon=4.0, num_components=5, seed=2, noise_seed=1),
-    "ratings": Plaintext(),
-}
+KINDS: dict[str, Publisher] = {"rows": JLT(epsilon=4.0, num_components=5, seed=2, noise_seed=1), "ratings": Plaintext()}
 
 
 def ratings(users: int = 20) -> Ratings:
@@ -141,7 +138,7 @@ def test_controls_go_into_each_other() -> None:
 
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.001, 2, float("nan")])
 def test_a_share_out_of_range_is_refused(share: float) -> None:
-    with pytest.raises(ValueError, match=r"share must lie in \(0, 1\], got .*To release nobody, take Nothing"):
+    with pytest.raises(ValueError, match=r"share must lie in \(0, 1\], got .*For no user, use Nothing"):
         Partial(Plaintext(), share)
 
 

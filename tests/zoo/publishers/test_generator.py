@@ -26,7 +26,7 @@ from zoo.privacy.record.record import Guarantee
 from zoo.runs.trainer import LIBRARY_CHATTER
 
 ROOT = Path(__file__).parents[3]
-pytestmark = pytest.mark.filterwarnings("ignore:.*protects nobody")
+pytestmark = pytest.mark.filterwarnings("ignore:.*has no guarantee")
 
 CONFIG = ROOT / "configs" / "ppgencdr" / "douban.yaml"
 
@@ -189,13 +189,13 @@ def test_nothing_of_the_ratings_is_logged_shown_or_left_behind(
     assert spy.logged == told
     steps = 5 if mechanism == "private_d" else 3
     said = f"Privacy budget used up: {steps} steps, epsilon 8.00 of 8.00 at delta 1e-05 (zero_out_one_user), for the "
-    said += "ratings that were read. Conditions for the file that they come from: python -m zoo privacy plan\n"
+    said += "ratings that were read. Assumptions about their file: python -m zoo privacy plan\n"
     assert capsys.readouterr().out == said
     assert list(tmp_path.iterdir()) == []
 
 
 def test_warnings_of_others_are_heard() -> None:
-    with pytest.warns(UserWarning, match="noise has a seed") as heard:
+    with pytest.warns(UserWarning, match="noise is seeded") as heard:
         GeneratorPublisher(network(), [PrivacyBudget()]).publish(ratings(), "book")
     assert not [warning for warning in heard if "validation" in str(warning.message)]
 
@@ -250,9 +250,9 @@ class Interrupting(Callback):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([], "'book' has no rating to learn from. Loosen its filters"),
-        ([1.0, 4.0], r"Ratings of 'book' lie in \[1, 4\], and a generator makes numbers in \[0, 1\]. Let each"),
-        ([-0.5, 1.0], r"lie in \[-0.5, 1\]")
+        ([], "'book' has no rating. Loosen its filters"),
+        ([1.0, 4.0], r"Ratings of 'book' lie in \[1, 4\]. A generator needs ratings in \[0, 1\]. Set"),
+        ([-0.5, 1.0], r"lie in \[-0.5, 1\]"),
     ],
     ids=["none", "stars", "negative"]
 )  # fmt: skip
@@ -264,14 +264,14 @@ def test_ratings_that_no_generator_makes_are_refused(values: list[float], messag
 
 
 def test_a_network_without_a_generator_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"EASE has no generator to release. Take SPPG, or a LightningModule"):
+    with pytest.raises(TypeError, match=r"EASE has no generator to release. Take SPPG, or a ReleasableGenerator"):
         GeneratorPublisher(EASE())
 
 
 @pytest.mark.parametrize("mechanism", ["private_d", "none"])
 def test_a_training_that_ends_early_releases_nothing(mechanism: str) -> None:
     publisher = GeneratorPublisher(network(mechanism), [Stopping()])
-    with pytest.raises(ValueError, match=r"Training on 'book' ended with 3 steps left.*leave out callbacks"):
+    with pytest.raises(ValueError, match=r"Training on 'book' stopped with 3 steps left.*Leave out callbacks"):
         publisher.publish(ratings(), "book")
 
 
@@ -290,7 +290,7 @@ def test_an_interrupted_training_releases_nothing(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"sample_size": 21}, "sample_size 21 is more than the 20 users. Take at most as many"),
+        ({"sample_size": 21}, "sample_size 21 is more than the 20 users. Take a tenth"),
         ({"epsilon": 0.0}, "epsilon is"),
         ({"epsilon": -1.0}, "epsilon is"),
         ({"delta": 0.05}, "delta 0.05 is not below one over the 20 users"),

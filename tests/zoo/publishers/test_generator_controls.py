@@ -11,7 +11,7 @@ from tests.zoo.publishers.generators import network, ratings, same
 from zoo import GeneratorPublisher, Noise, Partial, Publisher, Ratings, Release, Shuffled, Thinned
 from zoo.privacy.accounting.events import NonPrivateEvent
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*protects nobody")
+pytestmark = pytest.mark.filterwarnings("ignore:.*has no guarantee")
 
 
 def rows_by_user(release: Release) -> dict[str, Tensor]:

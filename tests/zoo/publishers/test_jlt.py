@@ -156,7 +156,7 @@ def test_the_papers_form_states_what_it_gives_where_it_holds() -> None:
 def test_the_papers_form_protects_nobody_where_users_outnumber_items() -> None:
     warn_once.cache_clear()
     publisher = JLT(epsilon=8.0, num_components=20, paper_faithful=True)
-    with pytest.warns(UserWarning, match="JLT with paper_faithful protects nobody here: the lift of 7 items misses"):
+    with pytest.warns(UserWarning, match="JLT with paper_faithful has no guarantee here: the lift of 7 items misses"):
         release = publisher.publish(binary(), "book")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -195,7 +195,7 @@ def test_seeded_noise_has_no_guarantee_in_the_papers_form_either() -> None:
 
 @pytest.mark.parametrize("calibration", ["gaussian", "max", "best"])
 def test_the_papers_form_takes_the_papers_noise(calibration: Calibration) -> None:
-    with pytest.raises(ValueError, match=f"takes the paper's noise, and calibration is '{calibration}'. Leave out one"):
+    with pytest.raises(ValueError, match=f"takes the paper's noise, and calibration is '{calibration}'. Choose one"):
         JLT(epsilon=1.0, calibration=calibration, paper_faithful=True)
     with pytest.raises(ValueError, match="Use 'gaussian'"):
         JLT(epsilon=1.0, relation="zero_out_one_user", clip=1.0, paper_faithful=True)

@@ -50,7 +50,7 @@ def test_a_matrix_too_large_to_hold_gives_the_same_release(
 ) -> None:
     """Rows may round to a neighbouring point of the lattice, for sums over items are added up in blocks."""
     publisher = JLT(epsilon=8.0, num_components=5, seed=2, noise_seed=3, centre=False)
-    whole = publisher.publish(binary(), "book").realised()
+    whole = publisher.publish(binary(), "book").materialize()
     monkeypatch.setattr(
         JLT, "matrix", lambda self, items, seed: GaussianMatrix(5, items, seed, unit=True, matrix_bytes=120)
     )

@@ -46,7 +46,7 @@ def test_a_planned_release_is_for_what_it_was_planned_for() -> None:
     ratings = some_ratings(9, 7)
     ratings.matrix.data[:] = 1
     for other in (PublicSizes(8, 7), PublicSizes(9, 8), PublicSizes(9, 7, (Step("more than that"),))):
-        with pytest.raises(ValueError, match=r"planned for \d users and \d items, and 'book' has 9 and 7.*Plan anew"):
+        with pytest.raises(ValueError, match=r"plan is for \d users and \d items. 'book' has 9 and 7.*Plan anew"):
             FlippedRows(1.0).prepare(other).make(ratings, "book")
     made = FlippedRows(1.0).prepare(PublicSizes.of(ratings)).make(ratings, "book")
     assert made.num_users == 9

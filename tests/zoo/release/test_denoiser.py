@@ -278,7 +278,7 @@ def test_projections_without_their_noise_scale_are_refused() -> None:
     release = JLT(epsilon=8.0, num_components=8, seed=0, noise_seed=1).publish(SOURCE, "book")
     for scale, said in ((None, "None"), (0.0, "0.0")):
         record = replace(release.record, mechanism=ThirdPartyMechanism(name="JLT", noise_std=scale))
-        with pytest.raises(ValueError, match=f"needs noise_scale from the record of JLT, .* it says {said}. Leave"):
+        with pytest.raises(ValueError, match=rf"noise_scale of JLT is {said}\..* Leave"):
             Denoiser()(replace(release, record=record))
 
 
@@ -288,12 +288,12 @@ def test_sparse_rows_that_are_no_cells_are_refused(inputs: dict[str, object], mo
     publisher = NoisyRows(epsilon=4.0, relation="zero_out_one_user", clip=2.0, threshold=1.0, noise_seed=1)
     release = stated(publisher, **inputs)
     clipped = replace(release.record, mechanism=replace(release.record.mechanism, clip=2.0))
-    with pytest.raises(ValueError, match=r"rows of 'book' are kept sparse, and the record of NoisyRows does not say"):
+    with pytest.raises(ValueError, match=r"record of 'book' has no probabilities"):
         Denoiser()(replace(release, record=clipped))
 
 
 def test_settings_that_mean_nothing_are_refused() -> None:
-    with pytest.raises(ValueError, match="max_components must be at least 0, got -1; 0 leaves activity and means"):
+    with pytest.raises(ValueError, match="max_components must be at least 0, got -1"):
         Denoiser(-1)
 
 

@@ -72,24 +72,27 @@ def test_files_are_put_together_in_one_tensor(saved: Path) -> None:
         (lambda m: m["shards"].insert(0, "tensors"), "each shard must name its file, users and sha256"),
         (lambda m: m["shards"][0].pop("sha256"), "each shard must name its file, users and sha256"),
         (lambda m: m["shards"][0].update(extra=1), "and nothing else"),
-        (lambda m: m["shards"][1].update(users=[3, 8]), "must begin at 4 and be at least one, got 3 to 8: .* overlap"),
-        (lambda m: m["shards"][1].update(users=[5, 8]), "must begin at 4 .* nor leave anybody out"),
-        (lambda m: m["shards"][1].update(users=[4, 4]), "must begin at 4 and be at least one, got 4 to 4"),
-        (lambda m: m["shards"][1].update(users=[4, -1]), "must begin at 4 and be at least one"),
+        (lambda m: m["shards"][1].update(users=[3, 8]), "must hold one user or more from 4, got 3 to 8"),
+        (lambda m: m["shards"][1].update(users=[5, 8]), "must hold one user or more from 4, got 5"),
+        (lambda m: m["shards"][1].update(users=[4, 4]), "must hold one user or more from 4, got 4 to 4"),
+        (lambda m: m["shards"][1].update(users=[4, -1]), "must hold one user or more from 4"),
         (lambda m: m["shards"][2].update(users=[8, 10]), "the shards hold rows of 10 users, and 9 ids are named"),
         (
             lambda m: m["shards"][0].update(users=[0, 5]) or m["shards"][1].update(users=[5, 8]),
-            r"\(4, 5\), where users 0 to 5",
+            r"\(4, 5\). Expected users 0 to 5",
         ),
         (lambda m: m["shards"][0].update(users=[0.0, 4.0]), "must be two integers"),
         (lambda m: m["shards"][0].update(users=[False, 4]), "must be two integers"),
         (lambda m: m["shards"][0].update(users="04"), "must be two integers"),
         (lambda m: m["shards"][0].update(users=[0, 2, 4]), "must be two integers"),
-        (lambda m: m["shards"][0].update(sha256={}), "does not hold what release.json says"),
-        (lambda m: m["shards"][0].update(sha256={"rows": "0" * 64}), "00001.* does not hold what release.json says"),
-        (lambda m: m["shards"][2].update(sha256=None), "00003.* does not hold what release.json says"),
+        (lambda m: m["shards"][0].update(sha256={}), "differs from its SHA-256 in release.json"),
+        (
+            lambda m: m["shards"][0].update(sha256={"rows": "0" * 64}),
+            "00001.* differs from its SHA-256 in release.json",
+        ),
+        (lambda m: m["shards"][2].update(sha256=None), "00003.* differs from its SHA-256 in release.json"),
         (lambda m: m.update(user_ids=m["user_ids"][1:]), "the shards hold rows of 9 users, and 8 ids are named"),
-        (lambda m: m.update(user_ids=["u1"] * 9), "A user id occurs twice"),
+        (lambda m: m.update(user_ids=["u1"] * 9), "A user id is repeated"),
         (lambda m: m.update(schema=1), r"must hold exactly .*'sha256'"),
         (lambda m: m.update(sha256={}), "must hold exactly"),
         (lambda m: m.update(kind="ratings"), "tensors must be exactly"),
@@ -129,7 +132,7 @@ def test_a_flipped_bit_is_noticed(saved: Path) -> None:
     content = bytearray((saved / shard_name(2)).read_bytes())
     content[-3] ^= 1
     (saved / shard_name(2)).write_bytes(bytes(content))
-    with pytest.raises(ReleaseError, match=r"00002.safetensors does not hold what release.json says it does"):
+    with pytest.raises(ReleaseError, match=r"00002.safetensors differs from its SHA-256 in release.json"):
         Release.load(saved)
 
 
@@ -138,7 +141,7 @@ def test_files_in_another_order_are_noticed(saved: Path) -> None:
     other = first.read_bytes()
     first.write_bytes(second.read_bytes())
     second.write_bytes(other)
-    with pytest.raises(ReleaseError, match=r"00001.safetensors does not hold what release.json says it does"):
+    with pytest.raises(ReleaseError, match=r"00001.safetensors differs from its SHA-256 in release.json"):
         Release.load(saved)
 
 
@@ -149,8 +152,8 @@ def test_files_in_another_order_are_noticed(saved: Path) -> None:
         ({"rows": torch.zeros(4, 5, dtype=torch.bfloat16)}, "must be float32 .* got BF16"),
         ({"rows": torch.zeros(4)}, r"must be float32 of shape \(users, width >= 1\), got F32 of shape \(4,\)"),
         ({"rows": torch.zeros(4, 0)}, "must be float32 of shape"),
-        ({"rows": torch.zeros(4, 6)}, r"rows of shape \(4, 6\), where users 4 to 8 of width 5 belong"),
-        ({"rows": torch.zeros(3, 5)}, r"rows of shape \(3, 5\), where users 4 to 8"),
+        ({"rows": torch.zeros(4, 6)}, r"rows of shape \(4, 6\). Expected users 4 to 8, width 5"),
+        ({"rows": torch.zeros(3, 5)}, r"rows of shape \(3, 5\). Expected users 4 to 8"),
         ({"columns": torch.zeros(4, 5)}, r"must be exactly \['rows'\], got \['columns'\]"),
         ({"rows": torch.zeros(4, 5), "more": torch.zeros(1)}, r"must be exactly \['rows'\], got \['more', 'rows'\]"),
         ({"rows": torch.full((4, 5), torch.nan)}, "holds NaN or infinite"),
@@ -168,7 +171,7 @@ def test_nothing_is_allocated_for_rows_that_are_not_there(saved: Path) -> None:
     replace_shard(saved, 1, {"rows": torch.zeros(1, 2**20)})
     edit(saved, lambda m: m.update(user_ids=[f"u{i}" for i in range(2**20)]))
     edit(saved, lambda m: [s.update(users=u) for s, u in zip(m["shards"], ([0, 1], [1, 5], [5, 2**20]), strict=True)])
-    with pytest.raises(ReleaseError, match=r"rows of shape \(4, 5\), where users 1 to 5 of width 1048576 belong"):
+    with pytest.raises(ReleaseError, match=r"rows of shape \(4, 5\). Expected users 1 to 5, width 1048576"):
         Release.load(saved)
 
 
@@ -199,19 +202,17 @@ def test_finiteness_is_looked_for_everywhere(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("folder", [False, True])
 def test_whatever_lies_beside_the_files_of_a_release_is_refused(saved: Path, name: str, folder: bool) -> None:
     """Of one file and of several alike: what nobody signed should not be handed on as part of a release."""
-    one = JLT(epsilon=2.0, num_components=5).publish(binary(), "book").realised()
+    one = JLT(epsilon=2.0, num_components=5).publish(binary(), "book").materialize()
     for path in (saved, one.save(saved.parent / "one")):
         (path / name).mkdir() if folder else (path / name).touch()
-        with pytest.raises(
-            ReleaseError, match=r"which release.json does not name; a release has no other files"
-        ) as caught:
+        with pytest.raises(ReleaseError, match=r"which release.json does not name") as caught:
             Release.load(path)
         assert str(caught.value).isprintable()
 
 
 def hostile(path: Path, ids: list[str], rest: bytes = b"") -> Path:
     """A release of so many users whose manifest holds these ids, and these bytes besides."""
-    release = JLT(epsilon=2.0, num_components=5).publish(binary(), "book").realised().save(path)
+    release = JLT(epsilon=2.0, num_components=5).publish(binary(), "book").materialize().save(path)
     manifest = json.loads((path / MANIFEST).read_text())
     rows = {"rows": torch.zeros(len(ids), 1)}
     save_file(rows, path / TENSORS)
@@ -223,8 +224,8 @@ def hostile(path: Path, ids: list[str], rest: bytes = b"") -> Path:
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        ([*map(str, range(19_999)), "x" * 100_000], "has 100,000 characters, 'xxx.* at most 256 are allowed"),
-        ([*map(str, range(99_999)), "x" * 256], "an array of them takes 98 MiB. Give users ids of more equal length"),
+        ([*map(str, range(19_999)), "x" * 100_000], "has 100,000 characters: 'xxx.* At most 256 are allowed"),
+        ([*map(str, range(99_999)), "x" * 256], "their array takes 98 MiB. Use ids of more equal length"),
     ],
     ids=["one of 100,000 characters", "one of 256 among many short ones"],
 )
@@ -246,7 +247,7 @@ def test_a_manifest_larger_than_its_tensors_let_it_be_is_not_read(tmp_path: Path
     path = hostile(tmp_path / "book", ["u"], b" " * 2**26)
     tracemalloc.start()
     try:
-        with pytest.raises(ReleaseError, match=r"release.json has more than 1,\d{3},\d{3} bytes, which no manifest"):
+        with pytest.raises(ReleaseError, match=r"release.json has more than the 1,\d{3},\d{3} bytes allowed"):
             Release.load(path)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -270,7 +271,7 @@ def test_a_release_of_the_widest_ids_is_read_again(tmp_path: Path) -> None:
     ratings = some_ratings(users=2000, items=7)
     ratings.matrix.data[:] = 1
     ratings = replace(ratings, user_ids=ids)
-    release = JLT(epsilon=2.0, num_components=1).publish(ratings, "book").realised()
+    release = JLT(epsilon=2.0, num_components=1).publish(ratings, "book").materialize()
     assert (release.save(tmp_path / "book") / MANIFEST).stat().st_size > 2000 * 12 * LONGEST_NAME
     assert Release.load(tmp_path / "book").user_ids.tolist() == ids.tolist()
 

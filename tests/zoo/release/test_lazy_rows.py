@@ -91,7 +91,7 @@ def test_nothing_is_made_before_it_is_saved(rows: Floats, tmp_path: Path) -> Non
     ours = release(tensors)
     assert (ours.lazy, ours.sparse, ours.width, ours.num_users) == (True, False, 4, 9)
     assert (list(tensors), len(tensors), "rows" in tensors, "starts" in tensors) == (["rows"], 1, True, False)
-    with pytest.raises(ReleaseError, match=r"made while the release is saved, so it has no digest yet. Save it first"):
+    with pytest.raises(ReleaseError, match=r"not made yet. Save the release first"):
         _ = ours.digest
     assert not made
     ours.save(tmp_path / "book")
@@ -103,28 +103,28 @@ def test_a_second_draw_is_refused(rows: Floats, tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="never overwritten"):
         ours.save(tmp_path)  # before anything is made
     ours.save(tmp_path / "book")
-    again = "were made already, and making them again would be a second release .* It lies at .*book: read it with"
+    again = "were made already.* Read it with Release.load from .*book"
     with pytest.raises(ReleaseError, match=again):
         ours.save(tmp_path / "other")
     with pytest.raises(ReleaseError, match=again):
         ours.rows(torch.tensor([0]))
     with pytest.raises(ReleaseError, match=again):
-        ours.realised()
+        ours.materialize()
     assert [p.name for p in tmp_path.iterdir()] == ["book"]
     assert ours.digest == Release.load(tmp_path / "book").digest
 
 
 def test_a_release_made_in_memory_is_an_ordinary_one(rows: Floats, tmp_path: Path) -> None:
     ours = release(lazy(rows, centre=True))
-    realised = ours.realised()
-    assert (ours.lazy, realised.lazy) == (False, False)
-    assert torch.equal(ours.rows(torch.arange(9)), realised.tensors["rows"])
-    assert realised.realised() is realised
-    for name, made in (("one", ours), ("two", ours), ("three", realised)):
+    whole = ours.materialize()
+    assert (ours.lazy, whole.lazy) == (False, False)
+    assert torch.equal(ours.rows(torch.arange(9)), whole.tensors["rows"])
+    assert whole.materialize() is whole
+    for name, made in (("one", ours), ("two", ours), ("three", whole)):
         loaded = Release.load(made.save(tmp_path / name))
-        assert loaded.digest == ours.digest == realised.digest
-        assert torch.equal(loaded.tensors["rows"], realised.tensors["rows"])
-    assert torch.equal(ours.tensors_of(torch.tensor([3]))["rows"], realised.tensors["rows"][3:4])
+        assert loaded.digest == ours.digest == whole.digest
+        assert torch.equal(loaded.tensors["rows"], whole.tensors["rows"])
+    assert torch.equal(ours.tensors_of(torch.tensor([3]))["rows"], whole.tensors["rows"][3:4])
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_nothing_half_written_is_left(
         ours.save(tmp_path / "book")
     assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()
-    with pytest.raises(ReleaseError, match=r"It was begun, and failed. To release anew, publish anew"):
+    with pytest.raises(ReleaseError, match=r"Making them failed. Or publish anew"):
         ours.save(tmp_path / "book")
     assert list(tmp_path.iterdir()) == []
 
@@ -152,14 +152,14 @@ def test_nothing_half_written_is_left(
     ("parts", "message"),
     [
         ([np.zeros((8, 4))], "8 rows were made for 9 users"),
-        ([np.zeros((5, 4)), np.zeros((5, 4))], r"Rows of shape \(5, 4\) were made where at most \(4, 4\) were due"),
-        ([np.zeros((9, 3))], r"Rows of shape \(9, 3\) were made"),
+        ([np.zeros((5, 4)), np.zeros((5, 4))], r"Rows have the shape \(5, 4\). At most \(4, 4\) are left"),
+        ([np.zeros((9, 3))], r"Rows have the shape \(9, 3\)"),
         ([np.full((9, 4), np.nan)], "Tensor 'rows' holds NaN or infinite values"),
         ([np.full((9, 4), 1e300)], "Tensor 'rows' holds NaN or infinite values"),
     ],
 )
 def test_rows_that_are_not_what_was_announced_are_refused(parts: list[Floats], message: str, tmp_path: Path) -> None:
-    for use in (lambda ours: ours.save(tmp_path / "book"), lambda ours: ours.realised()):
+    for use in (lambda ours: ours.save(tmp_path / "book"), lambda ours: ours.materialize()):
         with pytest.raises(ReleaseError, match=message):
             use(release(LazyRows(9, 4, lambda: iter(parts))))
     assert list(tmp_path.iterdir()) == []
@@ -169,7 +169,7 @@ def test_rows_of_others_are_refused(rows: Floats) -> None:
     ours = release(lazy(rows))
     with pytest.raises(ReleaseError, match=r"must have shape \(8, width >= 1\), got \(9, 4\)"):
         Release("rows", "book", lazy(rows), ours.user_ids[:8], ours.record, ours.ledger)
-    with pytest.raises(ValueError, match="need users and a width, got 0 and 4"):
+    with pytest.raises(ValueError, match="num_users and width are 0 and 4"):
         LazyRows(0, 4, lambda: iter([]))
     with pytest.raises(KeyError):
         lazy(rows)["starts"]
@@ -177,11 +177,7 @@ def test_rows_of_others_are_refused(rows: Floats) -> None:
 
 @pytest.mark.parametrize(("terminal", "patience", "shown"), [("1", 0.0, True), ("1", 60.0, False), ("0", 0.0, False)])
 def test_progress_shows_on_a_terminal_after_a_while(
-    terminal: str,
-    patience: float,
-    shown: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    terminal: str, patience: float, shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TTY_COMPATIBLE", terminal)
     monkeypatch.setattr("zoo.release.lazy_rows._PATIENCE", patience)

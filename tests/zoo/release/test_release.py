@@ -67,7 +67,7 @@ def test_rows_and_bags_agree() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(schema=4), "has schema 4, this version reads up to 3. Upgrade"),
+        (lambda m: m.update(schema=4), "has schema 4. This version reads up to 3. Upgrade"),
         (lambda m: m.update(schema=3), r"must hold exactly \['about', .*'sha256'"),
         (lambda m: m.update(schema=2), r"must hold exactly .*'shards'"),
         (lambda m: m.pop("schema"), "names no schema"),
@@ -76,7 +76,7 @@ def test_rows_and_bags_agree() -> None:
         (lambda m: m.update(kind="pickle"), "Release kind .* is unknown"),
         (lambda m: m.update(user_ids="abc"), "user_ids must be a list"),
         (lambda m: m.update(user_ids=[1] * 9), "user ids must be strings"),
-        (lambda m: m.update(user_ids=["u1"] * 9), "A user id occurs twice"),
+        (lambda m: m.update(user_ids=["u1"] * 9), "A user id is repeated"),
         (lambda m: m.update(user_ids=m["user_ids"][1:]), r"must have shape \(8, width >= 1\)"),
         (lambda m: m["record"].update(epsilon=-1.0), "epsilon"),
         (lambda m: m["record"].update(surprise=1), "unknown fields"),
@@ -84,7 +84,7 @@ def test_rows_and_bags_agree() -> None:
         (lambda m: m.update(ledger=[]), "Its ledger has no private release"),
         (lambda m: m.update(ledger=[{"type": "NoOpEvent"}]), "Its ledger has no private release"),
         (lambda m: m["record"].update(noise_scale=0.0), "noise_scale is 0.0"),
-        (lambda m: m.update(domain=""), "A domain must be a text of printable characters, of one at least, got ''"),
+        (lambda m: m.update(domain=""), "A domain is ''"),
         (lambda m: m.update(schema=0), "schemas count from 1"),
     ],
 )
@@ -103,14 +103,14 @@ def test_names_that_a_terminal_would_obey_are_refused(saved: Path, name: str) ->
         ("user id", lambda m: m.update(user_ids=[*others[:4].tolist(), name, *others[5:].tolist()])),
     ):
         edit(saved, change)
-        with pytest.raises(ReleaseError, match=f"A {what} must be a text of printable characters") as caught:
+        with pytest.raises(ReleaseError, match=rf"A {what} is .* printable characters") as caught:
             Release.load(saved)
         assert str(caught.value).isprintable()
         edit(saved, lambda m: m.update(domain="book", user_ids=release.user_ids.tolist()))
-    with pytest.raises(ReleaseError, match="A domain must be a text of printable characters"):
+    with pytest.raises(ReleaseError, match=r"A domain is .* It must have printable characters"):
         replace(release, domain=name)
     if not name.endswith("\x00"):  # which an array of texts cannot hold
-        with pytest.raises(ReleaseError, match="A user id must be a text of printable characters"):
+        with pytest.raises(ReleaseError, match=r"A user id is .* printable characters"):
             replace(release, user_ids=np.array([*release.user_ids[1:], name]))
 
 
@@ -122,7 +122,7 @@ def test_any_printable_name_is_taken(saved: Path, name: str) -> None:
 
 def test_ratings_as_they_are_may_not_claim_a_guarantee() -> None:
     proved, plain = JLT(epsilon=2.0, num_components=5).publish(binary(), "book"), Plaintext().publish(binary(), "book")
-    with pytest.raises(ReleaseError, match="Ratings as they are have no guarantee"):
+    with pytest.raises(ReleaseError, match="Unprocessed ratings have none"):
         replace(plain, record=proved.record, ledger=proved.ledger)
 
 
@@ -150,7 +150,7 @@ def test_a_release_of_an_earlier_version_is_read_with_its_digest() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"schema": 1, "schema": 1}', "holds a key twice"),
+        ('{"schema": 1, "schema": 1}', "repeats the keys"),
         ('{"schema": NaN}', "holds NaN"),
         ("{", "is no JSON"),
         ("[" * 99999, "is no JSON"),
@@ -216,14 +216,14 @@ def test_a_flipped_bit_is_noticed(saved: Path) -> None:
     content = bytearray((saved / TENSORS).read_bytes())
     content[-3] ^= 1
     (saved / TENSORS).write_bytes(bytes(content))
-    with pytest.raises(ReleaseError, match=r"does not hold what release.json says it does"):
+    with pytest.raises(ReleaseError, match=r"differs from its SHA-256 in release.json"):
         Release.load(saved)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"items": torch.full((1,), 99)}, "items and weights of one length"),
+        ({"items": torch.full((1,), 99)}, "equally long items and weights"),
         ({"starts": torch.zeros(10, dtype=torch.int64)}, "must rise from 0 to the number of entries"),
         ({"num_items": torch.tensor([1])}, r"must lie in \[0, 1\)"),
         ({"num_items": torch.tensor([0])}, "at least 1"),
@@ -237,10 +237,10 @@ def test_compressed_rows_that_point_outside_are_refused(change: dict[str, torch.
 
 def test_a_folder_that_is_no_release_is_refused(tmp_path: Path, saved: Path) -> None:
     with pytest.raises(
-        ReleaseError, match=r"absent is no release: there is no such folder\. Name .*--data\.releases\.NAME PATH"
+        ReleaseError, match=r"absent is no release: there is no such folder\. Give .*--data\.releases\.NAME PATH"
     ):
         Release.load(tmp_path / "absent")
-    with pytest.raises(ReleaseError, match=rf"no such folder\. Did you mean {saved.name}\? Name the folder"):
+    with pytest.raises(ReleaseError, match=rf"no such folder\. Did you mean {saved.name}\? Give the"):
         Release.load(saved.with_name(f"{saved.name}s"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(ReleaseError, match=r"is no release: it has no release.json"):

@@ -88,14 +88,14 @@ def test_openssl_makes_keys_and_agrees_with_the_signature(tmp_path: Path, signed
 
 def test_without_a_signature_nothing_is_read_where_keys_are_trusted(signed: Path, trusted: TrustedKeys) -> None:
     (signed / SIGNATURE).unlink()
-    with pytest.raises(SignatureError, match=r"book is not signed.*publish with --sign KEY"):
+    with pytest.raises(SignatureError, match=r"book is not signed.*with --sign KEY"):
         Release.load(signed, trusted)
     assert Release.load(signed).domain == "book"
 
 
 def test_another_key_is_not_trusted(signed: Path, tmp_path: Path) -> None:
     other = TrustedKeys.read(private(tmp_path / "other.pem").with_suffix(".pub"))
-    with pytest.raises(SignatureError, match=r"by the key [0-9a-f]{64}, which is not among the 1 of .*other.pub"):
+    with pytest.raises(SignatureError, match=r"by the key [0-9a-f]{64}, not by one of the 1 of .*other.pub"):
         Release.load(signed, other)
 
 
@@ -113,7 +113,7 @@ def test_an_altered_manifest_is_refused(
     signed: Path, trusted: TrustedKeys, change: Callable[[Any], object], trusting: bool
 ) -> None:
     edit(signed / MANIFEST, change)
-    with pytest.raises(SignatureError, match=r"is not the signature of release.json by the key .*altered or replaced"):
+    with pytest.raises(SignatureError, match=r"is not the signature of release.json by the key .*altered"):
         Release.load(signed, trusted if trusting else None)
 
 
@@ -121,7 +121,7 @@ def test_altered_tensors_are_refused_under_a_signature_of_the_manifest(signed: P
     content = bytearray((signed / TENSORS).read_bytes())
     content[-1] ^= 1
     (signed / TENSORS).write_bytes(bytes(content))
-    with pytest.raises(ReleaseError, match=r"does not hold what release.json says it does"):
+    with pytest.raises(ReleaseError, match=r"differs from its SHA-256 in release.json"):
         Release.load(signed, trusted)
 
 
@@ -130,7 +130,7 @@ def test_the_signature_of_another_release_does_not_fit(
 ) -> None:
     other = Plaintext().publish(binary(), "book").save(tmp_path / "other", SigningKey.read(key))
     shutil.copy(signed / SIGNATURE, other / SIGNATURE)
-    with pytest.raises(SignatureError, match="altered or replaced"):
+    with pytest.raises(SignatureError, match="one of them was altered"):
         Release.load(other, trusted)
 
 
@@ -142,14 +142,14 @@ def malleable(values: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda s: s.update(signature="0" * 128), "altered or replaced"),
-        (lambda s: s.update(signature=s["signature"][::-1]), "altered or replaced"),
-        (malleable, "altered or replaced"),
-        (lambda s: s.update(signature="0" * 126), "is no signature: it must name algorithm"),
+        (lambda s: s.update(signature="0" * 128), "one of them was altered"),
+        (lambda s: s.update(signature=s["signature"][::-1]), "one of them was altered"),
+        (malleable, "one of them was altered"),
+        (lambda s: s.update(signature="0" * 126), "is no signature. It must have exactly algorithm"),
         (lambda s: s.update(signature=s["signature"].upper()), "is no signature"),
         (lambda s: s.update(signature=7), "is no signature"),
         (lambda s: s.update(public_key="é" * 64), "is no signature"),
-        (lambda s: s.update(public_key="00" * 32), "which is not among the 1"),
+        (lambda s: s.update(public_key="00" * 32), "not by one of the 1"),
         (lambda s: s.update(algorithm="none"), "is no signature"),
         (lambda s: s.pop("algorithm"), "is no signature"),
         (lambda s: s.update(more="x"), "is no signature"),
@@ -168,7 +168,7 @@ def test_somebody_elses_signature_under_a_trusted_name_is_refused(
 ) -> None:
     forged = json.loads(SigningKey.read(private(tmp_path / "forger.pem")).signature(manifest_bytes(signed)))
     edit(signed / SIGNATURE, lambda s: s.update(signature=forged["signature"]))
-    with pytest.raises(SignatureError, match="altered or replaced"):
+    with pytest.raises(SignatureError, match="one of them was altered"):
         Release.load(signed, trusted)
 
 
@@ -178,7 +178,7 @@ def test_somebody_elses_signature_under_a_trusted_name_is_refused(
         (b"", "it is no JSON"),
         (b"\xff\xfe", "it is no JSON"),
         (b"[" * 60_000, "it is no JSON"),
-        (b"null", "is no signature: it must name"),
+        (b"null", "is no signature. It must have"),
         (b'"' + b"x" * 70_000 + b'"', "has more than 65,536 bytes"),
     ],
 )
@@ -226,7 +226,7 @@ def test_keys_that_cannot_be_used_are_refused(tmp_path: Path, key: Path) -> None
             SigningKey.read(path)
     for path, message in (
         (curve.with_suffix(".pub"), "holds a key that is not Ed25519"),
-        (key, "holds a private key, which no target should have"),
+        (key, "holds a private key. Only public keys can be trusted"),
         (tmp_path / "text.pem", "holds no public key"),
         (tmp_path / "empty", "holds no public key"),
         (tmp_path / "absent.pem", "No key or signature at"),
@@ -235,7 +235,7 @@ def test_keys_that_cannot_be_used_are_refused(tmp_path: Path, key: Path) -> None
             TrustedKeys.read(path)
     broken = tmp_path / "broken.pub"
     broken.write_bytes(key.with_suffix(".pub").read_bytes().replace(b"MCow", b"AAAA"))
-    with pytest.raises(SignatureError, match="what is no public key in PEM form"):
+    with pytest.raises(SignatureError, match="holds an invalid public key"):
         TrustedKeys.read(broken)
 
 

@@ -19,14 +19,14 @@ from zoo.data.ratings import Step
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.spending.budget import Budget, BudgetError, BudgetExceededError, Cap
-from zoo.release.about import About, Statement
 from zoo.release.files import MANIFEST, SIGNATURE, ReleaseError
+from zoo.release.metadata import ReleaseMetadata, Statement
 from zoo.release.signature import SignatureError, SigningKey
 from zoo.runs.cli import ZooCLI
 from zoo.runs.inputs import UsageError
 from zoo.runs.publishing import publish_release, spent_in_words
 
-ABOUT = About.today(Statement(), "cdr-zoo")
+ABOUT = ReleaseMetadata.today(Statement(), "cdr-zoo")
 RATINGS = replace(binary(), applied=(Step("users are as they come", "who is a user is public", "all"),))
 TWICE = gauss_epsilon(1e-5, gauss_mu(2.0, 1e-5) * 2**0.5)
 """Of two releases of epsilon 2 at delta 1e-5."""
@@ -196,5 +196,5 @@ def test_what_cannot_be_read_is_said_before_anything_is_published(
 
 
 def test_a_statement_is_held_to_its_form(cli: Callable[..., ZooCLI]) -> None:
-    with pytest.raises(ReleaseError, match="contact must be a text of 1 to 1,000 printable characters"):
+    with pytest.raises(ReleaseError, match=r"contact is .* It must be 1 to 1,000 printable characters"):
         cli("publish", *PROJECTED, "--about.contact", "x" * 1001, "--out", "book")

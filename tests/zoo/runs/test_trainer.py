@@ -153,7 +153,7 @@ def test_counts_in_half_precision_are_refused(tmp_path: Path) -> None:
 def test_a_source_party_publishes_from_python(tmp_path: Path) -> None:
     release = zoo.publish(zoo.JLT(epsilon=8, num_components=8), Synthetic(**TINY), tmp_path / "book")
     assert zoo.Release.load(tmp_path / "book").digest == release.digest
-    assert release.about is not None
+    assert release.metadata is not None
     with pytest.raises(FileExistsError, match="a release is never overwritten"):
         zoo.publish(zoo.Plaintext(), Synthetic(**TINY), tmp_path / "book")
     with pytest.raises(UsageError, match="say which is yours"):

@@ -59,7 +59,7 @@ def show_values(release: Release, path: Path, key: str | None) -> Values:
         "width": release.width,
         "digest": release.digest,
         "signed_by": key,
-        "about": None if release.about is None else release.about.to_dict(),
+        "about": None if release.metadata is None else release.metadata.to_dict(),
         **_account_values(record, ledger),
         "guess": attack_success_of(ledger, record.relation) if record.claims else None,
         "several_ratings": [

@@ -16,7 +16,7 @@ from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism
 from zoo.privacy.record.record import FLOATING_POINT, PrivacyRecord, rounded_up, shown_delta
 from zoo.privacy.record.shared_projection import seed_of
 from zoo.privacy.record.words import CLAIMED_BY
-from zoo.release.about import About
+from zoo.release.metadata import ReleaseMetadata
 from zoo.release.release import Release
 from zoo.runtime.run_folder import visible
 from zoo.runtime.suggestions import count_of
@@ -103,12 +103,12 @@ def parts(release: Release, path: Path, key: str | None = None) -> list[Part]:
         Part("Public knowledge it depends on", rows=[(k, str(v)) for k, v in record.public_inputs.items()]),
         Part("Ledger", [str(event_to_dict(event)) for event in release.ledger]),
         Part("Arithmetic", [FLOATING_POINT]),
-        Part("Said by who published it", *_about(release.about)),
+        Part("Said by who published it", *_about(release.metadata)),
     ]
     return made
 
 
-def _about(about: About | None) -> tuple[list[str], list[tuple[str, str]]]:
+def _about(about: ReleaseMetadata | None) -> tuple[list[str], list[tuple[str, str]]]:
     if about is None:
         return ["nothing"], []
     said = [(name.replace("_", " "), text) for name, text in about.to_dict().items()]

@@ -1,9 +1,9 @@
-"""Rows that a projection stretches: what a user looks like who is chosen for a matrix that is known, and what this costs.
+"""Rows that a known public matrix stretches most, and what they cost.
 
-A guarantee that is a mean over projections (calibrations `gaussian` and `paper`) is for rows that do not depend on the matrix.
-Of one that was known before, a row of ones can be chosen that it stretches far beyond the mean: at epsilon 8, delta 1e-5, 3,916
-items and width 400, greedily chosen rows of 25, 100 and 400 ones have epsilons of 13.7 to 14.1, 18.5 to 19.1 and 25.9 to 26.0
-(matrices of three seeds). So the matrix is drawn for each release, and a row that is greedy for another matrix is like any other.
+A guarantee over random projections (calibrations `gaussian` and `paper`) covers rows that do not depend on the matrix. For a
+matrix known in advance, a row of ones can be chosen that it stretches far beyond the mean: at epsilon 8, delta 1e-5, 3,916
+items and width 400, greedy rows of 25, 100 and 400 ones have epsilons of 13.7 to 14.1, 18.5 to 19.1 and 25.9 to 26.0
+(matrices of three seeds). So each release draws a new matrix, for which a row that is greedy for another one is ordinary.
 """
 
 import math
@@ -22,20 +22,19 @@ from zoo.privacy.mechanisms.jlt import JLT
 from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 
 ONES = 100
-"""Ones of an audited row: what more of them would add is not needed to see that a mean does not hold."""
+"""Ones of an audited row; more are not needed to refute a mean."""
 
-_UNLIKELY = 1e-6  # with which a matrix that nobody knew before stretches a row by more than an audit allows
+_UNLIKELY = 1e-6  # probability with which a new matrix stretches a row more than an audit allows
 
 
 def greedy_items(matrix: PublicMatrix, ones: int) -> list[int]:
-    """Items of a row of ones that M stretches, in the order in which a greedy search takes them.
+    """Return the items of a row of ones that M stretches, in the order of a greedy search.
 
-    The first k are a row of k ones, whatever ``ones`` is. Each step takes the item that makes ``|M x|^2``, the sum of the Gram
-    matrix of M's columns over the items of the row, the largest. It needs the product of M with what the row gives so far and no
-    Gram matrix: ``ones`` products of ``(items, dim)`` with a vector, beside M itself in memory (2 s for 400 of 18,467 items).
+    The first k are the row of k ones, whatever ``ones`` is. Each step takes the item that maximizes ``|M x|^2``. The search
+    multiplies M, ``(items, dim)``, by a vector ``ones`` times and needs no Gram matrix (2 s for 400 of 18,467 items).
     """
     if not 1 <= ones <= matrix.num_items:
-        raise ValueError(f"ones must lie in [1, {matrix.num_items}], the number of items, got {ones!r}.")
+        raise ValueError(f"ones is {ones!r}. It must lie in [1, {matrix.num_items}], the number of items.")
     columns = matrix.transposed()
     squares = np.einsum("id,id->i", columns, columns)
     free = squares.copy()  # -inf once taken
@@ -50,44 +49,43 @@ def greedy_items(matrix: PublicMatrix, ones: int) -> list[int]:
 
 
 def known_mu(plan: JLT, matrix: PublicMatrix, items: Sequence[int]) -> float:
-    """Mu of changing what a plan protects at these items to somebody who knew M before: ``|M c| / w``, exact.
+    """Return the exact mu, given M, of changing the protected data at these items: ``|M c| / w``.
 
-    For users c is a row that is as long as their clip allows (twice that where they are replaced) and equal at the items; for
+    For users c is a row of the length of their clip (twice that where they are replaced) and equal at the items; for
     ratings it is the largest rating of the first item.
     """
     return float(np.linalg.norm(changed(plan, items, matrix.num_items) @ matrix.transposed())) / plan.w
 
 
 def known_epsilon(plan: JLT, matrix: PublicMatrix, items: Sequence[int]) -> float:
-    """Epsilon at the plan's delta that `known_mu` means."""
+    """Return the epsilon at the plan's delta of `known_mu`."""
     return gauss_epsilon(plan.delta, known_mu(plan, matrix, items))
 
 
 def likely_mu(plan: JLT) -> float:
-    """Mu that a change which does not depend on M exceeds with probability 1e-6 over M, whose stretch is chi-square."""
+    """Return the mu that a change independent of M exceeds with probability 1e-6 over M, whose stretch is chi-square."""
     return plan.sensitivity / plan.w * math.sqrt(2 * float(gammainccinv(plan.dim / 2, _UNLIKELY)))
 
 
 def greedy_audit(name: str, plan: JLT, matrix: PublicMatrix, items: Sequence[int]) -> Audit:
-    """Audit of a claim over matrices by one of them, and a row of ones at ``items``.
+    """Return the audit of a claim over matrices by one of them, and a row of ones at ``items``.
 
-    The claim is the plan's epsilon and, since an epsilon much above 5 is never refuted by runs alone, `likely_mu`. It passes
-    where the items do not depend on the matrix, and but for 1e-6 of all matrices; for items that are greedy for the matrix it
-    does not hold.
+    The claim is the plan's epsilon and `likely_mu`, because runs alone never refute an epsilon much above 5. It passes for
+    items that do not depend on the matrix, except for 1e-6 of all matrices. It fails for items that are greedy for the matrix.
     """
     if plan.mu is not None:
-        raise ValueError(f"Calibration {plan.calibration!r} claims a mu for each matrix: use projection_audit.")
-    given = projection_audit(name, plan, matrix, items=items)
-    return replace(given, epsilon=plan.epsilon, mu=likely_mu(plan), attained=given.mu)
+        raise ValueError(f"Calibration is {plan.calibration!r}, which claims a mu per matrix. Use projection_audit.")
+    fixed = projection_audit(name, plan, matrix, items=items)
+    return replace(fixed, epsilon=plan.epsilon, mu=likely_mu(plan), attained=fixed.mu)
 
 
 def greedy_audits(
     epsilon: float = 1.0, delta: float = 1e-5, *, dim: int = FULL_WIDTH, num_items: int = FULL_ITEMS
 ) -> list[Audit]:
-    """Audits of JLT's claims over matrices by rows that are greedy: for another matrix than the release's, and for its own.
+    """Return audits of JLT's claims over matrices by greedy rows: for another matrix than the release's, and for its own.
 
-    The last is the claim of a release for users whose matrix has a constant seed, as those of cdr-zoo 0.2.0: it does not hold.
-    Its epsilon is 8 whatever is asked for, where few runs see it.
+    The last claim, a release for users whose matrix has a constant seed (cdr-zoo 0.2.0), does not hold. Its epsilon is
+    always 8, at which few runs refute it.
     """
     planned = partial(JLT.calibrate, epsilon=epsilon, delta=delta, dim=dim, calibration="gaussian")
     known, drawn = GaussianMatrix(dim, num_items, 0), GaussianMatrix(dim, num_items, 1)

@@ -1,7 +1,7 @@
-"""Worst pairs of PriCDR's publishing as printed, `zoo.privacy.rows.svd_lift`: which forms protect somebody, and which do not.
+"""Worst pairs of PriCDR's publishing as printed (`zoo.privacy.rows.svd_lift`): which forms are private, and which are not.
 
-The published components of one release are independent and alike, so a release of a great width gives as many runs of a
-release of one component. What one component tells, the whole release tells too.
+The published components of one release are independent and identically distributed, so a wide release gives many runs of a
+release of one component. A loss of one component is a loss of the whole release.
 """
 
 import itertools
@@ -21,15 +21,14 @@ from zoo.privacy.rows.svd_lift import lifted_ratings, lifted_release, sparse_lif
 
 _Release = Callable[[Floats, JLT, NoiseSource], Floats]
 
-_WIDTH = 400  # the paper's n', which its w is for
+_WIDTH = 400  # the paper's n', for which its w is computed
 _LARGEST_CLAIM = 4.0  # a bound of 40 000 runs ends at about 7
 
 
 def lift_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
-    """The published forms: with at least as many items as users, with fewer, and sparse-aware.
+    """Return audits of the published forms: with at least as many items as users, with fewer, and sparse-aware.
 
-    The first has a guarantee, far below what is asked for, so 200 times as much is asked for there. The others claim what
-    is asked for, no more than 4, and must be caught.
+    The first has a guarantee far below its claim, so its claim is 200 epsilon. The others claim at most 4 and must be caught.
     """
     claim = min(epsilon, _LARGEST_CLAIM)
     plan = JLT.calibrate(epsilon=claim, delta=delta, dim=_WIDTH, calibration="paper")
@@ -38,9 +37,9 @@ def lift_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
 
 
 def full_lift_audit(plan: JLT) -> Audit:
-    """Audit of the lift with as many items as users, which holds; a run has the width of the plan.
+    """Return the audit of the lift with as many items as users, which holds; a run has the width of the plan.
 
-    Two users and two items; one rating differs. The score is the logarithm of the likelihood ratio of all components.
+    Two users and two items; one rating differs. The score is the log-likelihood ratio of all components.
     """
     pair = [_lifted(rows, plan) for rows in ([[1, 0], [0, 0]], [[1, 0], [1, 0]])]
     # A component has the law N(0, R1^T R1), up to the scale 1/dim.
@@ -56,10 +55,10 @@ def full_lift_audit(plan: JLT) -> Audit:
 
 
 def missing_lift_audit(epsilon: float, plan: JLT) -> Audit:
-    """Audit of the lift with fewer items than users, which holds for no w: the row space of the ratings shows.
+    """Return the audit of the lift with fewer items than users, which holds for no w: it reveals the ratings' row space.
 
-    One item, rated by the first of three users or by the first two. The score is how near a component lies to the row
-    space of the latter, relative to its length.
+    One item, rated by the first of three users or by the first two. The score is the distance of a component from the row
+    space of the latter, relative to its length and negated.
     """
     pair = [_lifted(rows, plan) for rows in ([[1], [0], [0]], [[1], [1], [0]])]
     space = np.linalg.svd(pair[1], full_matrices=False)[2]
@@ -73,11 +72,11 @@ def missing_lift_audit(epsilon: float, plan: JLT) -> Audit:
 
 
 def sparse_lift_audit(epsilon: float, plan: JLT, density: float = 0.5) -> Audit:
-    """Audit of the sparse-aware lift, which holds for no w: few non-zeros leave a component on one of few lines.
+    """Return the audit of the sparse-aware lift, which holds for no w: a component lies on one of few lines.
 
     Two items and two users, each user with an item of their own; then one has both. A component of one non-zero lies on a
     row of ``H D R1``. The score says whether it lies on one of the second data set's, for any signs D. Its law does not
-    depend on D, so the components of one release, which share D, are independent runs of it.
+    depend on D, so the components of one release, which share D, are independent runs.
     """
     # Not centred: with two users that would leave one direction, the same for all data.
     pair = [_lifted(rows, plan, centre=False) for rows in ([[1, 0], [0, 1]], [[1, 0], [1, 1]])]
@@ -98,12 +97,12 @@ def sparse_lift_audit(epsilon: float, plan: JLT, density: float = 0.5) -> Audit:
 
 
 def _lifted(rows: list[list[int]], plan: JLT, *, centre: bool = True) -> Floats:
-    """R1 of ratings ``(users, items)``, shape ``(items, users)``."""
+    """Return R1 of ratings ``(users, items)``, ``(items, users)``."""
     return lifted_ratings(csr_array(np.array(rows, dtype=np.float64)), plan, centre=centre)
 
 
 def _component_worlds(pair: list[Floats], plan: JLT, release: _Release, score: Score) -> Worlds:
-    """Runs of ``plan.dim`` components each; the score takes components ``(runs * dim, users)``."""
+    """Return runs of ``plan.dim`` components each; the score takes components ``(runs * dim, users)``."""
 
     def scores(lifted: Floats, runs: int, noise: NoiseSource) -> Floats:
         wide = replace(plan, dim=runs * plan.dim)

@@ -1,6 +1,6 @@
-"""Worst pairs of one-bit matrix completion, one sign flipped, most often of a matrix of one entry.
+"""Worst pairs of one-bit matrix completion: one flipped sign, mostly of a matrix of one entry.
 
-Of a matrix of one entry the completion has a closed form, so each run is a whole completion.
+The completion of one entry has a closed form, so each run is a whole completion.
 """
 
 import math
@@ -11,9 +11,8 @@ import numpy.typing as npt
 from scipy.special import logit
 
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.audits.two_world import Audit, Residuals, Worlds, worlds_of
+from zoo.privacy.audits.two_world import Audit, Worlds, worlds_of
 from zoo.privacy.mechanisms import one_bit, sign_response
-from zoo.privacy.mechanisms.base import Mechanism
 from zoo.privacy.mechanisms.one_bit import GradientSteps, OneBit
 from zoo.privacy.one_bit.link_functions import Floats, Link, Logistic, Probit
 from zoo.privacy.one_bit.published import (
@@ -26,9 +25,9 @@ from zoo.privacy.one_bit.published import (
 from zoo.privacy.randomness.noise import NoiseSource
 
 _Scored = Callable[[Floats, NoiseSource], Floats]
-"""Data of many runs and noise in, their scores ``(runs,)`` out; runs are independent."""
+"""Map data of many independent runs and noise to their scores ``(runs,)``."""
 
-_ALPHA = 4.0  # at which nearly all of a loss shows at the bound of the entry
+_ALPHA = 4.0  # nearly all of a loss is visible at this bound of the entry
 _PROBIT_ALPHA = 1.0
 _LARGEST_CLAIM = 4.0  # of published scales: a bound of 40 000 runs ends at about 7
 _CHUNK = 2**20  # noisy numbers in memory at a time
@@ -39,10 +38,10 @@ _RADIUS, _RIDGE, _STEPS, _STEP_SIZE = 2.0, 1.0, 3, 0.5
 
 
 def one_bit_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
-    """Audits of noise on signs, objective, gradients and output, and of the published scales that do not hold.
+    """Return audits of noise on signs, objective, gradients and output, and of the published scales that do not hold.
 
-    The claim is epsilon; of the probit objective more, by what its curvature costs, of published scales no more than 4.
-    Gaussian noise alone has a delta.
+    The claim is epsilon; the probit objective claims more by its curvature, published scales claim at most 4. Only Gaussian
+    noise has a delta.
     """
     logistic, probit = Logistic(), Probit()
     probit_epsilon = epsilon + probit.log_curvature_ratio(_PROBIT_ALPHA)
@@ -63,19 +62,19 @@ def one_bit_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
 
 
 def flips_audit(name: str, plan: sign_response.SignResponse) -> Audit:
-    """Audit of a flipped sign: the score is the report. The claim is attained."""
+    """Return the audit of a flipped sign: the score is the report. The claim is attained."""
     worlds = _sign_worlds(lambda signs, noise: sign_response.flipped_signs(signs, plan.p1, plan.p2, noise))
-    return _audit(name, plan, worlds, attained=plan.epsilon)
+    return Audit.of(name, plan, worlds, attained=plan.epsilon)
 
 
 def ternary_audit(name: str, plan: sign_response.TernaryResponse, *, presence: bool) -> Audit:
-    """Audit of a cell that reports one of three symbols: the score is the reported sign, or 0. The claim is attained.
+    """Return the audit of an entry that reports one of three symbols: the score is the symbol. The claim is attained.
 
-    With `presence` the cell is not rated on one of the data sets; else its sign differs.
+    With ``presence`` the entry is unrated in one data set; otherwise its sign differs.
     """
 
     def reported(sign: float, runs: int, noise: NoiseSource) -> Floats:
-        # Each row is a run: a rating that stays, the cell that differs, and one that nobody has rated.
+        # Each row is a run: an unchanged rating, the changed entry, and an unrated entry.
         signs, reports = np.repeat([1.0, sign], runs), np.zeros((runs, 3))
         rated = np.flatnonzero(signs)
         cells = rated % runs, rated // runs
@@ -83,23 +82,23 @@ def ternary_audit(name: str, plan: sign_response.TernaryResponse, *, presence: b
         reports[rows, columns] = symbols
         return reports[:, 1]
 
-    return _audit(name, plan, worlds_of(reported, 0.0 if presence else -1.0, 1.0), attained=plan.epsilon)
+    return Audit.of(name, plan, worlds_of(reported, 0.0 if presence else -1.0, 1.0), attained=plan.epsilon)
 
 
 def bits_audit(name: str, plan: OneBit) -> Audit:
-    """Audit of the logistic objective with noisy bits, of one entry: the score is the minimiser."""
+    """Return the audit of the logistic objective with noisy bits, of one entry: the score is the minimiser."""
     worlds = _sign_worlds(lambda signs, noise: _completed(one_bit.noisy_bits(signs, plan, noise)))
     if plan.noise == "laplace":
-        return _audit(name, plan, worlds, attained=_tail_ratio(Logistic(), _ALPHA, plan.noise_std))
+        return Audit.of(name, plan, worlds, attained=_tail_ratio(Logistic(), _ALPHA, plan.noise_std))
 
     def residuals(count: int, noise: NoiseSource) -> Floats:
         return one_bit.noisy_bits(np.ones(count), plan, noise) - 1
 
-    return _audit(name, plan, worlds, residuals=residuals)
+    return Audit.of(name, plan, worlds, residuals=residuals)
 
 
 def probit_audit(name: str, plan: OneBit, link: Probit) -> Audit:
-    """Audit of the probit objective of one entry: the score is the minimiser, by bisection.
+    """Return the audit of the probit objective of one entry: the score is the minimiser, by bisection.
 
     The plan is that of `plan_objective` for this link, with entries bounded by 1 and no ridge.
     """
@@ -114,13 +113,13 @@ def probit_audit(name: str, plan: OneBit, link: Probit) -> Audit:
             low, high = np.where(falls, middle, low), np.where(falls, high, middle)
         return np.asarray((low + high) / 2)
 
-    return _audit(name, plan, _sign_worlds(minimiser), attained=_tail_ratio(link, _PROBIT_ALPHA, plan.noise_std))
+    return Audit.of(name, plan, _sign_worlds(minimiser), attained=_tail_ratio(link, _PROBIT_ALPHA, plan.noise_std))
 
 
 def gradient_audit(name: str, plan: GradientSteps) -> Audit:
-    """Audit of noisy gradients at one entry, of all steps from the same matrix: the score is the likelihood ratio's logarithm.
+    """Return the audit of noisy gradients at one entry, with all steps from the same matrix: the score is the log-likelihood ratio.
 
-    Gradients go beyond the clamp. With Laplace noise take few steps, or the extremes of the score are hardly ever seen.
+    Gradients go beyond the clamp. With Laplace noise take few steps, or the extremes of the score are hardly ever reached.
     """
     bound = plan.clip or 0.0
 
@@ -135,14 +134,14 @@ def gradient_audit(name: str, plan: GradientSteps) -> Audit:
         return one_bit.noisy_gradient(np.full(count, bound), plan, noise) - bound
 
     if plan.noise == "laplace":
-        return _audit(name, plan, _sign_worlds(summed), attained=plan.epsilon)
-    return _audit(name, plan, _sign_worlds(summed), residuals=residuals)
+        return Audit.of(name, plan, _sign_worlds(summed), attained=plan.epsilon)
+    return Audit.of(name, plan, _sign_worlds(summed), residuals=residuals)
 
 
 def output_audit(name: str, epsilon: float, delta: float) -> Audit:
-    """Audit of noise on the end of projected gradient steps: three by three, six ratings, the corner flips.
+    """Return the audit of noise on the end of projected gradient steps: three by three, six ratings, the corner flips.
 
-    Its steps are plain ones of its own (`completed`); what a run's solver does is audited by `ends_audit`.
+    The steps are those of `completed`; `ends_audit` audits what a run's solver does.
     """
     link = Logistic()
     plan = one_bit.plan_output(link, epsilon, delta, alpha=1.0, ridge=_RIDGE, steps=_STEPS, step_size=_STEP_SIZE)
@@ -153,10 +152,10 @@ def output_audit(name: str, epsilon: float, delta: float) -> Audit:
 
 
 def ends_audit(name: str, plan: OneBit, negative: Floats, positive: Floats) -> Audit:
-    """Audit of noise on the ends of two solvers, of the same shape, whose signs differ at one entry; the plan is of `plan_output`.
+    """Return the audit of noise on the ends of two solvers whose signs differ at one entry, by a plan of `plan_output`.
 
-    The score is the noisy matrix along what moved. That is less than the proved sensitivity, which knows nothing of the
-    other entries and of the projection.
+    The score is the noisy matrix along the difference. That is shorter than the proved sensitivity, which ignores the
+    other entries and the projection.
     """
     moved = positive - negative
 
@@ -167,7 +166,7 @@ def ends_audit(name: str, plan: OneBit, negative: Floats, positive: Floats) -> A
         return one_bit.noisy_output(np.tile(positive, (-(-count // moved.size), 1, 1)), plan, noise) - positive
 
     worlds = _matrix_worlds(negative, positive, score)
-    return _audit(name, plan, worlds, attained=float(np.linalg.norm(moved)) / plan.noise_std, residuals=residuals)
+    return Audit.of(name, plan, worlds, attained=float(np.linalg.norm(moved)) / plan.noise_std, residuals=residuals)
 
 
 def completed(
@@ -181,7 +180,7 @@ def completed(
     steps: int = _STEPS,
     step_size: float = _STEP_SIZE,
 ) -> Floats:
-    """The end of the steps of `plan_output`, slow and plain, with the nuclear norm bounded by the radius.
+    """Return the end of the steps of `plan_output` by a slow reference, with the nuclear norm bounded by the radius.
 
     Signs are +1 or -1 where observed; these, `observed` and the result have the shape ``(rows, columns)``.
     """
@@ -198,15 +197,15 @@ def completed(
 
 
 def published_bits_audit(name: str, scale: PublishedScale) -> Audit:
-    """Audit of the published noise in the logistic objective, of one entry."""
+    """Return the audit of the published noise in the logistic objective, of one entry."""
     worlds = _sign_worlds(lambda signs, noise: _completed(published_noise((1 + signs) / 2, scale, noise)))
     return _refuted(name, scale, worlds)
 
 
 def published_output_audit(name: str, scale: PublishedScale, size: int) -> Audit:
-    """Audit of the published noise on a completed square matrix of so many rows.
+    """Return the audit of the published noise on a completed square matrix of ``size`` rows.
 
-    The score is the logarithm of the likelihood ratio, up to a factor.
+    The score is the log-likelihood ratio, up to a factor.
     """
     positive, negative = cross_solutions(size, 1.0)
 
@@ -217,49 +216,31 @@ def published_output_audit(name: str, scale: PublishedScale, size: int) -> Audit
     return _refuted(name, scale, _matrix_worlds(negative, positive, score))
 
 
-def _audit(
-    name: str, plan: Mechanism, worlds: Worlds, *, attained: float | None = None, residuals: Residuals | None = None
-) -> Audit:
-    """Audit of what a plan claims: with Laplace noise and flips no delta and no mu."""
-    return Audit(
-        name,
-        plan.epsilon,
-        plan.delta,
-        worlds,
-        mu=plan.mu,
-        attained=attained,
-        residuals=residuals,
-        sigma=None if residuals is None else plan.noise_std,
-        relation=plan.relation,
-    )
-
-
 def _refuted(name: str, scale: PublishedScale, worlds: Worlds) -> Audit:
-    """Audit of a published claim, of which about twice is there to see or more; it must be caught."""
+    """Return the audit of a published claim, of which at least twice is attained; it must be caught."""
     claim, relation = scale.claimed_epsilon, Relation.CHANGE_ONE_RATING_VALUE
     return Audit(name, claim, 0.0, worlds, attained=2 * claim, holds=False, relation=relation)
 
 
 def _sign_worlds(scored: _Scored) -> Worlds:
-    """Runs that are one sign each, -1 or +1."""
     return worlds_of(lambda sign, runs, noise: scored(np.full(runs, sign), noise), -1.0, 1.0)
 
 
 def _matrix_worlds(matrix0: Floats, matrix1: Floats, scored: _Scored) -> Worlds:
-    """Runs that are copies of one of two completed matrices, ``(runs, rows, columns)``."""
+    """Return runs that are copies of one of two completed matrices, ``(runs, rows, columns)``."""
     chunk = max(1, _CHUNK // matrix0.size)
     return worlds_of(lambda one, runs, noise: scored(np.tile(one, (runs, 1, 1)), noise), matrix0, matrix1, chunk)
 
 
 def _completed(bits: Floats) -> Floats:
-    """The logistic minimiser of one entry in ``[-alpha, alpha]``, given its noisy bit."""
+    """Return the logistic minimiser of one entry in ``[-alpha, alpha]``, given its noisy bit."""
     return np.clip(logit(np.clip(bits, 0.0, 1.0)), -_ALPHA, _ALPHA)
 
 
 def _tail_ratio(link: Link, alpha: float, scale: float) -> float:
-    """How much more often +1 than -1 puts the only entry at its bound alpha, as a log-ratio; Laplace noise in the objective.
+    """Return the log-ratio of +1 and -1 putting the only entry at its bound alpha; Laplace noise in the objective.
 
-    Noise N must make up for the slope that is left there: ``ln P(N >= -h'/h) - ln P(N >= h'/(1 - h))``.
+    Noise N must outweigh the slope that is left there: ``ln P(N >= -h'/h) - ln P(N >= h'/(1 - h))``.
     """
     above, below = (float(slope) for slope in link.slopes(alpha))
     return math.log1p(-math.exp(-above / scale) / 2) - (-below / scale - math.log(2))

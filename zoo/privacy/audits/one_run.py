@@ -1,8 +1,7 @@
-"""One-run audit: what a single release at full size says about its claim.
+"""One-run audit: test a claim by a single release at full size.
 
-Many cells are set by fair coins, the release is made once, and the coins are guessed from it (Steinke, Nasr & Jagielski,
+Many entries are set by fair coins, the release is made once, and the coins are guessed from it (Steinke, Nasr & Jagielski,
 *Privacy Auditing with One (1) Training Run*, NeurIPS 2023). Weaker than two worlds, but it runs the mechanism as used.
-`one_run` judges the guesses; `run_once` does so for a `OneRunAudit` and tests the release's noise as well.
 """
 
 import math
@@ -18,14 +17,14 @@ from zoo.privacy.audits.two_world import Floats, ScaleTest, Verdict, check_beta,
 from zoo.privacy.randomness.noise import NoiseSource
 
 GuessedRelease = Callable[[NoiseSource], tuple[int, Floats]]
-"""Noise in; out, of one release, how many coins were guessed right, and coordinates of what the mechanism added."""
+"""Map noise to the number of correctly guessed coins of one release, and coordinates of what the mechanism added."""
 
-_LARGEST = 100.0  # epsilon beyond which no number of guesses refutes anything
+_LARGEST = 100.0  # largest epsilon that is searched
 
 
 @dataclass(frozen=True)
 class OneRun:
-    """What the guesses of a one-run audit say; see `one_run`."""
+    """Result of `one_run`."""
 
     correct: int
     guesses: int
@@ -35,7 +34,7 @@ class OneRun:
     beta: float
     p_value: float  # largest probability of so many right guesses under the claim
     eps_lower: float  # largest epsilon that is refuted; 0 if none is
-    reach: float  # the same had every guess been right: no audit of so few guesses sees beyond
+    reach: float  # the same if every guess were right: the limit of what these guesses can refute
 
     @property
     def verdict(self) -> Verdict:
@@ -44,15 +43,25 @@ class OneRun:
 
 
 def one_run(correct: int, guesses: int, canaries: int, epsilon: float, delta: float, beta: float = 1e-3) -> OneRun:
-    """Bound of epsilon by the number of guesses that are correct, of coins of one release.
+    """Bound epsilon by the number of correct guesses of one release's coins.
 
-    Of the canaries, fair coins that decide one unit of the data each, as many are guessed as was fixed before looking at the
-    release. ``beta`` is the largest probability that a true claim is called a violation. Where a fifth of the coins is
-    guessed, nothing is ever refuted at less than about ``20 delta``.
+    If a fifth of the coins is guessed, nothing below about ``20 delta`` is ever refuted.
+
+    Args:
+        correct: Number of correct guesses.
+        guesses: Number of guesses, fixed before the release is seen.
+        canaries: Number of fair coins; each decides one privacy unit of the data.
+        epsilon: Claimed epsilon.
+        delta: Claimed delta.
+        beta: Largest probability that a true claim is called a violation.
+
+    Examples:
+        >>> one_run(correct=198, guesses=200, canaries=1000, epsilon=1.0, delta=1e-5).verdict
+        'violation'
     """
     check_epsilon(epsilon)
     if not 0 <= delta < 1:
-        raise ValueError(f"delta must lie in [0, 1), got {delta!r}.")
+        raise ValueError(f"delta is {delta!r}. It must lie in [0, 1).")
     check_beta(beta)
     p_value = guessing_p_value(correct, guesses, canaries, epsilon, delta)
     seen, reach = (_refuted(count, guesses, canaries, delta, beta) for count in (correct, guesses))
@@ -60,7 +69,7 @@ def one_run(correct: int, guesses: int, canaries: int, epsilon: float, delta: fl
 
 
 def _refuted(correct: int, guesses: int, canaries: int, delta: float, beta: float) -> float:
-    """Largest epsilon, to 1e-6, of which the p-value is below beta; 0 if there is none."""
+    """Return the largest epsilon, to 1e-6, whose p-value is below beta; 0 if there is none."""
     low, high = 0.0, _LARGEST
     while high - low > 1e-6:  # low is always refuted, except where it is 0
         middle = (low + high) / 2
@@ -72,13 +81,18 @@ def _refuted(correct: int, guesses: int, canaries: int, delta: float, beta: floa
 
 
 def guessing_p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
-    """Largest probability that a private mechanism lets so many coins be guessed right, bounded from above.
+    """Return an upper bound of the probability that a private mechanism allows so many correct guesses.
 
     ``P[B >= v] + 2 m delta max_i P[v > B >= v - i] / i`` over ``i >= 1``, where B counts the successes of r guesses of
-    probability ``e^epsilon/(1 + e^epsilon)`` (Steinke, Nasr & Jagielski 2023, Theorem 5.2; v is ``correct``, r ``guesses``, m
-    ``canaries``).
+    probability ``e^epsilon/(1 + e^epsilon)``; v is ``correct``, r ``guesses``, m ``canaries``.
+
+    Reference: Steinke, Nasr & Jagielski 2023, Theorem 5.2.
     """
-    _check_counts(correct, guesses, canaries)
+    if not 0 <= correct <= guesses or not 1 <= guesses <= canaries:
+        raise ValueError(
+            f"correct, guesses, canaries are {correct!r}, {guesses!r}, {canaries!r}. Required: 0 <= correct <= guesses <= "
+            "canaries and guesses >= 1."
+        )
     law = binom(guesses, 1 / (1 + math.exp(-epsilon)))
     value = float(law.sf(correct - 1))
     if delta and correct:
@@ -87,17 +101,9 @@ def guessing_p_value(correct: int, guesses: int, canaries: int, epsilon: float, 
     return min(1.0, value)
 
 
-def _check_counts(correct: int, guesses: int, canaries: int) -> None:
-    if not 0 <= correct <= guesses or not 1 <= guesses <= canaries:
-        raise ValueError(
-            "0 <= correct <= guesses <= canaries must hold, with at least one guess; "
-            f"got {correct!r}, {guesses!r} and {canaries!r}."
-        )
-
-
 @dataclass(frozen=True)
 class OneRunAudit:
-    """A mechanism's claim, and how to put it to the test by one release; fields as of `Audit` and `one_run`."""
+    """A mechanism's claim and its test by one release; fields as of `Audit` and `one_run`."""
 
     name: str
     epsilon: float
@@ -112,7 +118,7 @@ class OneRunAudit:
 
 @dataclass(frozen=True)
 class OneRunResult:
-    """What came of a one-run audit: of the guesses, and of the test of the noise."""
+    """Result of a one-run audit: of the guesses, and of the scale test."""
 
     audit: OneRunAudit
     one_run: OneRun
@@ -130,7 +136,21 @@ class OneRunResult:
 
 
 def run_once(audit: OneRunAudit, beta: float = 1e-3, noise: NoiseSource | None = None) -> OneRunResult:
-    """Run a one-run audit: one release, the guesses, and the test of the noise; arguments as of `run_audit`."""
+    """Run a one-run audit: one release, the guesses, and the scale test.
+
+    Args:
+        audit: The claim and its test.
+        beta: Largest probability of a false alarm of the guesses.
+        noise: None: the operating system.
+
+    Examples:
+        >>> from zoo.privacy.audits.projection import canary_audit
+        >>> from zoo.privacy.mechanisms.jlt import JLT
+        >>> from zoo.privacy.rows.public_matrix import GaussianMatrix
+        >>> plan, matrix = JLT.calibrate(epsilon=1.0, delta=1e-5, dim=32), GaussianMatrix(32, 64, 0, unit=True)
+        >>> run_once(canary_audit("JLT", plan, matrix, canaries=100), noise=NoiseSource.seeded(1)).verdict
+        'pass'
+    """
     correct, residuals = audit.release(NoiseSource.os() if noise is None else noise)
     found = one_run(correct, audit.guesses, audit.canaries, audit.epsilon, audit.delta, beta)
     return OneRunResult(audit, found, scale_test(residuals, audit.sigma))

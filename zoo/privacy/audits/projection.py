@@ -1,4 +1,4 @@
-"""Worst pairs and canaries of projections with noise: one rating that differs, or a user's row; ratings that coins decide."""
+"""Worst pairs of projections with noise (one rating, or one user's row), and canaries for one run."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from zoo.privacy.accounting.events import GaussianProjectionEvent
 from zoo.privacy.accounting.gaussian import gauss_epsilon
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.audits.one_run import OneRunAudit
-from zoo.privacy.audits.rows import CHUNK, row_residuals, row_worlds
+from zoo.privacy.audits.rows import CHUNK, own_rows, row_residuals, row_worlds
 from zoo.privacy.audits.two_world import COORDINATES, Audit, Floats
 from zoo.privacy.mechanisms.jlt import JLT, bounded_rows, release_chunks, release_rows
 from zoo.privacy.randomness.noise import NoiseSource
@@ -20,27 +20,26 @@ from zoo.privacy.rows.public_matrix import GaussianMatrix, PublicMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
 
 FULL_WIDTH, FULL_ITEMS = 400, 3916
-"""What PriCDR publishes, and the items of its smaller domain: the sizes of audits of one public matrix."""
+"""Width and items of PriCDR's smaller domain: the sizes of audits of one public matrix."""
 
-_DIM, _ITEMS = 16, 40  # where matrices are drawn, run by run
-_FIRST = (0, 1, 2, 3)  # items at which a user changes, or for ratings the first, unless others are worse
+_DIM, _ITEMS = 16, 40  # of matrices that are drawn for each run
+_FIRST = (0, 1, 2, 3)  # items at which a user changes by default; for ratings the first
 _BEYOND = 3.0  # ratings in units of the range, rows in clips
 
 _CANARIES, _CANARY_ITEMS = 1500, 600
 _FEWEST_CANARIES, _FEWEST_ITEMS = 100, 64
-_NUMBERS = 2**23  # published numbers, and those of the matrix, that an audit makes unless its rows are very wide
+_NUMBERS = 2**23  # published numbers of an audit, and those of the matrix, unless rows are very wide
 _DENSITY = 0.1  # of the ratings around the canaries
 
 
 def projection_audits(
     epsilon: float = 1.0, delta: float = 1e-5, *, dim: int = FULL_WIDTH, num_items: int = FULL_ITEMS
 ) -> list[Audit]:
-    """Audits of the projection with noise under every matrix, calibration and relation.
+    """Return audits of the projection with noise under every matrix, calibration and relation.
 
-    Claims that hold for every matrix are audited at full size, after the matrix is known: where columns are bounded, the rating
-    that changes is that of the item whose column is the longest before they are. Claims over matrices are audited with many
-    small ones here, and by what would be worst for one of full size in `zoo.privacy.audits.greedy_rows`. The paper's formula is
-    asked for 200 times the epsilon, or its noise would hide everything.
+    Claims for every matrix are audited at full size with the matrix known; the rating that changes is that of the item with
+    the longest column before columns are bounded. Claims over matrices are audited with many small matrices here, and at
+    full size in `zoo.privacy.audits.greedy_rows`. The paper's formula claims 200 epsilon; its noise hides everything else.
     """
     gaussian, sparse = GaussianMatrix(dim, num_items, 0), SparseMatrix(dim, num_items, 0, unit=False)
     largest = float(gaussian.column_norms().max())
@@ -67,12 +66,12 @@ def projection_audits(
 
 
 def longest_column(matrix: PublicMatrix) -> tuple[int]:
-    """The item whose rating M stretches most."""
+    """Return the item whose rating M stretches most."""
     return (int(np.argmax(matrix.column_norms())),)
 
 
 def canary_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[OneRunAudit]:
-    """One-run audits of the projection with noise at the width that PriCDR publishes, 400, for one rating."""
+    """Return one-run audits of the projection with noise at PriCDR's width, 400, for one rating."""
     unit = JLT.calibrate(epsilon=epsilon, delta=delta, dim=FULL_WIDTH)
     gaussian = JLT.calibrate(epsilon=epsilon, delta=delta, dim=FULL_WIDTH, calibration="gaussian")
     return [
@@ -83,7 +82,7 @@ def canary_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[OneRunAudit
 
 
 def worst_rows(plan: JLT, items: Sequence[int], num_items: int) -> tuple[Floats, Floats]:
-    """Two rows ``(items,)`` that differ by more than the plan's relation allows, before its clipping or clamping.
+    """Return two rows ``(items,)`` that differ by more than the plan's relation allows, before clipping or clamping.
 
     The rating of the first of ``items`` changes; for users those of all of them.
     """
@@ -96,7 +95,7 @@ def worst_rows(plan: JLT, items: Sequence[int], num_items: int) -> tuple[Floats,
 
 
 def _admitted(plan: JLT, row: Floats) -> Floats:
-    """A row ``(items,)`` as the plan admits it; computed apart from the mechanism, whose bounds are what is audited."""
+    """Return a row ``(items,)`` as the plan bounds it, computed independently of the audited mechanism."""
     if plan.clip is not None:
         length = float(np.linalg.norm(row))
         return row * (plan.clip / length) if length > plan.clip else row
@@ -104,18 +103,17 @@ def _admitted(plan: JLT, row: Floats) -> Floats:
 
 
 def changed(plan: JLT, items: Sequence[int], num_items: int) -> Floats:
-    """What `worst_rows` differ by once they are bounded, ``(items,)``; of the length that the plan allows."""
+    """Return the difference of `worst_rows` after bounding, ``(items,)``; it has the length that the plan allows."""
     row0, row1 = worst_rows(plan, items, num_items)
     return _admitted(plan, row1) - _admitted(plan, row0)
 
 
 def projection_audit(name: str, plan: JLT, matrix: PublicMatrix, *, items: Sequence[int] = _FIRST) -> Audit:
-    """Audit of a projection with noise, the public matrix fixed.
+    """Return the audit of a projection with noise, the public matrix fixed.
 
-    Given the matrix the release is Gaussian, and its event says with which mu: its own for the calibrations ``unit`` and
-    ``max``; for a Gaussian matrix the length of what the matrix makes of the change, a unit vector here, over the noise
-    multiplier. That mu is audited, with the plan's epsilon or else the one that this mu gives at the plan's delta. What a
-    plan claims over matrices is audited by `random_projection_audit`. What changes is said in `worst_rows`.
+    Given the matrix the release is Gaussian with a known mu: the plan's own for the calibrations ``unit`` and ``max``; for a
+    Gaussian matrix the length of the projected unit change over the noise multiplier. The audited epsilon is the plan's, or
+    that of this mu at the plan's delta. `random_projection_audit` audits claims over matrices. See `worst_rows` for the pair.
     """
     row0, row1 = worst_rows(plan, items, matrix.num_items)
     columns = matrix.transposed()
@@ -143,31 +141,30 @@ def projection_audit(name: str, plan: JLT, matrix: PublicMatrix, *, items: Seque
 
 
 def random_projection_audit(name: str, plan: JLT) -> Audit:
-    """Audit of what a projection through a Gaussian matrix claims over matrices: the plan's epsilon.
+    """Return the audit of what a projection through a Gaussian matrix claims over matrices: the plan's epsilon.
 
-    Every user has items of their own, whose columns are independent, so one release gives many runs, each with a matrix
-    of its own that the score reads: it is the logarithm of the likelihood ratio given the matrix, for worlds centred at
-    0 and M c ``(<M c, x> - |M c|^2/2) / w^2``. No single mu describes such a release, and a bound of epsilon alone sees
-    errors of a factor of three in w: use it beside `projection_audit`.
+    Each user has items of its own with independent columns, so one release gives many runs, each with its own matrix. The
+    score is the log-likelihood ratio given the matrix, for worlds centred at 0 and M c:
+    ``(<M c, x> - |M c|^2/2) / w^2``. Such a release has no single mu, and a bound of epsilon alone detects only errors of a
+    factor of three in w. Use it together with `projection_audit`.
     """
     if plan.mu is not None:
-        raise ValueError(f"Calibration {plan.calibration!r} claims a mu for each matrix: use projection_audit.")
+        raise ValueError(f"Calibration is {plan.calibration!r}, which claims a mu per matrix. Use projection_audit.")
     each = 1 if plan.relation.unit is not Unit.USER else len(_FIRST)
     rows, change = worst_rows(plan, range(each), each), changed(plan, range(each), each)
-    # Half of what the squares of the two worlds' means differ by, in units of |M c|^2.
+    # Half of the difference of the squared means of the two worlds, in units of |M c|^2.
     offset = 0.0 if plan.relation is Relation.REPLACE_ONE_USER else 0.5
 
     def scores(own: Floats, runs: int, seed: int, noise: NoiseSource) -> Floats:
-        parts = (np.tile(own, runs), np.arange(runs * each), np.arange(runs + 1) * each)
         matrix = GaussianMatrix(plan.dim, runs * each, seed)
-        published = release_rows(csr_array(parts, shape=(runs, runs * each)), plan, matrix, noise)
+        published = release_rows(own_rows(own, runs), plan, matrix, noise)
         moved = np.einsum("e,red->rd", change, matrix.transposed().reshape(runs, each, plan.dim))  # M c, (runs, dim)
         square = np.einsum("rd,rd->r", moved, moved)
         seen = np.einsum("rd,rd->r", published, moved) * math.sqrt(plan.dim)
         return np.asarray((seen - offset * square) / plan.w**2)
 
     def worlds(runs: int, noise: NoiseSource) -> tuple[Floats, Floats]:
-        # Not by `worlds_of`: both worlds of some runs are published through the same matrix.
+        # Not by `worlds_of`: both worlds of some runs share a matrix.
         chunk = max(1, CHUNK // plan.dim // each)
         parts = []
         for start in range(0, runs, chunk):
@@ -180,28 +177,27 @@ def random_projection_audit(name: str, plan: JLT) -> Audit:
 
 
 def audited_items(dim: int) -> int:
-    """Items of the matrix of width ``dim`` that a publisher is audited with: fewer where it is wide, as in `canary_sizes`."""
+    """Return the number of items of the matrix of width ``dim`` that a publisher is audited with; fewer if it is wide."""
     return min(FULL_ITEMS, max(_FEWEST_ITEMS, _NUMBERS // dim))
 
 
 def canary_sizes(dim: int) -> tuple[int, int]:
-    """Canaries and items of an audit of rows of width ``dim``: fewer where they are wide, for it to take seconds and 100 MiB."""
+    """Return the numbers of canaries and items of an audit of rows of width ``dim``, for seconds and 100 MiB at most."""
     many = _NUMBERS // dim
     return min(_CANARIES, max(_FEWEST_CANARIES, many)), min(_CANARY_ITEMS, max(_FEWEST_ITEMS, many))
 
 
 def canary_audit(name: str, plan: JLT, matrix: PublicMatrix, canaries: int = _CANARIES) -> OneRunAudit:
-    """One-run audit of a projection with noise, by one release of as many users as there are canaries.
+    """Return the one-run audit of a projection with noise, by one release with a user for each canary.
 
-    One cell in each user's row is set to 0 or to the largest rating by a fair coin, among other ratings. A coin is
-    guessed from ``<M_i, x> / |M_i|^2 - 1/2``, what the release says of the cell in units of the largest rating, where x
-    is the user's published row less what it would be with the cell at 0; the fifth of the scores that is largest in
-    absolute value is guessed, by their signs.
+    A fair coin sets one entry of each user's row to 0 or to the largest rating, among other ratings. The score of a coin is
+    ``<M_i, x> / |M_i|^2 - 1/2``, where x is the user's published row less what it would be with the entry at 0, in units of
+    the largest rating. The fifth of the scores with the largest absolute values is guessed, by their signs.
     """
     if plan.rating_range is None or plan.relation.unit is Unit.USER:
-        raise ValueError(f"The canaries are ratings, the plan protects {plan.relation.unit.value!r}: plan for ratings.")
+        raise ValueError(f"The plan protects {plan.relation.unit.value!r}. Canaries are ratings: plan for ratings.")
     if canaries < 1:
-        raise ValueError(f"canaries must be at least 1, got {canaries!r}. A fifth of them is guessed.")
+        raise ValueError(f"canaries is {canaries!r}. It must be at least 1.")
     guesses = max(1, canaries // 5)
 
     def release(noise: NoiseSource) -> tuple[int, Floats]:
@@ -213,7 +209,7 @@ def canary_audit(name: str, plan: JLT, matrix: PublicMatrix, canaries: int = _CA
 
 
 def _released(canaries: int, plan: JLT, matrix: PublicMatrix, noise: NoiseSource) -> tuple[Floats, ...]:
-    """Tosses and publishes once; scores and coins ``(canaries,)``, and coordinates of the noise, enough for a scale test.
+    """Publish once; return scores and coins ``(canaries,)``, and coordinates of the noise for a scale test.
 
     With b the canary's coin, a user's row times ``sqrt(dim)``, less the product of the row without it, is ``b range M_i + w N``.
     """

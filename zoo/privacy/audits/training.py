@@ -1,6 +1,6 @@
-"""Worst pairs of private training, by its noisy gradients, which are all that it releases: white-box audits.
+"""Worst pairs of private training by its noisy gradients, which are all that it releases: white-box audits.
 
-Gradients are far beyond the clip. The score is their noisy sum along the unit vector of one world's, added up over steps.
+Gradients are far beyond the clip. The score is their noisy sum over steps along the unit vector of one world's gradient.
 """
 
 import math
@@ -24,23 +24,27 @@ from zoo.privacy.training.poisson import PoissonSampler
 from zoo.privacy.training.private_gradient import PrivateGradient
 from zoo.privacy.training.private_rounds import PrivateRounds, Updates
 from zoo.privacy.training.round_privacy import RoundPrivacy
-from zoo.privacy.training.sanitisation import SanitisationPlan, plan_sanitisation
-from zoo.privacy.training.sanitised_gradient import SanitisedGradient
+from zoo.privacy.training.sanitised_gradient import SanitisationPlan, SanitisedGradient, plan_sanitisation
+from zoo.privacy.training.step_plan import StepPlan
 
 Training = Callable[[nn.Module, TrainingPlan, float, NoiseSource], CriticStep]
-"""Makes the steps of a training of a module, as `PrivateGradient` does; others show that an audit catches them."""
+"""Make the steps of a training of a module, as `PrivateGradient` does."""
 Sanitiser = Callable[[SanitisationPlan, NoiseSource], Callable[[Tensor], Tensor]]
-"""Makes what lets the rows of each step pass and sanitises their gradient, as `SanitisedGradient` does."""
+"""Make the layer that sanitises the gradient of each step's rows, as `SanitisedGradient` does."""
+Rounds = Callable[[TrainingPlan, int, NoiseSource], PrivateRounds]
+"""Make the rounds of a number of users, as `PrivateRounds` does."""
+Step = Callable[[float], Floats]
+"""Take a step with gradients of a length; return its noisy sum without the denominator."""
 
 _USERS = 10_000  # of a training, each of them a run
-_ROWS = 100_000  # sanitised at once; the noise on a row does not depend on how many there are
+_ROWS = 100_000  # sanitised at once
 _DELTA = 0.01
 _BEYOND = 3.0  # length of a gradient in clips
 _FEW_STEPS, _FEW_USERS = 2, 40  # of a generator
 
 
 def training_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
-    """Audits of private training on samples and on all users, under both relations, and of sanitised gradients."""
+    """Return audits of private training on samples and on all users, under both relations, and of sanitised gradients."""
     plan = partial(plan_training, epsilon=epsilon, delta=delta, clip=0.5)
     sanitised = plan_sanitisation(epsilon=epsilon, delta=delta, rows=4, steps=3, clip=0.5)
     return [
@@ -54,7 +58,7 @@ def training_audits(epsilon: float = 1.0, delta: float = 1e-5) -> list[Audit]:
 
 
 def generator_audits(privacy: GeneratorPrivacy) -> list[Audit]:
-    """Audits of the steps that a generator's claim rests on, fewer of them; none where nothing is claimed."""
+    """Return audits of a generator's private steps, fewer of them; none without a claim."""
     if not privacy.sound:
         return []
     few = replace(privacy, steps=_FEW_STEPS, n_critic=1, sample_size=_FEW_USERS // 4)
@@ -65,13 +69,13 @@ def generator_audits(privacy: GeneratorPrivacy) -> list[Audit]:
 
 
 def rounds_audits(privacy: RoundPrivacy) -> list[Audit]:
-    """Audits of the rounds that federated training's claim rests on, fewer of them."""
+    """Return audits of the rounds of federated training, fewer of them."""
     few = replace(privacy, num_rounds=_FEW_STEPS)
     return [rounds_audit(f"DP-FedAvg, {_FEW_STEPS} rounds", few.plan(_FEW_USERS))]
 
 
 class _Critic(nn.Module):
-    """Two layers in which each user has a number of its own: clipping one by one would let twice the square through."""
+    """Two layers in which each user has a number of its own: clipping each layer alone would allow twice the square."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,45 +83,38 @@ class _Critic(nn.Module):
         self.second = nn.Embedding(_USERS, 1)
 
     def forward(self, users: Tensor) -> Tensor:
-        """Of each user the sum of both numbers, shape ``(batch,)``."""
         out: Tensor = self.first(users) + self.second(users)
         return out.squeeze(1)
 
 
 def training_audit(name: str, plan: TrainingPlan, training: Training = PrivateGradient) -> Audit:
-    """Audit of private training; the plan is of few steps.
+    """Return the audit of private training; the plan has few steps.
 
-    Every user's gradient has coordinates of its own, so that one training is a run for each of its users, and the others
-    are there besides. In one world users have gradients; in the other they have none, or under ``replace_one_user`` the
-    opposite ones. They turn from step to step, so that noise which stays the same takes itself away.
+    Each user's gradient has its own coordinates, so a training is a run for each of its users. In one world users have
+    gradients; in the other none, or under ``replace_one_user`` the opposite ones. Gradients alternate in sign from step to
+    step, so noise that stays the same cancels.
 
-    What is audited is the plan's epsilon at a delta of 0.01, or else at its own: at a very small delta no number of runs
-    comes near it. Mu is claimed, and the power of the audit checked, where all users are in every step; nothing says how much
-    of a sampled training's epsilon an audit of this size can see.
+    The audited claim is the plan's epsilon at a delta of 0.01, or at its own; no number of runs reaches a very small delta.
+    Mu is claimed, and the power checked, only if all users are in every step. The visible share of a sampled training's
+    epsilon is unknown.
     """
-    ways = np.resize([1.0, -1.0], plan.steps)  # of the gradients of each step
 
-    def noisy_sums(length: float, noise: NoiseSource) -> Floats:
-        """A training of users whose gradients have a length, in units beyond the clip; shape ``(steps, 2, users)``."""
+    def begin(noise: NoiseSource) -> Step:
         critic, sampler = _Critic(), PoissonSampler(_USERS, plan.rate, noise)
         step = training(critic, plan, sampler.expected_size, noise)
-        found = []
 
-        def losses(users: Tensor, way: float) -> Tensor:
-            scores: Tensor = critic(users)
-            return way * length * _BEYOND * plan.clip * scores
-
-        for way in ways:
-            step(sampler.sample(), partial(losses, way=float(way)))
+        def released(length: float) -> Floats:
+            step(sampler.sample(), lambda users: length * critic(users))
             layers = [np.asarray(layer.grad, dtype=np.float64)[:, 0] for layer in critic.parameters()]
-            found.append(np.stack(layers) * sampler.expected_size)
-        return np.stack(found)
+            return np.stack(layers) * sampler.expected_size
 
-    return _audit_of(name, plan, noisy_sums)
+        return released
+
+    return _audit_of(name, plan, begin)
 
 
 class _Changes(NamedTuple):
-    """What each client changes of a row of its own, and of what all share, in which there is one number."""
+    """What each client changes of its own row, and of the one shared number."""
 
     clients: Tensor
     rows: Tensor
@@ -125,49 +122,52 @@ class _Changes(NamedTuple):
     shared: dict[str, Tensor]
 
 
-Rounds = Callable[[TrainingPlan, int, NoiseSource], PrivateRounds]
-"""Makes the rounds of so many users; others than `PrivateRounds` show that an audit catches them."""
-
-
 def rounds_audit(name: str, plan: TrainingPlan, rounds: Rounds = PrivateRounds) -> Audit:
-    """Audit of private rounds; the plan is of few. As `training_audit`, a client having a row of two numbers of its own.
+    """Return the audit of few private rounds, as `training_audit`; a client has a row of two numbers of its own.
 
-    Clipping these one by one would let twice the square through. Updates are of any length, as those of a hostile client are.
+    Clipping the numbers one by one would allow twice the square. Updates may have any length, like those of a hostile client.
     """
-    ways = np.resize([1.0, -1.0], plan.steps)
     table, shared = torch.zeros(_USERS, 2), {"bias": torch.zeros(1)}
 
-    def noisy_sums(length: float, noise: NoiseSource) -> Floats:
-        """Rounds of clients whose updates have a length, in units beyond the clip; shape ``(rounds, 2, users)``."""
-        played, found = rounds(plan, _USERS, noise), []
-        for way in ways:
+    def begin(noise: NoiseSource) -> Step:
+        played = rounds(plan, _USERS, noise)
 
-            def changes(users: Tensor, _: np.random.Generator, way: float = float(way)) -> Updates:
-                differences = torch.full((len(users), 2), way * length * _BEYOND * plan.clip)
-                return _Changes(torch.arange(len(users)), users, differences, {"bias": torch.zeros(len(users), 1)})
+        def released(length: float) -> Floats:
+            def changes(users: Tensor, _: np.random.Generator) -> Updates:
+                differences, bias = torch.full((len(users), 2), length), torch.zeros(len(users), 1)
+                return _Changes(torch.arange(len(users)), users, differences, {"bias": bias})
 
             mean, _ = played(table, shared, changes)
-            found.append(np.asarray(mean, dtype=np.float64).T * plan.rate * _USERS)
-        return np.stack(found)
+            return np.asarray(mean, dtype=np.float64).T * plan.rate * _USERS
 
-    return _audit_of(name, plan, noisy_sums)
+        return released
+
+    return _audit_of(name, plan, begin)
 
 
-def _audit_of(name: str, plan: TrainingPlan, noisy_sums: Callable[[float, NoiseSource], Floats]) -> Audit:
-    """Of noisy sums (steps, 2, users) of users with parts of a length, alike in both numbers, which turn from step to step."""
+def _steps_of(step: Step, plan: StepPlan, length: float) -> Floats:
+    """Return all noisy sums of gradients of a length in units beyond the clip, (steps, ...); signs alternate."""
+    return np.stack([step(float(sign) * length * _BEYOND * plan.clip) for sign in _signs(plan)])
+
+
+def _signs(plan: StepPlan) -> Floats:
+    return np.resize([1.0, -1.0], plan.steps)
+
+
+def _audit_of(name: str, plan: TrainingPlan, begin: Callable[[NoiseSource], Step]) -> Audit:
+    """Return the audit of trainings whose steps release sums (2, users), equal in both numbers."""
     delta = max(plan.delta, _DELTA)
     epsilon = epsilon_of([plan.event], delta, plan.relation)
     if epsilon == 0:
         epsilon, delta = plan.epsilon, plan.delta
     opposite = -1.0 if plan.relation is Relation.REPLACE_ONE_USER else 0.0
-    ways = np.resize([1.0, -1.0], plan.steps)
 
     def scores(length: float, runs: int, noise: NoiseSource) -> Floats:
-        return np.asarray(ways @ noisy_sums(length, noise).sum(axis=1) / math.sqrt(2))[:runs]
+        return np.asarray(_signs(plan) @ _steps_of(begin(noise), plan, length).sum(axis=1) / math.sqrt(2))[:runs]
 
     def residuals(count: int, noise: NoiseSource) -> Floats:
         trainings = -(-count // (2 * _USERS * plan.steps))
-        return np.concatenate([noisy_sums(0.0, noise) for _ in range(trainings)])
+        return np.concatenate([_steps_of(begin(noise), plan, 0.0) for _ in range(trainings)])
 
     return Audit(
         name,
@@ -182,28 +182,26 @@ def _audit_of(name: str, plan: TrainingPlan, noisy_sums: Callable[[float, NoiseS
 
 
 def sanitised_audit(name: str, plan: SanitisationPlan, sanitiser: Sanitiser = SanitisedGradient) -> Audit:
-    """Audit of a generator's gradients, sanitised; the plan is of few rows and steps.
+    """Return the audit of a generator's sanitised gradients; the plan has few rows and steps.
 
-    In one world all rows' gradients point one way and in the other the opposite way, as if one user had turned the critic
-    around; and both turn from step to step, so that noise which stays the same takes itself away. A row has two numbers:
-    clipping them one by one would let twice the square through.
+    The worlds have opposite gradients of all rows, as if one user reversed the critic. Both alternate from step to step, so
+    noise that stays the same cancels. A row has two numbers: clipping them one by one would allow twice the square.
     """
-    ways = np.resize([1.0, -1.0], plan.steps)  # of the gradients of each step
 
     def noisy_sums(length: float, runs: int, noise: NoiseSource) -> Floats:
-        """Sanitised gradients of rows of two numbers each; shape ``(steps, runs, rows, 2)``."""
+        """Return sanitised gradients of rows of two equal numbers, ``(steps, runs, rows, 2)``."""
         passing = sanitiser(replace(plan, rows=runs * plan.rows), noise)
-        found = []
-        for way in ways:
+
+        def step(length: float) -> Floats:
             rows = torch.zeros(runs * plan.rows, 2, requires_grad=True)
-            (way * length * _BEYOND * plan.clip * passing(rows).sum(dim=1)).mean().backward()
-            found.append(np.asarray(rows.grad, dtype=np.float64).reshape(runs, plan.rows, 2) * runs * plan.rows)
-        return np.stack(found)
+            (length * passing(rows).sum(dim=1)).mean().backward()  # type: ignore[no-untyped-call]
+            return np.asarray(rows.grad, dtype=np.float64).reshape(runs, plan.rows, 2) * runs * plan.rows
+
+        return _steps_of(step, plan, length)
 
     def scores(length: float, runs: int, noise: NoiseSource) -> Floats:
-        # The two numbers of a gradient are alike.
         sums = noisy_sums(length, runs, noise).sum(axis=(2, 3))
-        return np.asarray(ways @ sums / math.sqrt(2 * plan.rows * plan.steps))
+        return np.asarray(_signs(plan) @ sums / math.sqrt(2 * plan.rows * plan.steps))
 
     return Audit(
         name,

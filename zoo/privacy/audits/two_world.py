@@ -1,15 +1,12 @@
-"""Audit: what runs of a mechanism say about its claim. Data in, verdict out.
+"""Audits of a mechanism's claim by the scores of independent runs on two neighbouring data sets.
 
-A proof says what cannot happen; an audit catches code that differs from its proof. It gives lower bounds: a bound above
-the claim refutes it, a bound below proves nothing.
+An audit catches code that differs from its proof. It gives lower bounds: a bound above the claim refutes the claim, a bound
+below proves nothing. `two_world` compares scores, `scale_test` measures noise, and `run_audit` does both for an `Audit`.
+`zoo.privacy.audits.one_run` audits from one release.
 
-`two_world` compares the scores of two neighbouring data sets; `scale_test` measures the noise; `run_audit` does both for
-an `Audit`. `zoo.privacy.audits.one_run` audits from one release.
-
-The other files have the audits of the mechanisms, each with a worst pair: two neighbouring data sets that are hardest to
-hide, and the score that tells them apart, the likelihood ratio where it is known. Runs go through the mechanism's own
-functions, on values beyond what it admits, so that one that forgets to bound them is caught. Few items, rows and steps do,
-for what a mechanism gives away does not depend on how many there are.
+The other files define a worst pair of data sets for each mechanism and a score, the likelihood ratio where it is known.
+Runs call the mechanism's own functions with values beyond its bounds, so missing clipping is caught. Few items, rows and
+steps suffice, because the privacy loss does not depend on their number.
 """
 
 import math
@@ -22,30 +19,31 @@ import numpy.typing as npt
 from scipy.special import betaincinv, gammainccinv, gammaincinv, ndtri
 
 from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.mechanisms.base import Mechanism
 from zoo.privacy.randomness.noise import NoiseSource
 
 Floats = npt.NDArray[np.float64]
 Data = TypeVar("Data")
 Worlds = Callable[[int, NoiseSource], tuple[Floats, Floats]]
-"""Number of runs and noise in; the scores ``(runs,)`` of each world out, all from independent runs."""
+"""Map a number of runs and noise to the scores ``(runs,)`` of each world; all runs are independent."""
 Residuals = Callable[[int, NoiseSource], Floats]
-"""Number and noise in; that many coordinates of what a mechanism adds to a fixed input out, at least."""
+"""Map a number and noise to at least that many coordinates of what a mechanism adds to a fixed input."""
 Verdict = Literal["pass", "violation", "blind", "over-noised"]
 
 RUNS = 40_000
-"""Runs per world that `run_audit` makes unless told otherwise."""
+"""Default number of runs per world."""
 COORDINATES = 100_000
-"""Coordinates of noise that a scale test reads: enough for an error of 1 % in sigma."""
+"""Coordinates of noise in a scale test: enough for an error of 1 % in sigma."""
 
 _THRESHOLDS = 200
 _FEWEST_RUNS = 200
-_REACH = 0.6  # share of the claim that an audit must see where the claim is attained
-_AGAIN = 4  # times as many runs for an audit that was blind
+_REACH = 0.6  # share of the attained claim that an audit must see
+_AGAIN = 4  # factor of runs for an audit that was blind
 
 
 @dataclass(frozen=True)
 class TwoWorld:
-    """What the scores of two neighbouring data sets say; see `two_world`."""
+    """Result of `two_world`."""
 
     epsilon: float
     delta: float
@@ -54,14 +52,14 @@ class TwoWorld:
     runs: int  # in the smaller world
     eps_lower: float  # lower bound of the epsilon at delta; 0 if nothing was seen
     mu_lower: float | None  # lower bound of mu; None if no mu is claimed
-    # Share of what the data sets attain that the bound reaches; None if that is unknown, or too little for this many runs.
+    # Share of the attained claim that the bound reaches; None if unknown, or too small to be seen with these runs.
     power: float | None
 
     @property
     def verdict(self) -> Verdict:
-        """``violation`` if a bound exceeds its claim, else ``blind`` if the power check fails, else ``pass``.
+        """``violation`` if a bound exceeds its claim, ``blind`` if the power check fails, else ``pass``.
 
-        What is blind has the wrong score, the wrong neighbour or a wrong claim.
+        A blind audit has the wrong score, the wrong neighbour or a wrong claim.
         """
         if self.eps_lower > self.epsilon or (self.mu is not None and (self.mu_lower or 0.0) > self.mu):
             return "violation"
@@ -69,16 +67,21 @@ class TwoWorld:
 
 
 def clopper_pearson(successes: npt.ArrayLike, trials: int, level: float) -> tuple[Floats, Floats]:
-    """Exact one-sided bounds of a probability, lower and upper, each wrong with probability at most ``level`` in (0, 1/2].
+    """Return exact one-sided lower and upper bounds of a probability (Clopper & Pearson, Biometrika 1934).
 
-    Both have the shape of ``successes``, which says how often it happened in as many independent runs as ``trials``.
-    Together they are an interval of confidence ``1 - 2 level`` (Clopper & Pearson, Biometrika 1934).
+    Args:
+        successes: Number of successes in ``trials`` independent runs, of any shape.
+        trials: Number of runs.
+        level: Error probability of each bound, in (0, 1/2]; both form an interval of confidence ``1 - 2 level``.
+
+    Returns:
+        Both bounds, with the shape of ``successes``.
     """
     count = np.asarray(successes, dtype=np.float64)
     if trials < 1 or (count.size and not (count.min() >= 0 and count.max() <= trials)):
-        raise ValueError(f"successes must lie in [0, trials] with at least 1 trial, got {successes!r} of {trials!r}.")
+        raise ValueError(f"successes is {successes!r} of {trials!r} trials. It must lie in [0, trials].")
     if not 0 < level <= 0.5:
-        raise ValueError(f"level must lie in (0, 1/2], got {level!r}.")
+        raise ValueError(f"level is {level!r}. It must lie in (0, 1/2].")
     lower = np.where(count > 0, betaincinv(np.maximum(count, 1), trials - count + 1, level), 0.0)
     failures = trials - count
     upper = np.where(failures > 0, 1 - betaincinv(np.maximum(failures, 1), count + 1, level), 1.0)
@@ -95,22 +98,25 @@ def two_world(
     beta: float = 1e-3,
     attained: float | None = None,
 ) -> TwoWorld:
-    """Audit of a claim by the scores of independent runs on two neighbouring data sets, ``(runs,)`` in the order of the runs.
+    """Audit a claim by the scores of independent runs on two neighbouring data sets.
 
-    There must be 200 runs of each at least; scores may be infinite. The claim is epsilon at delta, 0 for a pure one, and mu
-    for Gaussian releases. ``attained`` is what is really there to see on these data sets: of mu, or of epsilon where no mu is
-    claimed, as the whole epsilon is of randomised response. None: the whole mu; without one, unknown.
+    The first halves choose an event (the score is above or below one of 200 pooled quantiles) and its likelier world. The
+    second halves bound both probabilities of the event (`clopper_pearson`), each with error at most ``beta/4``. Then
+    ``eps_lower = ln((TP - delta)/FP)`` and ``mu_lower = Phi^-1(1 - FP) - Phi^-1(1 - TP)``, each with its own event. A true
+    claim is called a violation with probability at most ``beta``. ``eps_lower`` cannot exceed about ``ln(runs/15)``; beyond
+    an epsilon of 8 use mu and `scale_test`.
 
-    The first halves choose an event, that the score lies above or below one of 200 pooled quantiles, and which world
-    makes it likelier; the second halves, which nothing else reads, bound its two probabilities (`clopper_pearson`), each
-    with error at most ``beta/4``. Then ``eps_lower = ln((TP - delta)/FP)`` and
-    ``mu_lower = Phi^-1(1 - FP) - Phi^-1(1 - TP)``, each with its own event. So a true claim is called a violation with
-    probability at most ``beta``. ``eps_lower`` cannot exceed about ``ln(runs/15)``: beyond an epsilon of 8 rely on mu and
-    on `scale_test`.
+    The power check requires 0.6 of the attained claim, where that is known and at least `visible_claim`: 0.25 with 40,000
+    runs at beta 0.001. A sound audit at this limit fails it in 2 to 3 % of cases, of twice as much hardly ever.
 
-    The power check asks for 0.6 of what is attained, where that is known and large enough to be seen: 0.25 with 40 000
-    runs at beta 0.001, in general `visible_claim`. A sound audit of so little fails it two or three times in a hundred,
-    of twice as much hardly ever.
+    Args:
+        scores0: Scores ``(runs,)`` of the first data set, at least 200; may be infinite.
+        scores1: The same of the second data set.
+        epsilon: Claimed epsilon at ``delta``.
+        delta: 0 for a pure claim.
+        mu: Claimed mu, of Gaussian releases.
+        beta: Largest probability of a false alarm.
+        attained: Mu (without one: epsilon) of these two data sets. None: ``mu``, or unknown.
     """
     _check_claim(epsilon, delta, mu)
     check_beta(beta)
@@ -133,43 +139,41 @@ def two_world(
 
 
 def visible_claim(runs: int, beta: float) -> float:
-    """The least mu, or small pure epsilon, of which an audit with so many runs may be asked to see 0.6.
+    """Return the least mu, or small pure epsilon, of which an audit with ``runs`` per world must see 0.6.
 
     A test in the middle loses ``2 z sqrt(pi/2)`` to its two bounds and three standard deviations of its two rates, in
-    units of the root of the half that is judged; z is the normal quantile at ``1 - beta/4``. ``runs`` are per world.
+    units of the root of the judged half; z is the normal quantile at ``1 - beta/4``.
     """
     loss = math.sqrt(math.pi / 2) * (2 * float(ndtri(1 - beta / 4)) + 3 * math.sqrt(2))
     return loss / math.sqrt(runs / 2) / (1 - _REACH)
 
 
 def check_beta(beta: float) -> None:
-    """Refuse a probability of a false alarm outside (0, 1)."""
+    """Check that a probability of a false alarm lies in (0, 1)."""
     if not 0 < beta < 1:
-        raise ValueError(f"beta must lie strictly between 0 and 1, got {beta!r}. It is the chance of a false alarm.")
+        raise ValueError(f"beta is {beta!r}. It is the chance of a false alarm and must lie in (0, 1).")
 
 
 def _check_claim(epsilon: float, delta: float, mu: float | None) -> None:
     if not (epsilon > 0 and math.isfinite(epsilon)):
-        raise ValueError(f"epsilon must be a positive finite number, got {epsilon!r}. It is the claim to audit.")
+        raise ValueError(f"epsilon is {epsilon!r}. The audited claim must be a positive finite number.")
     if not 0 <= delta < 1:
-        raise ValueError(f"delta must lie in [0, 1), got {delta!r}. It is 0 for a pure claim.")
+        raise ValueError(f"delta is {delta!r}. It must lie in [0, 1); use 0 for a pure claim.")
     if mu is not None and not (mu > 0 and math.isfinite(mu)):
-        raise ValueError(f"mu must be a positive finite number or None, got {mu!r}.")
+        raise ValueError(f"mu is {mu!r}. It must be a positive finite number or None.")
 
 
 def _checked_scores(scores: npt.ArrayLike) -> Floats:
     result = np.asarray(scores, dtype=np.float64)
     if result.ndim != 1 or len(result) < _FEWEST_RUNS:
-        raise ValueError(
-            f"Scores must have the shape (runs,) with at least {_FEWEST_RUNS} runs per world, got {result.shape}."
-        )
+        raise ValueError(f"scores has the shape {result.shape}. It must be (runs,), with at least {_FEWEST_RUNS} runs.")
     if np.isnan(result).any():
-        raise ValueError("A score is NaN: it says nothing about its run. Give such runs a score of their own.")
+        raise ValueError("A score is NaN. Give such runs a score of their own.")
     return result
 
 
 def _event_bounds(worlds: list[Floats], thresholds: Floats, level: float) -> tuple[Floats, Floats]:
-    """Lower bound in one world and upper bound in the other of the probability of each event, ``(4 thresholds,)``.
+    """Return the lower bound in one world and the upper bound in the other of each event's probability, ``(4 thresholds,)``.
 
     The events are: score above a threshold, score below it; each with either world as the likelier one.
     """
@@ -188,13 +192,13 @@ def _eps_bound(likely: Floats, unlikely: Floats, delta: float) -> Floats:
 
 
 def _mu_bound(likely: Floats, unlikely: Floats) -> Floats:
-    # ndtri is -inf at 0 and inf at 1; an upper bound is never 0 and a lower one never 1, so nothing is undefined.
+    # ndtri is infinite at 0 and 1; an upper bound is never 0 and a lower one never 1, so the difference is defined.
     return np.asarray(ndtri(likely) - ndtri(unlikely))
 
 
 @dataclass(frozen=True)
 class ScaleTest:
-    """Whether noise has the standard deviation that it should; see `scale_test`."""
+    """Result of `scale_test`."""
 
     sigma: float
     measured: float  # root mean square of the coordinates
@@ -212,19 +216,23 @@ class ScaleTest:
 
 
 def scale_test(noise: npt.ArrayLike, sigma: float, alpha: float = 1e-3) -> ScaleTest:
-    """Test of the standard deviation of Gaussian noise by its chi-square interval.
+    """Test the standard deviation of Gaussian noise by its chi-square interval.
 
-    Sharper than a two-world audit: with 1e5 coordinates an error of 1 % in sigma is seen nine times in ten, one of
-    2 % all but surely. ``noise``, of any shape, is the output less what it would be without noise; its mean should be 0, so a
-    shift fails too. A true claim fails with probability ``alpha``, half of it on either side.
+    With 1e5 coordinates an error of 1 % in sigma is detected in 9 of 10 cases, one of 2 % almost surely. A shift of the mean
+    fails too.
+
+    Args:
+        noise: Output less the output without noise, of any shape.
+        sigma: Claimed standard deviation.
+        alpha: Probability that a true claim fails, half of it on either side.
     """
     values = np.asarray(noise, dtype=np.float64).ravel()
     if not len(values) or not np.isfinite(values).all():
-        raise ValueError(f"noise must be finite numbers, at least one of them; got {len(values)}.")
+        raise ValueError(f"noise has {len(values)} values. It must have finite numbers, and at least one.")
     if not (sigma > 0 and math.isfinite(sigma)):
-        raise ValueError(f"sigma must be a positive finite number, got {sigma!r}.")
+        raise ValueError(f"sigma is {sigma!r}. It must be a positive finite number.")
     if not 0 < alpha < 1:
-        raise ValueError(f"alpha must lie strictly between 0 and 1, got {alpha!r}.")
+        raise ValueError(f"alpha is {alpha!r}. It must lie in (0, 1).")
     half = len(values) / 2
     low, high = float(gammaincinv(half, alpha / 2)), float(gammainccinv(half, alpha / 2))
     measured = math.sqrt(float(values @ values) / len(values))
@@ -233,7 +241,7 @@ def scale_test(noise: npt.ArrayLike, sigma: float, alpha: float = 1e-3) -> Scale
 
 @dataclass(frozen=True)
 class Audit:
-    """A mechanism's claim, and how to put it to the test. Epsilon, delta, mu and what is attained are as of `two_world`."""
+    """A mechanism's claim and its test. Epsilon, delta, mu and ``attained`` are those of `two_world`."""
 
     name: str  # for a table
     epsilon: float
@@ -243,19 +251,35 @@ class Audit:
     attained: float | None = None
     holds: bool = True  # False for a published claim that does not hold: the audit must find the violation
     residuals: Residuals | None = None  # noise of the mechanism on a fixed input, for `scale_test`
-    sigma: float | None = None  # claimed standard deviation of the residuals; goes with them
-    relation: Relation | None = None  # which two data sets the claim keeps alike, where it says so
+    sigma: float | None = None  # claimed standard deviation of the residuals; required with them
+    relation: Relation | None = None  # neighbouring relation of the claim
 
     def __post_init__(self) -> None:
         _check_claim(self.epsilon, self.delta, self.mu)
         if (self.residuals is None) != (self.sigma is None):
-            raise ValueError(f"Audit {self.name!r}: residuals and sigma go together, state both or neither.")
+            raise ValueError(f"Audit {self.name!r}: residuals and sigma must be given together.")
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        plan: Mechanism,
+        worlds: Worlds,
+        *,
+        residuals: Residuals | None = None,
+        attained: float | None = None,
+    ) -> "Audit":
+        """Return the audit of what a mechanism claims: its epsilon, delta, mu, relation and noise."""
+        sigma = None if residuals is None else plan.noise_std
+        return cls(
+            name, plan.epsilon, plan.delta, worlds, plan.mu, attained, residuals=residuals, sigma=sigma, relation=plan.relation
+        )  # fmt: skip
 
 
 def worlds_of(
     scores: Callable[[Data, int, NoiseSource], Floats], data0: Data, data1: Data, at_once: int | None = None
 ) -> Worlds:
-    """Worlds by what scores so many independent runs on one data set, ``(runs,)``; it is asked for at most `at_once`."""
+    """Return worlds from a function that scores independent runs ``(runs,)`` on one data set, at most ``at_once`` a call."""
 
     def world(data: Data, runs: int, noise: NoiseSource) -> Floats:
         step = at_once or runs
@@ -265,14 +289,14 @@ def worlds_of(
 
 
 def worst(*verdicts: Verdict) -> Verdict:
-    """The worst of some verdicts: ``violation``, ``blind``, ``over-noised`` or ``pass``."""
+    """Return the worst verdict: ``violation``, ``blind``, ``over-noised`` or ``pass``."""
     order: tuple[Verdict, ...] = ("violation", "blind", "over-noised")
     return next((verdict for verdict in order if verdict in verdicts), "pass")
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of an audit: of the two worlds, and of the test of the noise where there is one."""
+    """Result of an audit: of the two worlds, and of the scale test if there is one."""
 
     audit: Audit
     two_world: TwoWorld
@@ -290,11 +314,22 @@ class Result:
 
 
 def run_audit(audit: Audit, runs: int = RUNS, beta: float = 1e-3, noise: NoiseSource | None = None) -> Result:
-    """Run an audit: both worlds, with so many runs in each, and the test of the noise if there is one.
+    """Run an audit: both worlds, and the scale test if there is one.
 
-    ``beta`` is the largest probability of a false alarm of the two worlds; the scale test has another 1e-3. Noise is one
-    stream through all runs, None that of the operating system; with a seeded one the verdict repeats. An audit that is blind
-    is run once more, four times as large; whether it stays so is all that is taken from there.
+    A blind audit is run once more with four times as many runs; only its power is taken from the second run.
+
+    Args:
+        audit: The claim and its test.
+        runs: Number of runs in each world.
+        beta: Largest probability of a false alarm of the two worlds; the scale test has another 1e-3.
+        noise: One stream for all runs; None: the operating system. A seeded one repeats the verdict.
+
+    Examples:
+        >>> from zoo.privacy.audits.rows import noisy_rows_audit
+        >>> from zoo.privacy.mechanisms.noisy_rows import NoisyRows
+        >>> audit = noisy_rows_audit("rows", NoisyRows.calibrate(epsilon=1.0, delta=1e-5))
+        >>> run_audit(audit, noise=NoiseSource.seeded(1)).verdict
+        'pass'
     """
     noise = NoiseSource.os() if noise is None else noise
 
@@ -304,7 +339,7 @@ def run_audit(audit: Audit, runs: int = RUNS, beta: float = 1e-3, noise: NoiseSo
 
     comparison, scale = compared(runs), None
     if comparison.verdict == "blind":
-        # Sound audits of little noise are so at times, larger ones hardly ever. Bounds of both would be two false alarms.
+        # Small sound audits are blind at times. Bounds of both runs would double the rate of false alarms.
         comparison = replace(comparison, power=compared(_AGAIN * runs).power)
     if audit.residuals is not None and audit.sigma is not None:
         scale = scale_test(audit.residuals(COORDINATES, noise), audit.sigma)

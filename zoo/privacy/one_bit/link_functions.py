@@ -1,9 +1,9 @@
-"""Link functions of one-bit matrix completion: how probable the sign +1 is, given the entry behind it.
+"""Link functions of one-bit matrix completion: the probability of the sign +1, given the matrix entry.
 
-An entry x of the matrix shows as +1 with probability h(x), else as -1: a generalised linear model of binary responses,
-whose link function in the strict sense is the inverse of h. What noise needs to know of h is here too: how far one flipped
-sign moves a gradient, and how it changes the curvature of the likelihood. Bounds are rounded to the safe side, and raise a
-ValueError for an alpha (the bound of the entries) or a ridge that is out of range.
+An entry x of the matrix is observed as +1 with probability h(x), else as -1: a generalised linear model of binary responses,
+whose link function in the strict sense is the inverse of h. The module also bounds how far one flipped sign moves a gradient
+and how it changes the curvature of the likelihood. Bounds are rounded to the safe side. An alpha (the bound of the entries)
+or a ridge out of range raises a ValueError.
 """
 
 import math
@@ -25,13 +25,13 @@ _CELL, _LOWEST = 1e-3, -40.0  # where the curvature of flipped probit signs is b
 class Link(ABC):
     """The probability h of the sign +1, rising from 0 to 1.
 
-    All methods that take ``x`` work on arrays of any shape, in float64, and lose no digits where h is near 0 or 1.
+    All methods that take ``x`` accept arrays of any shape, use float64, and stay accurate where h is near 0 or 1.
     """
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """For records and tables."""
+        """Name for records and tables."""
 
     @property
     @abstractmethod
@@ -52,19 +52,19 @@ class Link(ABC):
 
 
 class ConvexLink(Link):
-    """A link whose ``-log h`` and ``-log(1 - h)`` are convex: noise can be calibrated for it."""
+    """A link whose ``-log h`` and ``-log(1 - h)`` are convex, so that noise can be calibrated for it."""
 
     @abstractmethod
     def sensitivity(self, alpha: float) -> float:
-        """How far one flipped sign moves the gradient at its entry: ``max h'/h + h'/(1 - h)`` over ``|x| <= alpha``."""
+        """Return how far one flipped sign moves the gradient at its entry: ``max h'/h + h'/(1 - h)`` over ``|x| <= alpha``."""
 
     def pull(self, alpha: float, apart: Floats) -> Floats:
-        """How far one flipped sign moves the gradient at its entry where that is larger by ``apart`` in the world of +1.
+        """Return how far one flipped sign moves the gradient at its entry, which is larger by ``apart`` in the +1 world.
 
-        ``B(t) = max h'/h (x) + h'/(1 - h) (x - t)`` over x and x - t within alpha, for t from 0 to 2 alpha, shape ``(n,)``; falls
-        with t. At t = 0 it is `sensitivity`. The maximum is at x = alpha, and by the symmetry of h as well at x - t = -alpha: for
-        probit both terms are convex in x (see `Probit`); for logistic the sum is ``1 - (h(x) - h(x - t))``, where the difference
-        is least at the ends, because h' rises up to 0 and falls from there.
+        ``B(t) = max h'/h (x) + h'/(1 - h) (x - t)`` over x and x - t within alpha, t from 0 to 2 alpha, ``(n,)``. It
+        falls with t and equals `sensitivity` at t = 0. The maximum is at x = alpha, and by symmetry also at x - t = -alpha. For
+        probit both terms are convex in x (see `Probit`). For logistic the sum is ``1 - (h(x) - h(x - t))``, whose difference is
+        least at the ends, because h' rises up to 0 and falls from there.
         """
         falling, _ = self.slopes(alpha)
         _, rising = self.slopes(alpha - apart)
@@ -73,9 +73,9 @@ class ConvexLink(Link):
 
     @abstractmethod
     def log_curvature_ratio(self, alpha: float, ridge: float = 0.0) -> float:
-        """What one flipped sign does to the curvature at its entry: ``max |ln((c+ + ridge)/(c- + ridge))|`` over ``|x| <= alpha``.
+        """Return the change of curvature by one flipped sign: ``max |ln((c+ + ridge)/(c- + ridge))|`` over ``|x| <= alpha``.
 
-        ``c+ = -(log h)''`` and ``c- = -(log(1 - h))''``. Infinite if not even a float can tell the smaller from 0.
+        ``c+ = -(log h)''`` and ``c- = -(log(1 - h))''``. Infinite if the smaller one is 0 as a float.
         """
 
 
@@ -100,12 +100,12 @@ class Logistic(ConvexLink):
         return expit(-values), expit(values)
 
     def sensitivity(self, alpha: float) -> float:
-        """``(1 - h) + h = 1``, whatever alpha, infinite included."""
+        """Return ``(1 - h) + h = 1``, for every alpha, infinite included."""
         _check_alpha(alpha, infinite=True)
         return 1.0
 
     def log_curvature_ratio(self, alpha: float, ridge: float = 0.0) -> float:
-        """0, because ``c+ = c- = h (1 - h)``."""
+        """Return 0, because ``c+ = c- = h (1 - h)``."""
         _check_alpha(alpha, infinite=True)
         check_ridge(ridge)
         return 0.0
@@ -117,8 +117,8 @@ class Probit(ConvexLink):
 
     With ``z = x/scale`` and ``m(z) = phi(z)/Phi(z)``, slopes are ``m(z)/scale`` and ``m(-z)/scale``, and the curvature of
     ``-log h`` is ``-m'(z)/scale^2``. m is convex and falls (Sampford, Annals of Mathematical Statistics 1953), so
-    ``m(z) + m(-z)`` is largest at the ends of an interval, and ``-m'`` falls from 1 to 0, so that its ratio to that of the
-    other sign is most extreme there too.
+    ``m(z) + m(-z)`` is largest at the ends of an interval. ``-m'`` falls from 1 to 0, so its ratio to that of the other sign is
+    most extreme there too.
     """
 
     scale: float = 1.0
@@ -127,14 +127,11 @@ class Probit(ConvexLink):
 
     def __post_init__(self) -> None:
         if not (self.scale > 0 and math.isfinite(self.scale)):
-            raise ValueError(
-                f"scale must be a positive finite number, got {self.scale!r}. It is the standard deviation of the noise "
-                "behind a sign, in the units of the entries, e.g. 1.0."
-            )
+            raise ValueError(f"scale must be a positive finite number, got {self.scale!r}. Take e.g. 1.0.")
 
     @property
     def smoothness(self) -> float:
-        """``1/scale^2``, which is approached far on the side that a sign speaks against."""
+        """``1/scale^2``, the limit far on the side that contradicts a sign."""
         return 1 / self.scale**2
 
     def probability(self, x: npt.ArrayLike) -> Floats:  # noqa: D102
@@ -151,13 +148,13 @@ class Probit(ConvexLink):
         return _mills(z) / self.scale, _mills(-z) / self.scale
 
     def sensitivity(self, alpha: float) -> float:
-        """``(m(a) + m(-a))/scale`` with ``a = alpha/scale``; grows with alpha without bound, so alpha must be finite."""
+        """Return ``(m(a) + m(-a))/scale`` with ``a = alpha/scale``; unbounded in alpha, so alpha must be finite."""
         _check_alpha(alpha)
         falling, rising = self.slopes(alpha)
         return float(falling + rising) * (1 + _MARGIN)
 
     def log_curvature_ratio(self, alpha: float, ridge: float = 0.0) -> float:
-        """``ln((-m'(-a)/scale^2 + ridge)/(-m'(a)/scale^2 + ridge))`` with ``a = alpha/scale``."""
+        """Return ``ln((-m'(-a)/scale^2 + ridge)/(-m'(a)/scale^2 + ridge))`` with ``a = alpha/scale``."""
         _check_alpha(alpha)
         check_ridge(ridge)
         smaller, larger = (_curvature(side * alpha / self.scale) / self.scale**2 + ridge for side in (1, -1))
@@ -168,9 +165,9 @@ class Probit(ConvexLink):
 class Flipped(Link):
     """The link of signs after randomised response: ``c = (1 - p1) h + p2 (1 - h)``.
 
-    Its likelihood is that of the reported signs, so what is fitted with it estimates the entries behind the true ones.
-    ``-log c`` is not convex where a flip explains a sign better than the entry does. Nothing is calibrated for it: flips
-    are private by themselves, and what is fitted to flipped signs is post-processing.
+    Its likelihood is that of the reported signs, so a fit with it estimates the entries of the true ones. ``-log c`` is not
+    convex where a flip explains a sign better than the entry does. No noise is calibrated for it: flips are private, and a fit
+    to flipped signs is post-processing.
     """
 
     link: Link  # of the true signs
@@ -179,13 +176,10 @@ class Flipped(Link):
 
     def __post_init__(self) -> None:
         if isinstance(self.link, Flipped):
-            raise TypeError("link must be that of the true signs, got one of flipped signs. Flip once.")
+            raise TypeError("link is Flipped. It must be that of the true signs. Flip once.")
         for name in ("p1", "p2"):
             if not 0 <= getattr(self, name) < 0.5:
-                raise ValueError(
-                    f"{name} must lie in [0, 1/2), got {getattr(self, name)!r}. It is the probability of a false report; "
-                    "take it from the plan that the signs were flipped by."
-                )
+                raise ValueError(f"{name} must lie in [0, 1/2), got {getattr(self, name)!r}. Take it from the plan.")
 
     @property
     def name(self) -> str:  # noqa: D102
@@ -193,9 +187,9 @@ class Flipped(Link):
 
     @property
     def smoothness(self) -> float:
-        """1/4 for logistic links as without flips; for probit ones more, the rarer flips are.
+        """1/4 for logistic links, as without flips; larger for probit links, the rarer flips are.
 
-        There an entry far on the wrong side is explained by its own slope, up to where the flips take over.
+        An entry far on the wrong side has the slope of its own link, up to where flips dominate.
         """
         if isinstance(self.link, Probit):
             largest = max(_flipped_curvature(self.p1, self.p2), _flipped_curvature(self.p2, self.p1))
@@ -212,15 +206,15 @@ class Flipped(Link):
         return result
 
     def log_likelihood(self, x: npt.ArrayLike) -> tuple[Floats, Floats]:
-        """``log(p2 + share h)`` and ``log(p1 + share (1 - h))``, by logarithms of the parts."""
+        """Return ``log(p2 + share h)`` and ``log(p1 + share (1 - h))``, by logarithms of the parts."""
         above, below = self.link.log_likelihood(x)
         share = math.log(self._share)
         return np.logaddexp(_log(self.p2), share + above), np.logaddexp(_log(self.p1), share + below)
 
     def slopes(self, x: npt.ArrayLike) -> tuple[Floats, Floats]:
-        """``h'/h`` times ``share h/c``, the probability that a reported +1 is a true one; and the same of -1."""
+        """Return ``h'/h`` times ``share h/c``, the probability that a reported +1 is a true one; and the same of -1."""
         logs, slopes = self.link.log_likelihood(x), self.link.slopes(x)
-        with np.errstate(over="ignore"):  # far out a flip explains everything: 1/inf is the 0 that is meant
+        with np.errstate(over="ignore"):  # far out flips dominate: 1/inf is the intended 0
             falling, rising = (
                 slope / (1 + np.exp(_log(p) - math.log(self._share) - log))
                 for slope, log, p in zip(slopes, logs, (self.p2, self.p1), strict=True)
@@ -229,20 +223,15 @@ class Flipped(Link):
 
 
 def check_ridge(ridge: float) -> None:
-    """Refuse a ridge that is no finite number of at least 0."""
+    """Check that a ridge is a finite number of at least 0."""
     if not 0 <= ridge < math.inf:
-        raise ValueError(
-            f"ridge must be a finite number of at least 0, got {ridge!r}. It is the weight of half the squared entries."
-        )
+        raise ValueError(f"ridge must be a finite number of at least 0, got {ridge!r}.")
 
 
 def _check_alpha(alpha: float, *, infinite: bool = False) -> None:
     if not (alpha > 0 and (infinite or alpha < math.inf)):
         allowed = "a positive number" if infinite else "a positive finite number"
-        raise ValueError(
-            f"alpha must be {allowed}, got {alpha!r}. Entries are bounded by it: a public number, e.g. 1.0; a logistic "
-            "link has a sensitivity without."
-        )
+        raise ValueError(f"alpha must be {allowed}, got {alpha!r}. Take a public number, e.g. 1.0.")
 
 
 def _floats(x: npt.ArrayLike) -> Floats:
@@ -269,11 +258,11 @@ def _curvature(z: float) -> float:
 
 @lru_cache(maxsize=64)
 def _flipped_curvature(miss: float, false: float) -> float:
-    """Upper bound of ``|(log c)''|`` over all z, for ``c = false + (1 - miss - false) Phi(z)``.
+    """Return an upper bound of ``|(log c)''|`` over all z, for ``c = false + (1 - miss - false) Phi(z)``.
 
     With ``w = c'/c`` it is ``|w (w + z)|``. That is at most 1 where w + z >= 0, because w is at most the slope of log Phi.
-    Elsewhere z < 0, and ``w (|z| - w)`` is bounded on short intervals, by the extremes of w there. Below them all w is 0
-    but for flips too rare for a float.
+    Elsewhere z < 0, and ``w (|z| - w)`` is bounded on short intervals, by the extremes of w there. Below them all w is 0,
+    except for flips too rare for a float.
     """
     if false == 0:
         return 1.0
@@ -282,5 +271,5 @@ def _flipped_curvature(miss: float, false: float) -> float:
     density, mass = share * np.exp(-ends * ends / 2) / math.sqrt(2 * math.pi), false + share * ndtr(ends)
     least, most = density[:-1] / mass[1:], density[1:] / mass[:-1]  # both rise up to 0
     far = -ends[:-1]
-    slope = np.clip(far / 2, least, most)  # where w (|z| - w) is largest within what w may be
+    slope = np.clip(far / 2, least, most)  # the maximum of w (|z| - w) over the possible w
     return max(1.0, float((slope * (far - slope)).max())) * (1 + _MARGIN)

@@ -1,8 +1,8 @@
-"""Scales of one-bit matrix completion as published that do not hold, kept to be measured and refuted.
+"""Scales of one-bit matrix completion as published that do not hold, kept for measurements and refutation.
 
-*One-Bit Matrix Completion with Differential Privacy*, Sections 4.2 and 4.4. Where more is lost than is claimed, a record
-says ``guarantee: none``. The unit is the value of one rating, with Omega public (`Relation.CHANGE_ONE_RATING_VALUE`).
-Epsilon is the claim, alpha the finite bound of the entries; a ValueError is raised for others.
+Reference: *One-Bit Matrix Completion with Differential Privacy*, Sections 4.2 and 4.4. A record says ``guarantee: none``
+where the loss exceeds the claim. The privacy unit is the value of one rating, with Omega public
+(`Relation.CHANGE_ONE_RATING_VALUE`). Epsilon is the claim, alpha the finite bound of the entries.
 """
 
 import math
@@ -17,17 +17,17 @@ from zoo.privacy.randomness.noise import NoiseSource, laplace_noise, round_to_la
 
 @dataclass(frozen=True)
 class PublishedScale:
-    """Laplace noise as printed, which protects less than it says."""
+    """Laplace noise as printed, whose claim does not hold."""
 
-    scale: float  # of the Laplace noise, in the units of what the project adds noise to
-    claimed_epsilon: float  # what the paper says it costs
+    scale: float  # of the Laplace noise, in the units of the values that get it
+    claimed_epsilon: float  # the paper's epsilon
     reason: str  # why there is no guarantee; for a record
 
 
 def paper_sensitivity(link: Link, alpha: float) -> float:
-    """The paper's bound of how far one flipped sign moves a gradient: 1 for logistic, ``2 h'(0)/h(-alpha)`` for probit.
+    """Return the paper's bound of how far one flipped sign moves a gradient: 1 for logistic, ``2 h'(0)/h(-alpha)`` for probit.
 
-    `ConvexLink.sensitivity` is the least bound; for probit this one is far above it. Unit, relation and norm are the same.
+    `ConvexLink.sensitivity` is the least bound, far below this one for probit. Privacy unit, relation and norm are the same.
     """
     if not isinstance(link, Logistic | Probit):
         raise ValueError(f"The paper has a bound for 'logistic' and 'probit', got {link.name!r}.")
@@ -36,21 +36,19 @@ def paper_sensitivity(link: Link, alpha: float) -> float:
         return exact
     rare = float(link.probability(-alpha))
     if rare == 0:
-        raise ValueError(
-            f"alpha must be at most 37 scales of a probit link, got {alpha!r}: the paper's bound is infinite."
-        )
+        raise ValueError(f"alpha must be at most 37 scales of a probit link, got {alpha!r}.")
     return 2 / (math.sqrt(2 * math.pi) * link.scale) / rare
 
 
 def published_objective(link: Link, epsilon: float, alpha: float) -> PublishedScale:
-    """Noise in the objective as printed: H of Laplace scale ``Delta/epsilon``. Not epsilon-private.
+    """Return noise in the objective as printed: H of Laplace scale ``Delta/epsilon``. Not epsilon-private.
 
-    H stands inside the factor ``-1/2`` of the objective, so only half of it meets the gradient, which one flipped sign
-    moves by Delta (L1): the term added is ``-<N, X>`` with N = H/2, and ``scale`` is that of N, ``Delta/(2 epsilon)``. With
-    one logistic entry bounded by alpha, the output alpha comes with probability ``P(H >= -2 (1 - h(alpha)))`` from +1 and
-    ``P(H >= 2 h(alpha))`` from -1: a loss near 2 epsilon. At a probit link the curvature is left out as well.
+    H is inside the factor ``-1/2`` of the objective, so the gradient, which one flipped sign moves by Delta (L1), gets half of
+    it: the added term is ``-<N, X>`` with N = H/2, and ``scale`` is that of N, ``Delta/(2 epsilon)``. With one logistic entry
+    bounded by alpha, the output alpha has probability ``P(H >= -2 (1 - h(alpha)))`` from +1 and ``P(H >= 2 h(alpha))`` from -1:
+    a loss near 2 epsilon. At a probit link the curvature is left out as well.
 
-    With a logistic link the scale is that of every alpha, and the noisy bits cost twice the claim and no more, which is
+    With a logistic link the scale is the same for every alpha, and the noisy bits cost exactly twice the claim, which is
     `plan_objective` at that epsilon.
     """
     _check_claim(epsilon, alpha)
@@ -64,10 +62,10 @@ def published_objective(link: Link, epsilon: float, alpha: float) -> PublishedSc
 
 
 def published_output(epsilon: float, alpha: float) -> PublishedScale:
-    """Noise on every entry of the completed matrix as printed: Laplace of scale ``2 alpha/epsilon``. Not epsilon-private.
+    """Return noise on every entry of the completed matrix as printed: Laplace of scale ``2 alpha/epsilon``. Not epsilon-private.
 
-    ``2 alpha`` is how far one entry can move, and one flipped sign can move all (`cross_solutions`): in L1 by
-    ``2 alpha d`` on a square matrix of d rows, which is a loss of d epsilon.
+    One entry moves by ``2 alpha`` at most, but one flipped sign can move all entries (`cross_solutions`): in L1 by
+    ``2 alpha d`` on a square matrix of d rows, a loss of d epsilon.
     """
     _check_claim(epsilon, alpha)
     reason = "the published noise is for one entry, and one sign can move all entries of the completed matrix"
@@ -77,16 +75,16 @@ def published_output(epsilon: float, alpha: float) -> PublishedScale:
 def _check_claim(epsilon: float, alpha: float) -> None:
     check_epsilon(epsilon)
     if not 0 < alpha < math.inf:
-        raise ValueError(f"alpha must be a positive finite number, got {alpha!r}. It bounds the entries, e.g. 1.0.")
+        raise ValueError(f"alpha must be a positive finite number, got {alpha!r}. Take e.g. 1.0.")
 
 
 def cross_solutions(size: int, alpha: float) -> tuple[Floats, Floats]:
-    """The completed matrices ``(size, size)`` of two neighbours that the published output noise cannot hide; size at least 2.
+    """Return the completed matrices ``(size, size)``, size >= 2, of two neighbours that published output noise cannot hide.
 
-    Observed are the first row and column of a square matrix, all +1 but for the corner: that is +1 in the one data set
-    and -1 in the other. Entries are bounded by alpha and the nuclear norm by ``2 alpha sqrt(size - 1)``. No observed sign
-    is more likely than at alpha, and exactly one matrix within the bounds has them all there: its other entries are
-    ``alpha/(size - 1)``, or minus that. The matrix of the corner +1 is given first.
+    The first row and column of a square matrix are observed, all +1 except for the corner: +1 in the first data set and -1 in
+    the second. Entries are bounded by alpha and the nuclear norm by ``2 alpha sqrt(size - 1)``. No observed sign is likelier
+    than at alpha, and exactly one matrix within the bounds has all of them there: its other entries are ``alpha/(size - 1)``,
+    or minus that.
     """
 
     def completed(corner: float) -> Floats:
@@ -99,7 +97,7 @@ def cross_solutions(size: int, alpha: float) -> tuple[Floats, Floats]:
 
 
 def published_noise(values: Floats, published: PublishedScale, noise: NoiseSource) -> Floats:
-    """Values with Laplace noise as printed, rounded to the lattice. No guarantee.
+    """Add Laplace noise as printed to values and round them to the lattice. No guarantee.
 
     Values are bits ``(1 + sign)/2`` for `published_objective` with a logistic link, and matrices for `published_output`.
     """

@@ -1,8 +1,8 @@
-"""Stability of projected gradient steps: how far one flipped sign moves where a fixed number of them ends.
+"""Stability of projected gradient steps: how far one flipped sign moves the end of a fixed number of steps.
 
-Two runs, from 0, on data that differ in one sign: with +1 at an entry the matrix is X, with -1 it is Y, and ``D = X - Y``. A
+Two runs from 0 on data that differ in one sign: with +1 at an entry the matrix is X, with -1 it is Y, and ``D = X - Y``. A
 step is ``X <- clamp(project(X - s (gradient + ridge X)))`` of size s, with the full gradient of the negative log-likelihood.
-`general_sensitivity` needs curvatures alone; `output_sensitivity` also that entries are held to alpha.
+`general_sensitivity` needs curvatures alone; `output_sensitivity` also needs that entries are clamped to alpha.
 """
 
 import math
@@ -12,26 +12,26 @@ import numpy as np
 from zoo.privacy.one_bit.link_functions import ConvexLink, Link, check_ridge
 
 _MARGIN = 1e-10  # of a sensitivity over rounding errors
-_SLACK = 1e-12  # relative; by which a step size may miss its bound, far below the margin
-_CELLS = 2**17  # of the distances over which a gain is bounded: about 1e-5 too much
+_SLACK = 1e-12  # relative tolerance of a step size, far below the margin
+_CELLS = 2**17  # of the distances over which a gain is bounded: an excess of about 1e-5
 
 
 def longest_step(link: Link, ridge: float) -> float:
-    """``2/(2 ridge + smoothness)``: no longer step keeps two matrices from being brought apart."""
+    """Return ``2/(2 ridge + smoothness)``: longer steps can increase the distance of two matrices."""
     return 2 / (2 * ridge + link.smoothness)
 
 
 def usual_step(link: Link, ridge: float) -> float:
-    """``1/(2 (ridge + smoothness))``: half of the longest that never overshoots, for less noise than with the longest.
+    """Return ``1/(2 (ridge + smoothness))``: half of the longest step that never overshoots.
 
-    The sensitivity falls with the size, by an eighth to a quarter from the double of this to this and hardly below it, while
-    the steps that are needed grow with one over the size.
+    The sensitivity falls by an eighth to a quarter from twice this size to this size and hardly below it, while the number of
+    needed steps grows with one over the size.
     """
     return 1 / (2 * (ridge + link.smoothness))
 
 
 def output_sensitivity(link: Link, *, alpha: float, ridge: float, steps: int, step_size: float) -> float:
-    """How far one flipped sign moves the end of the steps of `plan_output`, in the L2 norm, rounded up.
+    """Return how far one flipped sign moves the end of the steps of `plan_output`, in the L2 norm, rounded up.
 
     Protects the value of one rating: neighbours differ in one sign. Let ``r`` bound ``|D|`` (L2, all entries together) before
     a step and ``t`` be D at the entry e that differs. With ``u = 1 - step_size ridge``, ``p = h'/h`` and ``q = h'/(1 - h)``:
@@ -45,13 +45,12 @@ def output_sensitivity(link: Link, *, alpha: float, ridge: float, steps: int, st
        ``-u |t|`` and ``step_size B(0) + k |t|`` with ``k = step_size (ridge + L) - 1``. Where a step never overshoots, k <= 0.
     4. *All entries.* ``|D|^2`` becomes at most ``u^2 (r^2 - t^2)`` plus the square of the entry e: ``u^2 r^2 + G(t)``, where G is
        ``step_size B(t) (2 u t + step_size B(t))`` by 2, and by 3 at most ``(k |t| + step_size B(0))^2 - u^2 t^2``, or 0.
-    5. *Which t.* ``|t| <= r``, and ``|t| <= 2 alpha``, because both matrices are clamped, as is 0. Nothing else is asked of t, and
-       nothing of how D is spread: projections, which may spread it anew, bring nothing apart in the norm of all entries,
-       which is all that 4 hands on. So ``r^2 <- u^2 r^2 + max G`` from r = 0 bounds every step, by induction: the right side
-       rises with r.
+    5. *All t.* ``|t| <= r``, and ``|t| <= 2 alpha``, because both matrices are clamped, as is 0. No other property of t or of
+       the distribution of D is used: projections may redistribute D, but do not increase its norm over all entries. So
+       ``r^2 <- u^2 r^2 + max G`` from r = 0 bounds every step, by induction: the right side rises with r.
 
-    G is bounded on short intervals from the values at their ends. Small steps and a curvature c at e give ``Delta/(2
-    sqrt(ridge c))`` at most, as minimisers have it; no minimiser is needed here. Never more than `general_sensitivity`.
+    G is bounded on short intervals by the values at their ends. Small steps and a curvature c at e give at most
+    ``Delta/(2 sqrt(ridge c))``, as for minimisers, without needing one. Never more than `general_sensitivity`.
     """
     general = general_sensitivity(link, alpha=alpha, ridge=ridge, steps=steps, step_size=step_size)
     assert isinstance(link, ConvexLink)
@@ -73,30 +72,26 @@ def output_sensitivity(link: Link, *, alpha: float, ridge: float, steps: int, st
 
 
 def general_sensitivity(link: Link, *, alpha: float, ridge: float, steps: int, step_size: float) -> float:
-    """How far one flipped sign moves the end of the steps, by contraction alone; rounded up, in the L2 norm.
+    """Return how far one flipped sign moves the end of the steps, by contraction alone; rounded up, in the L2 norm.
 
     ``Delta (1 - (1 - step_size ridge)^steps)/ridge`` with ``Delta = link.sensitivity(alpha)``; ``Delta step_size steps``
-    without a ridge. A step of the same data brings two matrices nearer by the factor ``1 - step_size ridge`` (curvatures
-    lie between ridge and ridge plus smoothness, and the step size is at most 2 over their sum; projections bring nothing
-    apart), and the sign that differs moves one entry by at most ``step_size Delta`` more. Arguments as in `plan_output`.
+    without a ridge. A step on the same data reduces the distance of two matrices by the factor ``1 - step_size ridge``:
+    curvatures lie between ridge and ridge plus smoothness, the step size is at most 2 over their sum, and projections do not
+    increase distances. The sign that differs adds at most ``step_size Delta`` at one entry. Arguments as in `plan_output`.
     """
     if not isinstance(link, ConvexLink):
-        raise ValueError(f"The link must be convex, got {link.name!r}: steps of others can bring matrices apart.")
+        raise ValueError(f"The link must be convex, got {link.name!r}.")
     check_ridge(ridge)
     check_steps(steps)
     largest = longest_step(link, ridge)
     if not 0 < step_size <= largest * (1 + _SLACK):
-        raise ValueError(
-            f"step_size must lie in (0, {largest:.6g}], which is 2/(2 ridge + smoothness), got {step_size!r}. Longer steps "
-            "can bring two matrices apart."
-        )
+        allowed = f"(0, {largest:.6g}], which is 2/(2 ridge + smoothness)"
+        raise ValueError(f"step_size must lie in {allowed}, got {step_size!r}.")
     shrunk = -math.expm1(steps * math.log1p(-step_size * ridge)) / ridge if ridge > 0 else step_size * steps
     return link.sensitivity(alpha) * shrunk * (1 + _MARGIN)
 
 
 def check_steps(steps: int) -> None:
-    """Refuse a number of steps that is no positive integer."""
+    """Check that a number of steps is a positive integer."""
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
-        raise ValueError(
-            f"steps must be an integer of at least 1, got {steps!r}. It is fixed before any step is taken."
-        )
+        raise ValueError(f"steps must be an integer of at least 1, got {steps!r}.")

@@ -1,4 +1,4 @@
-"""Steps of a critic: whose rows each reads, where it takes noise, and how many are left, for each mechanism."""
+"""Steps of a critic: the sampled users, the noise and the remaining steps, for each mechanism."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,28 +15,34 @@ from zoo.privacy.training.published_readings import FirstLayerNoise, UpstreamNoi
 from zoo.privacy.training.sanitised_gradient import SanitisedGradient
 
 CriticStep = Callable[[Tensor, Losses], None]
-"""A sample of users and their losses in, gradients left in ``.grad`` of the critic's parameters."""
+"""Map a sample of users and their losses to gradients in ``.grad`` of the critic's parameters."""
 
 
 class CriticSteps:
-    """Draws the users of each step, fills the critic's gradients, and counts."""
+    """Draw the users of each step, fill the critic's gradients, and count steps."""
 
-    # All are there once `begin` was called. A `PrivateGradient` alone protects somebody.
+    # Set by `begin`. Only a `PrivateGradient` protects users.
     gradient: CriticStep
     sampler: PoissonSampler  # of the users of a step
-    _noise: NoiseSource  # of both; not before, since whoever trains is copied until then
+    _noise: NoiseSource  # of both; set late, because the trained network is copied before
 
     def __init__(self, privacy: GeneratorPrivacy) -> None:
         self.privacy = privacy
-        self.taken = 0  # steps so far, over all runs that this one resumed
-        # What has the noise and counts it, once `begin` was called; None where nothing is claimed.
+        self.taken = 0  # steps so far, over all resumed runs
+        # Has the noise and counts it, after `begin`; None without a claim.
         self.noisy: PrivateGradient | SanitisedGradient | None = None
 
     def begin(self, num_users: int, critic: nn.Module, first: nn.Module, others: Sequence[nn.Module]) -> None:
-        """Compute the noise; with ``first_layer_only`` freeze the other parts as they were drawn.
+        """Compute the noise; with ``first_layer_only`` freeze the other parts at their initial values.
 
-        ``first`` is the critic's layer that reads rows, ``others`` are all its other parts. The number of users is public; a
-        ValueError if the settings do not fit it.
+        Args:
+            num_users: Public number of users.
+            critic: The whole critic.
+            first: Its layer that reads rows.
+            others: All its other parts.
+
+        Raises:
+            ValueError: If the settings do not fit the number of users.
         """
         self._noise = NoiseSource.of(self.privacy.noise_seed)
         self.sampler = PoissonSampler(num_users, self.privacy.rate(num_users), self._noise)
@@ -63,39 +69,40 @@ class CriticSteps:
 
     @property
     def left(self) -> int:
-        """Steps that there still may be."""
+        """Number of remaining steps."""
         if isinstance(self.noisy, PrivateGradient):
             return self.noisy.steps_left
         if self.noisy is not None and self.noisy.steps_left < 1:
-            return 0  # of the generator's, so there is nothing to train for
+            return 0  # no generator step is left
         return self.privacy.steps - self.taken
 
     def sample(self) -> Tensor:
-        """Whose rows a step reads, rising, shape ``(sampled,)``."""
+        """Return the users whose rows a step reads, ascending, ``(sampled,)``."""
         if self.privacy.openly_sampled:
-            # From the global random state, which checkpoints keep: a resumed run equals an unbroken one.
+            # From the global random state, which checkpoints store, so that a resumed run equals an unbroken one.
             return (torch.rand(self.sampler.num_users) < self.sampler.rate).nonzero().squeeze(1)
         return self.sampler.sample()
 
-    def anybody(self) -> Tensor:
-        """Whose rows to generate: any users, whether or not they have rated, shape ``(sample_size,)``."""
+    def random_users(self) -> Tensor:
+        """Return users to generate rows of, with or without ratings, ``(sample_size,)``."""
         num_users, count = self.sampler.num_users, self.privacy.sample_size
         if self.privacy.openly_sampled:
             return torch.randint(num_users, (count,))
         return torch.from_numpy(self._noise.integers(num_users, count))
 
     def state_dict(self) -> dict[str, Any]:
-        """What is spent, and how far noise with a seed has come, as plain values."""
+        """Return the counted steps, and the position of seeded noise, as plain values."""
         private = None if self.noisy is None else self.noisy.state_dict()
-        about = {"mechanism": self.privacy.mechanism, "critic_steps": self.taken}
-        return {**about, "private": private, "place": self._noise.position if hasattr(self, "_noise") else None}
+        counts = {"mechanism": self.privacy.mechanism, "critic_steps": self.taken}
+        return {**counts, "private": private, "place": self._noise.position if hasattr(self, "_noise") else None}
 
     def load_state_dict(self, state: Mapping[str, Any], *, going_on: bool) -> None:
-        """Go on counting; what is spent is never forgotten, here or there.
+        """Resume counting; counted steps are never forgotten, here or there.
 
-        Unless training is ``going_on`` from it, an older epoch may be looked at too; the weights of a later one are here from
-        then on, and cost what they cost. A ValueError if the state is of another mechanism or of other settings, or does not
-        say how far its noise with a seed had come.
+        Without ``going_on`` (resumed training) an older epoch may be loaded too; steps taken since then still count.
+
+        Raises:
+            ValueError: If the state is of another mechanism or other settings, or has no position of its seeded noise.
         """
         self.taken = max(self.taken, state["critic_steps"])
         private, theirs = state["private"], state["mechanism"]
@@ -104,19 +111,20 @@ class CriticSteps:
         if self.noisy is None:
             return
         if private and theirs != self.privacy.mechanism:
-            raise ValueError(f"The checkpoint was trained with {theirs}, not {self.privacy.mechanism}; train anew.")
+            raise ValueError(
+                f"The checkpoint's mechanism is {theirs}, this run's is {self.privacy.mechanism}. Train anew."
+            )
         if private and not going_on:
             private = {**private, "steps_taken": max(private["steps_taken"], self.noisy.steps_taken)}
         self.noisy.load_state_dict(private)
 
     def _go_on_drawing(self, state: Mapping[str, Any]) -> None:
-        """Draw what an unbroken run with this seed would; other noise was drawn where the other run had none."""
+        """Continue the noise stream that an unbroken run with this seed would have."""
         if (place := state.get("place")) is not None:
             self._noise.skip_to(place)
         elif "place" not in state and state["critic_steps"] and self.privacy.mechanism != "none":
             raise ValueError(
-                "The checkpoint does not say how far its noise with a seed had come, as none before version 0.3 does: going on "
-                "would draw the same noise again. Train anew."
+                "The checkpoint (before 0.3) has no position of its seeded noise. Train from the beginning."
             )
 
 

@@ -1,6 +1,6 @@
-"""DP-SGD: how much noise the steps of a private training need, computed before the first of them.
+"""DP-SGD: the noise of a private training's steps, computed before the first of them.
 
-Every step takes a Poisson sample of the users (`poisson`), clips each sampled user's part of the gradient, and adds Gaussian
+Each step takes a Poisson sample of the users (`poisson`), clips each sampled user's part of the gradient, and adds Gaussian
 noise to the sum (`private_gradient`; Abadi et al., *Deep Learning with Differential Privacy*, CCS 2016). One user is one
 clipping unit.
 """
@@ -15,25 +15,23 @@ from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.training.step_plan import StepPlan
 
 _PRECISION = 1e-3  # of the noise multiplier, relative; rounded up
-_LEAST, _MOST = 1e-2, 1e6  # noise multipliers that are looked at
+_LEAST, _MOST = 1e-2, 1e6  # range of noise multipliers
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan(StepPlan):
     """Steps of DP-SGD; made by `plan_training`.
 
-    A noise multiplier of 0, which no guarantee comes of and `plan_training` never gives, is for tests of the arithmetic:
-    epsilon is infinite then.
+    A noise multiplier of 0, never returned by `plan_training`, is for tests of the arithmetic: its epsilon is infinite.
     """
 
     rate: float  # probability of each user to be in a step, independent of all others
 
     def __post_init__(self) -> None:
-        """Refuse settings that no training can have."""
         if not (self.noise_multiplier >= 0 and math.isfinite(self.noise_multiplier)):
             raise ValueError(f"noise_multiplier must be a finite number of at least 0, got {self.noise_multiplier!r}.")
         if not 0 < self.rate <= 1:
-            raise ValueError(f"rate must lie in (0, 1], the share of the users in a step, got {self.rate!r}.")
+            raise ValueError(f"rate must lie in (0, 1], got {self.rate!r}. It is the share of users in a step.")
         super().__post_init__()
 
     @property
@@ -45,7 +43,7 @@ class TrainingPlan(StepPlan):
 
     @property
     def sensitivity(self) -> float:
-        """``clip``: a user without data contributes nothing to the sum; twice that where another one takes the place."""
+        """``clip``, because a user without data adds nothing to the sum; ``2 clip`` if a user is replaced."""
         return self.clip * (2 if self.relation is Relation.REPLACE_ONE_USER else 1)
 
 
@@ -58,22 +56,36 @@ def plan_training(
     clip: float,
     relation: Relation = Relation.ZERO_OUT_ONE_USER,
 ) -> TrainingPlan:
-    """The least noise with which so many steps keep within epsilon. Opens no data.
+    """Return the plan with the least noise that keeps the steps within epsilon. Opens no data.
 
-    By the privacy loss distribution of all steps, rounded up (`accounting.accountant`); the multiplier itself is found to
-    one part in a thousand and rounded up. The sample must be drawn by `poisson`, and be secret: batches of a fixed size, or
-    shuffled ones, are not what is accounted for. Arguments are those of `TrainingPlan`, all public, and the epsilon asked
-    for; empty samples count as steps, and ``replace_one_user`` costs more than ``zero_out_one_user``. A ValueError if no noise
-    is enough.
+    The privacy loss distribution of all steps is rounded up (`accounting.accountant`); the multiplier is accurate to 1e-3,
+    rounded up. The sample must be drawn by `poisson` and be secret: batches of a fixed size and shuffled ones are not accounted
+    for. Empty samples count as steps. ``replace_one_user`` costs more than ``zero_out_one_user``.
+
+    Args:
+        epsilon: Privacy loss of all steps at delta.
+        delta: Of the guarantee.
+        rate: Probability of each user to be in a step.
+        steps: Number of steps.
+        clip: L2 norm of each user's part of a gradient.
+        relation: Neighbouring relation.
+
+    Raises:
+        ValueError: If no noise is enough, or a setting is out of range.
+
+    Examples:
+        >>> plan = plan_training(epsilon=2.0, delta=1e-5, rate=0.1, steps=10, clip=1.0)
+        >>> plan.epsilon <= 2.0
+        True
     """
     check_epsilon(epsilon)
-    # The most noise there is, which refuses the other settings before anything is searched for.
+    # The largest noise checks the other settings before the search.
     most = TrainingPlan(noise_multiplier=_MOST, clip=clip, rate=rate, steps=steps, relation=relation, delta=delta)
 
     def plan(noise_multiplier: float) -> TrainingPlan:
         return replace(most, noise_multiplier=noise_multiplier)
 
-    # Epsilon falls as noise grows: two plans around the epsilon asked for are brought together, and the private one is taken.
+    # Epsilon falls as noise grows: two plans around epsilon are brought together, and the private one is taken.
     # Many small steps are close to one Gaussian release with mu = rate sqrt(steps) / noise_multiplier.
     near = rate * math.sqrt(steps) / gauss_mu(epsilon, delta)
     low, high = _bracket(plan, epsilon, min(max(near, 0.3), _MOST))
@@ -86,13 +98,12 @@ def plan_training(
 
 
 def _bracket(plan: Callable[[float], TrainingPlan], epsilon: float, near: float) -> tuple[TrainingPlan, TrainingPlan]:
-    """A plan with too little noise and one with enough, at most a factor of 1.5 apart; or twice the least there is."""
+    """Return a plan with too little noise and one with enough, at most a factor of 1.5 apart; or twice the least one."""
     high = plan(near)
     while high.epsilon > epsilon:
         if high.noise_multiplier >= _MOST:
             raise ValueError(
-                f"Not even a noise multiplier of {_MOST:g} keeps {high.steps} steps at rate {high.rate:g} within epsilon "
-                f"{epsilon:g} at delta {high.delta:g}. Ask for fewer steps, a smaller rate or a larger epsilon."
+                f"epsilon {epsilon:g} is not reachable with {high.steps} steps at rate {high.rate:g}. Lower these."
             )
         low, high = high, plan(min(1.5 * high.noise_multiplier, _MOST))
         if high.epsilon <= epsilon:
@@ -106,10 +117,10 @@ def _bracket(plan: Callable[[float], TrainingPlan], epsilon: float, near: float)
 
 
 def _between(low: TrainingPlan, high: TrainingPlan, epsilon: float, tries: int) -> float:
-    """Where to look next: where the line between both, in logarithms, meets epsilon.
+    """Return the next multiplier: where the line between both, in logarithms, meets epsilon.
 
-    Turn by turn half the precision above and below it, so that soon both ends lie there; now and then half-way, so that
-    they do even where the line leads astray.
+    Alternate half the precision above and below it, so that both ends converge; bisect in every fourth try, in case the line
+    misleads.
     """
     least, most = math.log(low.noise_multiplier), math.log(high.noise_multiplier)
     if tries % 4 == 3 or not math.isfinite(low.epsilon):

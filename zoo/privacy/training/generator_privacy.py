@@ -1,4 +1,4 @@
-"""What a generator that was trained against a critic may claim: mechanism, noise, events and record, from public settings."""
+"""The claim of a generator trained against a critic: mechanism, noise, events and record, from public settings."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from zoo.privacy.record.record import NO_NOISE, PrivacyRecord, unprotected_recor
 from zoo.privacy.record.steps import Step, recorded_steps
 from zoo.privacy.training.dp_sgd import TrainingPlan, plan_training
 from zoo.privacy.training.noisy_steps import NoisySteps
-from zoo.privacy.training.sanitisation import SanitisationPlan, plan_sanitisation
+from zoo.privacy.training.sanitised_gradient import SanitisationPlan, plan_sanitisation
 from zoo.privacy.training.step_plan import StepPlan
 
 Mechanism = Literal["private_d", "first_layer_only", "gs_wgan", "none", "first_layer_noise", "upstream_noise"]
@@ -24,9 +24,9 @@ Mechanism = Literal["private_d", "first_layer_only", "gs_wgan", "none", "first_l
 UNSOUND = {
     "none": "the critic read the ratings without noise",
     "first_layer_noise": "all layers of the critic but the first learn from the ratings without noise",
-    "upstream_noise": "the first layer's gradient shows which items nobody in the batch rated, whatever the noise",
+    "upstream_noise": "the first layer's gradient reveals the items without a rating in the batch, whatever the noise",
 }
-"""Mechanisms that guarantee nothing, with the reason."""
+"""Mechanisms without a guarantee, with the reason."""
 
 FAITHFUL = ("first_layer_noise", "upstream_noise")
 """Readings of the paper that do not hold."""
@@ -34,22 +34,22 @@ FAITHFUL = ("first_layer_noise", "upstream_noise")
 
 @dataclass(frozen=True)
 class GeneratorPrivacy:
-    """How the training of a generator protects one user, and what it then claims.
+    """Protection of one user in the training of a generator, and the resulting claim.
 
-    * ``private_d``: DP-SGD on all of the critic (`private_gradient`). Each step takes a Poisson sample of the users, clips
+    * ``private_d``: DP-SGD on the whole critic (`private_gradient`). Each step takes a Poisson sample of the users, clips
       the gradient of each user's term (its row's score, and what callbacks add to it) and adds noise to the sum.
-    * ``first_layer_only``: the same with all layers but the first frozen as they were drawn, before any rating was read.
-      Fewer numbers take noise. Of a critic with one layer only the map of the conditions is left to freeze.
+    * ``first_layer_only``: the same with all layers but the first frozen at initial values that depend on no rating. Fewer
+      numbers take noise. A critic with one layer freezes only the map of the conditions.
     * ``gs_wgan``: an ordinary critic, whose gradient with respect to each generated row is clipped and gets noise
-      (`sanitised_gradient`). One critic, trained on everybody, so nothing is amplified; it takes some hundred times the noise.
+      (`sanitised_gradient`). One critic is trained on all users, so nothing is amplified; it needs some hundred times the noise.
     * ``none``: ordinary training. No guarantee.
-    * ``first_layer_noise``, ``upstream_noise``: readings of the paper that protect nobody (`published_readings`), with the
-      noise of ``private_d``; only where ``paper_faithful`` is set.
+    * ``first_layer_noise``, ``upstream_noise``: readings of the paper without protection (`published_readings`), with the
+      noise of ``private_d``; only with ``paper_faithful``.
 
     Attributes are the arguments of `zoo.methods.sppg.SPPG` by the same names.
 
     Raises:
-        ValueError: If one is out of range, or a mechanism that does not hold is not asked for as such.
+        ValueError: If one is out of range, or an unsound mechanism is set without ``paper_faithful``.
     """
 
     mechanism: Mechanism
@@ -64,14 +64,12 @@ class GeneratorPrivacy:
     paper_faithful: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
         if self.mechanism not in get_args(Mechanism):
             raise ValueError(f"mechanism must be one of {get_args(Mechanism)}, got {self.mechanism!r}.")
         if (self.mechanism in FAITHFUL) != self.paper_faithful:
             raise ValueError(
-                f"mechanism is {self.mechanism!r} and paper_faithful {self.paper_faithful}. {' and '.join(FAITHFUL)} are readings "
-                "of the paper that protect nobody; they are trained with paper_faithful set, and nothing else is. For a "
-                "guarantee take private_d, first_layer_only or gs_wgan."
+                f"mechanism is {self.mechanism!r} and paper_faithful {self.paper_faithful}. Set it for {' and '.join(FAITHFUL)} "
+                "alone, which protect no user."
             )
         sizes = (self.steps, self.sample_size, self.n_critic)
         if min(sizes) < 1:
@@ -79,40 +77,40 @@ class GeneratorPrivacy:
 
     @property
     def sound(self) -> bool:
-        """Whether the mechanism has a guarantee, if its noise has no seed."""
+        """Whether the mechanism has a guarantee with unseeded noise."""
         return self.mechanism not in UNSOUND
 
     @property
     def openly_sampled(self) -> bool:
-        """Whether nothing rests on who is in a critic step."""
+        """Whether the guarantee does not depend on a secret sample."""
         return self.mechanism in ("none", "gs_wgan", "upstream_noise")
 
     @property
     def secret(self) -> frozenset[str]:
-        """Scores that no log may tell of, and ``critic`` where not even its gradients may: nothing where all is open."""
+        """Scores that must not be logged, and ``critic`` if its gradients must not be either; empty without a guarantee."""
         if not self.sound:
             return frozenset()
         return frozenset({"real_scores", "fake_scores", "critic"} if self.mechanism == "gs_wgan" else {"real_scores"})
 
     @property
     def generator_steps(self) -> int:
-        """Steps of the generator."""
+        """Number of the generator's steps."""
         return math.ceil(self.steps / self.n_critic)
 
     def rate(self, num_users: int) -> float:
-        """Probability of a user to be in a critic step; a ValueError if the sample is larger than the number of users."""
+        """Return the probability of a user to be in a critic step; `ValueError` if the sample exceeds the users."""
         if self.sample_size > num_users:
             raise ValueError(
-                f"sample_size {self.sample_size} is more than the {num_users} users. Take at most as many, a tenth as a rule."
+                f"sample_size {self.sample_size} is more than the {num_users} users. Take a tenth of them."
             )
         return self.sample_size / num_users
 
     def training_plan(self, num_users: int) -> TrainingPlan:
-        """Noise of the critic's steps, for mechanisms with any; a ValueError if delta is not below one over the users."""
+        """Return the noise of the critic's steps; `ValueError` if delta is not below one over the users."""
         return plan_training(rate=self.rate(num_users), steps=self.steps, **self._claim(num_users))
 
     def sanitisation_plan(self, num_users: int) -> SanitisationPlan:
-        """Noise of the generator's steps, for ``gs_wgan``; refuses what `training_plan` does."""
+        """Return the noise of the generator's steps, for ``gs_wgan``; checks what `training_plan` checks."""
         self.rate(num_users)
         return plan_sanitisation(rows=self.sample_size, steps=self.generator_steps, **self._claim(num_users))
 
@@ -121,18 +119,18 @@ class GeneratorPrivacy:
         return {"epsilon": self.epsilon, "delta": delta, "clip": self.clip, "relation": self.relation}
 
     def plan(self, num_users: int) -> StepPlan | None:
-        """What the guarantee rests on; None where there is none."""
+        """Return the plan of the noisy steps; None without a guarantee."""
         if not self.sound:
             return None
         return self.sanitisation_plan(num_users) if self.mechanism == "gs_wgan" else self.training_plan(num_users)
 
     def events(self, num_users: int) -> list[PrivacyEvent]:
-        """What the whole training spends."""
+        """Return the events of the whole training."""
         plan = self.plan(num_users)
         return [NonPrivateEvent() if plan is None else plan.event]
 
     def mechanism_after(self, num_users: int, num_items: int, steps: int | None = None) -> NoisyMechanism | None:
-        """The mechanism after so many noisy steps, all that are planned for None; None where there is no guarantee."""
+        """Return the mechanism after ``steps`` noisy steps (None: all planned ones); None without a guarantee."""
         plan = self.plan(num_users)
         if plan is None:
             return None
@@ -158,10 +156,13 @@ class GeneratorPrivacy:
         inputs: Mapping[str, Plain] | None = None,
         steps_taken: int | None = None,
     ) -> PrivacyRecord:
-        """The record of the generator's release.
+        """Return the record of the generator's release.
 
-        ``applied`` is what was done to the data before; ``inputs`` are other public settings that the release depends on, and
-        ``steps_taken`` are the noisy steps, where they were fewer than planned.
+        Args:
+            num_users: Public number of users.
+            applied: Steps done to the data before.
+            inputs: Other public settings that the release depends on.
+            steps_taken: Noisy steps, if fewer than planned.
         """
         noise, public = NoiseSource.of(self.noise_seed), dict(inputs or {})
         num_items = public.pop("num_items", 1)
@@ -178,13 +179,9 @@ class GeneratorPrivacy:
         return PrivacyRecord.of(mechanism, noise, recorded_steps(applied), notes | public, label)
 
     def released(
-        self,
-        num_users: int,
-        applied: Sequence[Step],
-        inputs: Mapping[str, Plain],
-        spent: NoisySteps[StepPlan] | None,
+        self, num_users: int, applied: Sequence[Step], inputs: Mapping[str, Plain], spent: NoisySteps[StepPlan] | None
     ) -> tuple[PrivacyRecord, tuple[PrivacyEvent, ...]]:
-        """Record and ledger of a release after the steps that ``spent`` has counted; None: where nothing is claimed."""
+        """Return record and ledger of a release after the steps that ``spent`` counted; None: there is no claim."""
         if spent is None:
             return self.record(num_users, applied, inputs), (NonPrivateEvent(),)
         record = self.record(num_users, applied, inputs, spent.steps_taken)
@@ -193,7 +190,7 @@ class GeneratorPrivacy:
         return record, spent.events()
 
     def warn(self) -> None:
-        """Say once that a reading of the paper protects nobody, where it is one."""
+        """Warn once about a reading of the paper without protection."""
         if self.paper_faithful:
             reason = UNSOUND[self.mechanism]
-            warn_once(f"SPPG with {self.mechanism} protects nobody: {reason}. The record of a release says so.")
+            warn_once(f"SPPG with {self.mechanism} has no guarantee: {reason}.")

@@ -1,4 +1,4 @@
-"""Whether each user's loss looks at that user alone, which clipping rests on: found out by asking twice."""
+"""Check that each user's loss depends on that user alone, as clipping requires."""
 
 import secrets
 from collections.abc import Callable, Sequence
@@ -7,40 +7,40 @@ import torch
 from torch import Tensor
 
 Losses = Callable[[Tensor], Tensor]
-"""Users ``(batch,)`` in, the loss of each ``(batch,)`` out, through one forward pass."""
+"""Map users ``(batch,)`` to the loss of each ``(batch,)``, through one forward pass."""
 
-# How far numbers of the same user may lie apart that were computed in batches of the same shape: rounding, and no more.
+# Tolerances of rounding between batches of the same shape.
 _VALUES, _GRADIENTS = 1e-5, 1e-4
 
 
 def check_alone(
     losses: Losses, users: Tensor, values: Tensor, parameters: Sequence[Tensor], random_state: Tensor
 ) -> None:
-    """Refuse losses in which a user's data reach another user's loss, be it as a number that no gradient goes through.
+    """Check that no user's data reach another user's loss, not even as a number without a gradient.
 
-    Half of the users, chosen anew by entropy of the system, are replaced by copies of the others, and losses are asked again.
-    The others' losses and their gradients must be what they were: so a loss that is compared with a mean of the batch, a
-    rank or another user's detached score is found, and one that remembers earlier calls. That one user's loss depends on
-    another's is found with a probability of a quarter at least, independently in each call; what comes from outside of the
-    batch, such as a mean over all ratings, is not. Takes one further pass forward and two back. Nothing of it may be shown.
+    Half of the users, chosen by system entropy, are replaced by copies of the others, and the losses are computed again. The
+    others' losses and gradients must stay the same. This detects losses that depend on a batch mean, a rank, another user's
+    detached score, or earlier calls. A dependence between two users is detected with a probability of at least a quarter,
+    independently in each call. Data from outside of the batch, such as a mean over all ratings, are not detected. Costs one
+    further forward pass and two backward passes. Its results must not be shown.
 
     Args:
         losses: As of `clipped_sum`; called with users in any order, some several times.
-        users: At least two, none twice, shape ``(batch,)``.
-        values: Their losses, whose graph is kept, shape ``(batch,)``.
-        parameters: What is trained.
-        random_state: Torch's, of the processor, as it was before values were computed; it is left as it is found.
+        users: At least two different users, ``(batch,)``.
+        values: Their losses, whose graph is retained, ``(batch,)``.
+        parameters: The trained parameters.
+        random_state: Torch's CPU random state before the values were computed; it is restored.
 
     Raises:
-        RuntimeError: If a loss or its gradient is another one beside other users.
+        RuntimeError: If a loss or its gradient changes with the other users.
     """
-    # A seed that somebody knows would tell when to behave.
+    # A predictable seed would reveal which calls are checked.
     chance = torch.Generator().manual_seed(secrets.randbits(63))
     order = torch.randperm(len(users), generator=chance).to(users.device)
     gone, kept = order[: len(users) // 2], order[len(users) // 2 :]
     others = users.clone()
     others[gone] = users[kept[: len(gone)]]
-    with torch.random.fork_rng(devices=[]):  # leaving out numbers at random is no dependence
+    with torch.random.fork_rng(devices=[]):  # random dropout is no dependence
         torch.set_rng_state(random_state)
         again = losses(others)
     weights = torch.zeros_like(values)
@@ -49,13 +49,9 @@ def check_alone(
         torch.autograd.grad(each, parameters, weights, retain_graph=True, allow_unused=True, materialize_grads=True)
         for each in (values, again)
     ]
-    told = values.detach()
-    apart = float((again.detach() - told)[kept].abs().max()) > _VALUES * float(told.abs().max())
+    before = values.detach()
+    apart = float((again.detach() - before)[kept].abs().max()) > _VALUES * float(before.abs().max())
     for one, other in zip(*found, strict=True):
         apart |= float((other - one).abs().max()) > _GRADIENTS * float(torch.maximum(one.abs(), other.abs()).max())
     if apart:
-        raise RuntimeError(
-            "The loss of a user is another one when other users are beside it, as with a mean over the batch or a score that "
-            "is only detached, or when it is asked for twice: clipping it would bound nothing. Give each user a loss of its own "
-            "data alone, which remembers no call."
-        )
+        raise RuntimeError("The loss of a user changes with the other users of its batch. Use its own data alone.")

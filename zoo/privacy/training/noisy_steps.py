@@ -1,4 +1,4 @@
-"""Noisy steps: the count of what a private training has released, which is what its guarantee rests on, and their noise."""
+"""Noisy steps: the count of a private training's releases, on which its guarantee depends, and their noise."""
 
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
@@ -15,13 +15,13 @@ Plan = TypeVar("Plan", bound=StepPlan, covariant=True)
 
 
 class BudgetSpentError(RuntimeError):
-    """A step that would exceed the planned number of steps."""
+    """A step beyond the planned number of steps."""
 
 
 class NoisySteps(Generic[Plan]):
-    """Counts noisy steps, over all runs that resumed one another, and refuses more than were planned.
+    """Count noisy steps over all resumed runs, and refuse more than planned.
 
-    A seeded source of noise is for tests and leaves no guarantee.
+    Seeded noise is for tests and leaves no guarantee.
     """
 
     def __init__(self, plan: Plan, noise: NoiseSource) -> None:
@@ -34,95 +34,79 @@ class NoisySteps(Generic[Plan]):
 
     @property
     def steps_taken(self) -> int:
-        """Steps so far, over all runs that this one resumed."""
+        """Number of steps so far, over all resumed runs."""
         return self._taken
 
     @property
     def steps_left(self) -> int:
-        """Steps until the budget is spent, or the `limit` reached; whoever trains asks before each step."""
+        """Number of steps until the budget or the `limit` is reached; check it before each step."""
         return max(self._limit - self._taken, 0)
 
     def limit(self, steps: int) -> None:
-        """Allow no more than so many steps in all, earlier ones included; a limit is never raised.
+        """Allow at most ``steps`` in all, earlier ones included; a limit is never raised.
 
-        For a budget below the plan's: fewer steps with the same noise spend less. It is no setting that a guarantee rests
-        on, and no part of the state: a run that goes on sets it again, or ends with the plan.
+        For a budget below the plan's: fewer steps with the same noise use less. The guarantee does not depend on it. It is not
+        part of the state: a resumed run sets it again, or stops with the plan.
         """
         if type(steps) is not int or steps < 0:
-            raise ValueError(
-                f"steps must be an integer of at least 0, got {steps!r}. It is how many there may be in all."
-            )
+            raise ValueError(f"steps must be an integer of at least 0, got {steps!r}.")
         self._limit = min(self._limit, steps)
 
     @property
     def private(self) -> bool:
-        """Whether a guarantee may rest on the noise of all steps: none of it, in this run or before, had a seed."""
+        """Whether no noise of any step, in this run or before, was seeded."""
         return self._private
 
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """The ledger so far."""
+        """Return the ledger so far."""
         return (self.plan.event_after(self._taken),) if self._taken else ()
 
     def state_dict(self) -> dict[str, Any]:
-        """The count of steps and the settings that it counts for, as plain values; no noise and no entropy."""
+        """Return the count of steps and its settings as plain values; no noise and no entropy."""
         return {"steps_taken": self._taken, "private": self._private, "settings": self.settings()}
 
     def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
-        """Go on counting where another run stopped. The count never falls, and noise with a seed is never forgotten.
+        """Resume counting. The count never falls, and seeded noise is never forgotten.
 
-        Steps that the other run took after this state are not in it: what they released must be discarded. A ValueError if it
-        is of another form (None, as of a training without noise) or other settings, or has fewer steps than were taken here,
-        or too many.
+        Releases of the other run after this state are not counted, and must be discarded.
+
+        Raises:
+            ValueError: If the state has another form (None: trained without noise) or other settings, or too few or too many steps.
         """
         found = state if isinstance(state, Mapping) else {}
         taken, private, settings = found.get("steps_taken"), found.get("private"), found.get("settings")
         if type(taken) is not int or type(private) is not bool or not isinstance(settings, Mapping):
-            raise ValueError(
-                "The state is none of noisy steps: it must hold steps_taken, private and settings. What was trained without "
-                "noise cannot be gone on with as private; begin anew from public values."
-            )
+            raise ValueError("The state is not one of noisy steps. Train from the beginning.")
         own = self.settings()
         if other := sorted(name for name in own.keys() | settings.keys() if settings.get(name) != own.get(name)):
             changes = ", ".join(f"{name} was {settings.get(name)!r} and is {own.get(name)!r}" for name in other)
-            raise ValueError(
-                f"The training was begun under other settings: {changes}. Its steps cannot be counted under these; resume it "
-                "as it was, or begin anew from public values."
-            )
+            raise ValueError(f"Cannot resume: these settings changed: {changes}. Resume with the old ones.")
         if not self._taken <= taken <= self.plan.steps:
-            raise ValueError(
-                f"steps_taken must lie in [{self._taken}, {self.plan.steps}], got {taken}: steps that were taken stay taken."
-            )
+            raise ValueError(f"steps_taken must lie in [{self._taken}, {self.plan.steps}], got {taken}.")
         self._taken = taken
         self._private &= private
 
     def settings(self) -> dict[str, float | str]:
-        """What the guarantee, and the meaning of a step, rests on."""
+        """Return the settings on which the guarantee and the meaning of a step depend."""
         return self.plan.settings()
 
     def _check_step(self, *devices: str) -> None:
-        """Refuse a step that there is no budget for, or whose noise or precision would not be as planned."""
+        """Refuse a step without a budget, or whose noise or precision would differ from the plan."""
         if self._taken >= self.plan.steps:
-            raise BudgetSpentError(
-                f"All {self.plan.steps} planned steps were taken; another one would cost more than the plan says. Plan for "
-                "more steps before training; noise that was too little cannot be added later."
-            )
+            raise BudgetSpentError(f"All {self.plan.steps} planned steps were taken. Plan more before training.")
         if self._taken >= self._limit:
-            raise BudgetSpentError(
-                f"The {self._limit} steps that this run is limited to were taken, of {self.plan.steps} planned ones. Look at "
-                "steps_left before a step, or set a higher limit when the run begins."
-            )
+            raise BudgetSpentError(f"The limit of {self._limit} steps is reached, of {self.plan.steps} planned ones.")
         _check_processes()
         if any(torch.is_autocast_enabled(device) for device in devices):
-            raise RuntimeError("Autocast is on; a private gradient is taken in float32. Train with precision 32-true.")
+            raise RuntimeError("Autocast is on. Private gradients need float32. Train with precision 32-true.")
 
 
 def fresh_generator(noise: NoiseSource) -> np.random.Generator:
-    """A generator of random numbers with a new key of 128 bits, for the noise of one step.
+    """Return a generator of random numbers with a new key of 128 bits, for the noise of one step.
 
-    Not `NoiseSource.normal`: on one core that takes a step of SPPG at the width of Douban Book from 27 ms to 38 ms, and with
-    ``gs_wgan`` from 36 ms to 116 ms. Philox is no generator for cryptography, and so the record names it (`KEYED`).
-
-    Torch's own would not do: on a processor only 32 bits of its seed count, few enough to try them all.
+    `NoiseSource.normal` is too slow: on one core it takes a step of SPPG at the width of Douban Book from 27 ms to 38 ms, and
+    with ``gs_wgan`` from 36 ms to 116 ms. Philox is not cryptographic, so the record names it (`KEYED`). Torch's own generator
+    uses only 32 bits of its seed on a CPU, few enough to try them all.
     """
     # Two words of 64 bits, each of two halves that are exactly uniform.
     halves = noise.integers(2**32, 4).astype(np.uint64)
@@ -130,8 +114,8 @@ def fresh_generator(noise: NoiseSource) -> np.random.Generator:
 
 
 def with_noise(values: Tensor, sigma: float, generator: np.random.Generator) -> Tensor:
-    """Values and Gaussian noise of standard deviation sigma, added in float64 and rounded together to a public lattice."""
-    # In single precision the sums that can occur would be few enough to tell what was added (Mironov, CCS 2012).
+    """Add Gaussian noise of standard deviation sigma in float64, and round the sum to a public lattice."""
+    # Single precision has so few possible sums that they reveal the values (Mironov, CCS 2012).
     noisy = torch.from_numpy(generator.standard_normal(tuple(values.shape))).to(values.device).mul_(sigma)
     noisy += values
     if sigma > 0:
@@ -141,7 +125,7 @@ def with_noise(values: Tensor, sigma: float, generator: np.random.Generator) -> 
 
 
 def clip_rows(rows: Tensor, clip: float) -> Tensor:
-    """Each row cut to an L2 norm of ``clip``, shorter ones as they are, shape ``(rows, width)``."""
+    """Clip each row to an L2 norm of ``clip``, ``(rows, width)``."""
     clipped: Tensor = rows * (clip / rows.norm(dim=1, keepdim=True).clamp(min=clip))
     return clipped
 
@@ -149,7 +133,4 @@ def clip_rows(rows: Tensor, clip: float) -> Tensor:
 def _check_processes() -> None:
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-        raise RuntimeError(
-            f"{distributed.get_world_size()} processes train together. Each would draw a sample and noise of its own, and "
-            "what they add up to is not what is accounted for. Train with one device."
-        )
+        raise RuntimeError(f"{distributed.get_world_size()} processes train together. Use one device.")

@@ -1,4 +1,4 @@
-"""Poisson samples: the secret choice of the users that a private step reads."""
+"""Poisson samples: the secret users of a private step."""
 
 from fractions import Fraction
 
@@ -11,33 +11,33 @@ from zoo.privacy.randomness.noise import NoiseSource
 
 
 class PoissonSampler:
-    """Draws the users of a private step: each with the same probability, independent of all others and of all steps.
+    """Draw the users of a private step: each with the same probability, independent of all others and of all steps.
 
-    That is what amplification by sampling is proved for (Abadi et al., CCS 2016; the events of `zoo.privacy.accounting.events`).
-    Batches of a fixed size, shuffled ones included, are other laws and hide less. Exactly so: drawn from integers, see
-    `zoo.privacy.randomness.bernoulli.sample_entries`, at the cost of the users that are drawn.
+    Amplification by sampling is proved for this law (Abadi et al., CCS 2016; the events of `zoo.privacy.accounting.events`).
+    Batches of a fixed size, shuffled ones included, follow other laws and hide less. Draws are exact, from integers (see
+    `zoo.privacy.randomness.bernoulli.sample_entries`), and cost time in proportion to the drawn users.
 
-    Hides which users a step read, for any neighbouring relation that keeps the set of users; protects nobody on its own.
-    A sample must not be logged, stored or shown, nor its size: whoever knows who took part gets no amplification.
+    The sample hides which users a step read, for any neighbouring relation with a fixed set of users; alone it protects no
+    user. A sample and its size must not be logged, stored or shown: they remove the amplification.
 
-    Users to draw among are those with or without data; their number and the rate are public. Samples are secret if the source
-    is the operating system's.
+    Users include those without data; their number and the rate are public. Samples are secret if the source is the operating
+    system's.
     """
 
     def __init__(self, num_users: int, rate: float, source: NoiseSource) -> None:
         if type(num_users) is not int or num_users < 1:
             raise ValueError(f"num_users must be an integer of at least 1, got {num_users!r}.")
         if not 0 < rate <= 1:
-            raise ValueError(f"rate must lie in (0, 1], the share of the users in a step, got {rate!r}.")
+            raise ValueError(f"rate must lie in (0, 1], got {rate!r}. It is the share of users in a step.")
         self.num_users, self.rate, self._source = num_users, rate, source
 
     @property
     def expected_size(self) -> float:
-        """Users in a step on average; public, and what a sum over a sample is divided by. Its own size is secret."""
+        """Mean number of users in a step: public, and the denominator of a sum over a sample, whose own size is secret."""
         return self.rate * self.num_users
 
     def sample(self) -> Tensor:
-        """The users of one step, rising, int64, shape ``(sampled,)``; empty at times, and a step is taken all the same."""
+        """Return the users of one step, ascending, int64, ``(sampled,)``; possibly none, which counts as a step too."""
         share = Fraction(self.rate)
         if share <= Fraction(1, 2):
             users = sample_entries(self.num_users, share, self._source)

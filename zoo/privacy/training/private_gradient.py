@@ -1,4 +1,4 @@
-"""Private gradients: what an optimiser gets to see of its users in a step of DP-SGD, and the count of such steps."""
+"""Private gradients: the noisy gradients that an optimiser reads in a step of DP-SGD, and the count of such steps."""
 
 import math
 
@@ -12,65 +12,66 @@ from zoo.privacy.training.noisy_steps import NoisySteps, fresh_generator, with_n
 
 
 class PrivateGradient(NoisySteps[TrainingPlan]):
-    """Gradients of a module that hide each user's part in them: the Gaussian mechanism on a Poisson sample.
+    """Compute gradients of a module that hide each user's part: the Gaussian mechanism on a Poisson sample.
 
     A call takes the losses of a sample of users, clips each user's gradient jointly over all trained parameters to
     ``plan.clip``, adds Gaussian noise of standard deviation ``plan.noise_std`` to every coordinate of the sum, divides by the
-    expected size of a sample and leaves the result in ``.grad`` (Abadi et al., *Deep Learning with Differential Privacy*,
-    CCS 2016, Algorithm 1; by ghost clipping, see `clipped_sum`). An empty sample makes a step of noise alone, which tells it
-    from no other.
+    expected sample size and stores the result in ``.grad`` (Abadi et al., *Deep Learning with Differential Privacy*, CCS 2016,
+    Algorithm 1; by ghost clipping, see `clipped_sum`). An empty sample is a step of noise alone, indistinguishable from others.
 
-    - Protected: one user, all of their data that losses read.
-    - Relation: ``plan.relation``. A user who is zeroed out must contribute nothing: the caller makes the loss of users
-      without data 0 (``losses * has_data``), or a bias gives them a gradient and only ``replace_one_user`` holds.
+    - Privacy unit: one user, all of their data that losses read.
+    - Relation: ``plan.relation``. A zeroed-out user must contribute nothing: the caller makes the loss of users without data 0
+      (``losses * has_data``), or a bias gives them a gradient and only ``replace_one_user`` holds.
     - Sensitivity of the sum, L2: ``plan.clip`` under ``zero_out_one_user``, twice that under ``replace_one_user``.
-    - With the output anything may be done: any optimiser, and whatever is computed from what it trains, passes over
-      generated rows included. Not with the losses, the sample, its size or a norm: these are not to be logged.
+    - Allowed use of the output: any, such as any optimiser, and everything computed from the trained parameters, passes over
+      generated rows included. Losses, the sample, its size and norms must not be logged.
 
-    The guarantee is that of `events`, and needs what this class cannot see: every sample from `PoissonSampler` at
-    ``plan.rate`` with private entropy; parameters that begin at values which nobody's data chose; losses in which a user's
-    data are in that user's alone (of users in the same sample every step sees to it, see `check_alone`; of what comes from
-    outside of the sample nothing is seen here); and settings that are public.
+    The guarantee is that of `events`. It assumes that every sample comes from `PoissonSampler` at ``plan.rate`` with private
+    entropy, that initial parameters do not depend on the data, that settings are public, and that a user's data affect that
+    user's loss alone. Every step checks the last point within its sample (see `check_alone`), not for data outside of it.
 
-    Every call makes a generator of noise anew, so neither the global random state nor a checkpoint ever holds any of it. The
-    guarantee is proved for exact real arithmetic; it is not proved against floating-point or timing attacks.
+    Every call makes a new noise generator, so neither the global random state nor a checkpoint contains any of it. The
+    guarantee is proved for exact real arithmetic, not against floating-point or timing attacks.
 
-    The module is one that `check_module` lets pass. The expected size is rate times number of users,
-    `PoissonSampler.expected_size`, and public: never a sample's own size.
+    Args:
+        module: A module that `check_module` accepts.
+        plan: Noise, clip and number of steps.
+        expected_size: `PoissonSampler.expected_size`, rate times number of users: public, never a sample's own size.
+        noise: Source of the noise.
     """
 
     def __init__(self, module: nn.Module, plan: TrainingPlan, expected_size: float, noise: NoiseSource) -> None:
         if not (expected_size > 0 and math.isfinite(expected_size)):
-            raise ValueError(
-                f"expected_size must be a positive finite number, got {expected_size!r}: rate times users."
-            )
+            raise ValueError(f"expected_size must be a positive finite number, got {expected_size!r}.")
         check_module(module)
         super().__init__(plan, noise)
         self.module, self.expected_size = module, float(expected_size)
 
     def __call__(self, users: Tensor, losses: Losses) -> None:
-        """Take one step: fill ``.grad`` of all trained parameters, in place of what was there.
+        """Take one step: replace ``.grad`` of all trained parameters.
 
-        The step counts from here on, also if losses fail: an error may tell something of the data too. The users are the
-        sample, rising and without repetition, shape ``(sampled,)``; it may be empty, then losses (`clipped_sum`) are not called.
+        The step counts even if losses fail, because an error may depend on the data too.
+
+        Args:
+            users: The sample, ascending without repetition, int64, ``(sampled,)``; may be empty.
+            losses: As of `clipped_sum`; not called for an empty sample.
 
         Raises:
             BudgetSpentError: If all planned steps were taken, or as many as `limit` allows.
-            ValueError: If the sample, the losses or the module are not of this form.
-            RuntimeError: If autocast is on, several processes train, or the forward pass is not of this form.
+            ValueError: If the sample, the losses or the module do not have this form.
+            RuntimeError: If autocast is on, several processes train, or the forward pass does not have this form.
             FloatingPointError: If a loss or a gradient is not finite.
         """
         self._check_step(*{parameter.device.type for parameter in self.module.parameters()})
         if users.ndim != 1 or users.dtype != torch.int64 or not bool((users[1:] > users[:-1]).all()):
             raise ValueError(
-                f"users must be int64 of the shape (sampled,), rising and none twice, as PoissonSampler draws them; got "
-                f"{users.dtype} of the shape {tuple(users.shape)}. A user who is there twice counts twice."
+                f"users has {users.dtype} and the shape {tuple(users.shape)}. It must be int64 (sampled,), rising and none twice."
             )
         check_module(self.module)
         self._taken += 1
         sums: dict[str, Tensor] = {}
         if len(users):
-            # In every step that has another user to depend on: what a loss does in the first one says nothing of the others.
+            # In every step with another user: the losses of the first step prove nothing about later ones.
             sums = clipped_sum(self.module, losses, users, self.plan.clip, check=len(users) > 1)
         generator = fresh_generator(self._noise)
         for name, parameter in trainable(self.module).items():
@@ -78,5 +79,5 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
             parameter.grad = total.div_(self.expected_size).to(parameter.dtype)
 
     def settings(self) -> dict[str, float | str]:
-        """Those of the plan, and what a sum is divided by."""
+        """Return the plan's settings and the denominator."""
         return {**self.plan.settings(), "expected_size": self.expected_size}

@@ -1,4 +1,4 @@
-"""Private rounds: what a server gets to see of its clients' updates in federated training, and the count of such rounds."""
+"""Private rounds: the noisy means of clients' updates in federated training, and the count of such rounds."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
@@ -12,63 +12,63 @@ from zoo.privacy.training.dp_sgd import TrainingPlan
 from zoo.privacy.training.noisy_steps import NoisySteps, fresh_generator, with_noise
 from zoo.privacy.training.poisson import PoissonSampler
 
-# Taken off the clip, so that rounding, of sums of 2**30 squares too, makes no update longer than it.
+# Taken off the clip, so that rounding, even of sums of 2**30 squares, makes no update longer than it.
 _MARGIN = 1e-9
 
 
 class Updates(Protocol):
-    """What clients (clients,) would change, as `zoo.methods.federated.updates.ClientUpdates` has it; weights are not looked at."""
+    """Changes of clients (clients,), as `zoo.methods.federated.updates.ClientUpdates`; weights are not read."""
 
     @property
     def clients(self) -> Tensor:
-        """By place which client each row is of, rising, shape ``(rows,)``."""
+        """Index of each row's client, ascending, ``(rows,)``."""
 
     @property
     def rows(self) -> Tensor:
-        """Row of the server's table, rising within a client, none twice, shape ``(rows,)``."""
+        """Row of the server's table, ascending within a client, none twice, ``(rows,)``."""
 
     @property
     def differences(self) -> Tensor:
-        """By how much, shape ``(rows, dim)``."""
+        """Change of each row, ``(rows, dim)``."""
 
     @property
     def shared(self) -> Mapping[str, Tensor]:
-        """Of what all clients have in common, by name, each of shape ``(clients, *its shape)``."""
+        """Changes of the shared parts, by name, each ``(clients, *its shape)``."""
 
 
 Changes = Callable[[Tensor, np.random.Generator], Updates]
-"""Users of a round ``(sampled,)`` and numbers for whatever they draw in, what each would change out."""
+"""Map the users of a round ``(sampled,)`` and a generator for their draws to their updates."""
 
 
 class PrivateRounds(NoisySteps[TrainingPlan]):
-    """Means of what clients change that hide each client's part in them: DP-FedAvg with a fixed denominator.
+    """Compute means of clients' changes that hide each client's part: DP-FedAvg with a fixed denominator.
 
-    A call draws a Poisson sample of all users, asks what each of them would change, clips the whole of each one's update, rows of
-    the table and shared parts together, to an L2 norm of ``plan.clip``, adds Gaussian noise of standard deviation
-    ``plan.noise_std`` to every number of the sum, rows that nobody changed included, and divides by the number of clients
-    expected: a public constant, never how many there were (McMahan et al., *Learning Differentially Private Recurrent
-    Language Models*, ICLR 2018, algorithm 1, with flat clipping). All clients weigh alike, as a count of ratings would be data. One
-    without data, or whose update is not finite, adds nothing, and nothing tells of it; a round without anybody is noise alone.
+    A call draws a Poisson sample of all users, computes their updates, clips each whole update (rows of the table and shared
+    parts together) to an L2 norm of ``plan.clip``, adds Gaussian noise of standard deviation ``plan.noise_std`` to every number
+    of the sum, unchanged rows included, and divides by the expected number of clients, a public constant (McMahan et al.,
+    *Learning Differentially Private Recurrent Language Models*, ICLR 2018, algorithm 1, with flat clipping). All clients have
+    equal weight, because a count of ratings would be data. A client without data or with an update that is not finite adds
+    nothing, undetectably. A round without clients is noise alone.
 
-    - Protected: one user, all of their data that an update may read, ratings and whatever the client has made of them before.
+    - Privacy unit: one user, all data that an update may read: ratings and the client's own earlier results.
     - Relation: ``plan.relation``. The caller makes sure that a user without data changes nothing.
     - Sensitivity of the sum, L2: ``plan.clip`` under ``zero_out_one_user``, twice that under ``replace_one_user``.
-    - With the means anything may be done, the server's optimiser and whatever is made of what it trains. Not with the sample, its
-      size, an update, a loss or a norm: these are not to be logged or kept. What a client keeps for itself, such as a vector of
-      its own, is not noised: it is for that client alone (joint privacy; the billboard lemma of Hsu et al., STOC 2014).
+    - Allowed use of the means: any, such as the server's optimiser and everything computed from its result. The sample, its
+      size, an update, a loss or a norm must not be logged or stored. Local parts of a client, such as its own vector, have no
+      noise: they are for that client alone (joint privacy; the billboard lemma of Hsu et al., STOC 2014).
 
-    **The server is trusted**: it sees who takes part and each update before the noise, unless it gets sums by secure aggregation.
+    **The server is trusted**: it sees the participants and each update before the noise, unless it uses secure aggregation.
 
-    Clients may remember rounds that they were in. Let all others' samples and draws be known: then a round is, given those before,
-    with probability 1 - rate the sum of the others with noise, else this sum and a change of at most the clip, whatever the client
-    remembers. That is no worse than one fixed change, so every round has the privacy loss of one on its own and they compose.
+    Clients may remember their earlier rounds. Assume that all others' samples and draws are known. Given earlier rounds, a round
+    is then with probability 1 - rate the noisy sum of the others, else this sum and a change of at most the clip, whatever the
+    client remembers. That is no worse than one fixed change, so each round has its own privacy loss and they compose.
 
-    Whatever clients draw must be independent of each other and secret, for a stream of numbers that is known and that one client
-    moves would move the updates of all others: they draw from the generator that they are given, whose key is of the system's
-    entropy. An update must be made of the client's own data and the server's parts alone; nothing of that is seen here.
+    Draws of clients must be independent and secret: they come from the generator that clients receive, whose key comes from
+    system entropy. A known stream that one client advances would change the updates of all others. An update must depend only
+    on the client's own data and the server's parts; this is not checked here.
 
-    The guarantee is proved for exact real arithmetic; it is not proved against floating-point or timing attacks. ``num_users`` are
-    users with or without data, and public.
+    The guarantee is proved for exact real arithmetic, not against floating-point or timing attacks. ``num_users`` counts users
+    with or without data, and is public.
     """
 
     def __init__(self, plan: TrainingPlan, num_users: int, noise: NoiseSource) -> None:
@@ -77,20 +77,20 @@ class PrivateRounds(NoisySteps[TrainingPlan]):
 
     @property
     def expected_clients(self) -> float:
-        """Clients in a round on average; public."""
+        """Mean number of clients in a round; public."""
         return self._sampler.expected_size
 
     def __call__(
         self, table: Tensor, shared: Mapping[str, Tensor], changes: Changes
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """A round: the noisy mean of what clients change, of the table (num_rows, dim) and of each shared part, in their shapes.
+        """Play a round; return the noisy mean of changes of the table (num_rows, dim) and of each shared part, in their shapes.
 
-        It counts from here on, also if the clients fail. Of the table and the shared parts only shape, type and device are read;
-        which parts are shared must be public. A shared part that clients do not change is noise alone.
+        The round counts even if clients fail. Only shape, type and device of the table and the shared parts are read; the names of
+        shared parts must be public. A shared part that clients do not change is noise alone.
 
         Raises:
             BudgetSpentError: If all planned rounds were taken, or as many as `limit` allows.
-            ValueError: If the updates are not of this form.
+            ValueError: If the updates do not have this form.
             RuntimeError: If autocast is on, weights are of half precision, or several processes train.
         """
         parts = {"table": table, **{f"shared.{name}": part for name, part in shared.items()}}
@@ -111,25 +111,22 @@ class PrivateRounds(NoisySteps[TrainingPlan]):
         return means["table"], {name: means[f"shared.{name}"] for name in shared}
 
     def settings(self) -> dict[str, float | str]:
-        """Those of the plan, and how many users there are."""
+        """Return the plan's settings and the number of users."""
         return {**self.plan.settings(), "num_users": self._sampler.num_users}
 
 
 def _check_precision(parts: Iterable[Tensor]) -> None:
     if half := {part.dtype for part in parts} - {torch.float32, torch.float64}:
-        raise RuntimeError(
-            f"Weights are {', '.join(map(str, half))}; the updates of a private round are taken in float32. Train with precision "
-            "32-true."
-        )
+        raise RuntimeError(f"Weights are {', '.join(map(str, half))}. Train with precision 32-true.")
 
 
 def clipped_updates(updates: Updates, num_clients: int, num_rows: int, clip: float) -> dict[str, Tensor]:
-    """The sum of clients' updates, each clipped as a whole to an L2 norm of ``clip``, in double precision.
+    """Return the sum of clients' updates, each clipped as a whole to an L2 norm of ``clip``, in double precision.
 
-    An update that is not finite, or whose norm is not, counts as none. Not private: the sums must not leave without noise.
+    An update without a finite norm counts as none. Not private: the sums must not leave without noise.
 
     Returns:
-        ``table``, shape ``(num_rows, dim)``, and ``shared.<name>`` for each shared part that clients have changed.
+        ``table``, ``(num_rows, dim)``, and ``shared.<name>`` for each shared part that clients changed.
     """
     clients, differences = updates.clients, updates.differences.double()
     squares = differences.new_zeros(num_clients).index_add_(0, clients, differences.square().sum(1))
@@ -140,7 +137,7 @@ def clipped_updates(updates: Updates, num_clients: int, num_rows: int, clip: flo
 
     def weighed(parts: Tensor, weights: Tensor) -> Tensor:
         weights = weights.reshape(-1, *[1] * (parts.ndim - 1))
-        return (parts * weights).where(weights > 0, 0.0)  # nothing times infinity is no number
+        return (parts * weights).where(weights > 0, 0.0)  # 0 times infinity is NaN
 
     table = differences.new_zeros(num_rows, differences.shape[1])
     sums = {"table": table.index_add_(0, updates.rows, weighed(differences, factors[clients]))}
@@ -150,7 +147,7 @@ def clipped_updates(updates: Updates, num_clients: int, num_rows: int, clip: flo
 
 
 def _check(updates: Updates, num_clients: int, table: Tensor, shared: Mapping[str, Tensor]) -> None:
-    """Refuse updates whose parts do not belong together: a row that is there twice would be clipped as two."""
+    """Refuse inconsistent updates: a repeated row would be clipped as two."""
     clients, rows = updates.clients, updates.rows
     form = (
         clients.shape == rows.shape == updates.differences.shape[:1]
@@ -160,14 +157,11 @@ def _check(updates: Updates, num_clients: int, table: Tensor, shared: Mapping[st
         form &= name in shared and part.shape == (num_clients, *shared[name].shape)
     if not form:
         raise ValueError(
-            f"Updates of {num_clients} clients must have a row of differences for each client and row, of the width of the table, "
-            f"and shared parts (clients, *shape) among {sorted(shared)}; got {tuple(updates.differences.shape)} for "
-            f"{tuple(clients.shape)} and {tuple(rows.shape)}, and { ({n: tuple(p.shape) for n, p in updates.shared.items()}) }."
+            f"Updates have {tuple(updates.differences.shape)} differences for {tuple(clients.shape)} clients and "
+            f"{tuple(rows.shape)} rows, and shared parts { ({n: tuple(p.shape) for n, p in updates.shared.items()}) }. Each "
+            f"row needs one difference of the table's width, each shared part {num_clients} clients and a name in {sorted(shared)}."
         )
     keys = clients * len(table) + rows
     inside = bool(((clients >= 0) & (clients < num_clients) & (rows >= 0) & (rows < len(table))).all())
     if not (inside and bool((keys[1:] > keys[:-1]).all())):
-        raise ValueError(
-            "Rows of updates must be those of the table, of clients of the round, rising by client and row and none twice: one "
-            "that is there twice would be clipped as two."
-        )
+        raise ValueError("Rows of updates must exist in the table, rising by client and row and none twice.")

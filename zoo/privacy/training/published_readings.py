@@ -1,7 +1,7 @@
-"""Two readings of PPGenCDR's selective privacy that protect nobody, kept to be measured and refuted.
+"""Two readings of PPGenCDR's selective privacy without protection, kept for measurements and refutation.
 
-Liao et al. (AAAI 2023), equations 2 and 3, can be read in several ways. These two leave a way from the ratings to the generator
-that no noise covers, at any amount of it; `docs/privacy.md` and the tests have the examples.
+Liao et al. (AAAI 2023), equations 2 and 3, allow several readings. These two leave a path from the ratings to the generator
+that no noise covers; `docs/privacy.md` and the tests have examples.
 """
 
 from collections.abc import Sequence
@@ -17,18 +17,18 @@ from zoo.privacy.training.private_gradient import PrivateGradient
 
 
 class FirstLayerNoise:
-    """Noise on the gradient of the layers that read the row, none on that of the others. No guarantee.
+    """Noise on the gradient of the layers that read the row, none on the others. No guarantee.
 
-    The others learn from the ratings as they are, and the gradient that the generator sees passes through them: with a second
-    layer that stays 0 as long as all rows are empty, one rating shows with certainty, whatever the noise. ``noisy`` takes the
-    step of the rest.
+    The other layers learn from the ratings without noise, and the generator's gradient passes through them: with a second layer
+    that is 0 as long as all rows are empty, one rating is certainly visible, whatever the noise. ``noisy`` takes the step of
+    the rest.
     """
 
     def __init__(self, others: Sequence[nn.Parameter], noisy: PrivateGradient) -> None:
         self.others, self.noisy = list(others), noisy
 
     def __call__(self, users: Tensor, losses: Losses) -> None:
-        """Fill ``.grad`` of all parameters; users and losses as `PrivateGradient` takes them."""
+        """Fill ``.grad`` of all parameters; users and losses as of `PrivateGradient`."""
         clean = [torch.zeros_like(parameter) for parameter in self.others]
         if len(users) and self.others:
             clean = list(torch.autograd.grad(losses(users).sum() / self.noisy.expected_size, self.others))
@@ -43,11 +43,10 @@ class FirstLayerNoise:
 
 
 class UpstreamNoise:
-    """Noise on what comes back to the first layer's outputs, which is then multiplied by the rows. No guarantee.
+    """Noise on the gradient of the first layer's outputs, which is then multiplied by the rows. No guarantee.
 
-    The gradient of that layer is ``(clipped + noise) r^T``: exactly 0 for every item that nobody in the batch has rated.
-
-    Arguments are those of `PrivateGradient`, and the first layer.
+    The gradient of that layer is ``(clipped + noise) r^T``: exactly 0 for every item without a rating in the batch. Arguments
+    are those of `PrivateGradient`, and the first layer.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class UpstreamNoise:
         self._noise = noise
 
     def __call__(self, users: Tensor, losses: Losses) -> None:
-        """Fill ``.grad`` of all parameters; users and losses as `PrivateGradient` takes them."""
+        """Fill ``.grad`` of all parameters; users and losses as of `PrivateGradient`."""
         self.module.zero_grad(set_to_none=False)
         if not len(users):
             return
@@ -72,7 +71,7 @@ class UpstreamNoise:
             handle.remove()
 
     def _with_noise(self, gradient: Tensor) -> Tensor:
-        # A row for each user, (batch, width): the loss is divided by the expected size, and each part is clipped without that.
+        # A row for each user, (batch, width): the loss is divided by the expected size, but parts are clipped without it.
         each = clip_rows(gradient * self.expected_size, self.plan.clip)
         noise = torch.from_numpy(fresh_generator(self._noise).standard_normal(tuple(each.shape)))
         noisy: Tensor = (each + noise.to(each).mul_(self.plan.noise_std)) / self.expected_size

@@ -1,4 +1,4 @@
-"""What federated training in private rounds may claim: noise, events and record, from public settings."""
+"""The claim of federated training in private rounds: noise, events and record, from public settings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ from zoo.privacy.training.private_rounds import PrivateRounds
 
 @dataclass(frozen=True, kw_only=True)
 class RoundPrivacy:
-    """How DP-FedAvg (`private_rounds`) protects one user in federated training, and what is then claimed.
+    """Protection of one user by DP-FedAvg (`private_rounds`), and the resulting claim.
 
-    What is protected, and may be published, are the parts that the server has. What a client keeps for itself is not noised.
-    Attributes are the arguments of `zoo.methods.fedgnn.FedGNN` by the same names. A ValueError if one is out of range.
+    The server's parts are protected and may be published. Local parts of a client have no noise. Attributes are the arguments
+    of `zoo.methods.fedgnn.FedGNN` by the same names; `ValueError` if one is out of range.
     """
 
     epsilon: float
@@ -33,7 +33,7 @@ class RoundPrivacy:
     noise_seed: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant, before data are opened; a delta also once the number of users is known."""
+        """Check the settings before data are opened; delta again once the number of users is known."""
         check_epsilon(self.epsilon)
         TrainingPlan(
             noise_multiplier=1.0, delta=1e-5 if self.delta is None else self.delta, rate=self.rate, steps=self.num_rounds,
@@ -41,27 +41,27 @@ class RoundPrivacy:
         )  # fmt: skip
 
     def plan(self, num_users: int) -> TrainingPlan:
-        """Noise of all rounds; a ValueError if delta is not below one over the users, or no noise is enough."""
+        """Return the noise of all rounds; `ValueError` if delta is not below one over the users, or no noise is enough."""
         return _planned(self, num_users)
 
     def rounds(self, num_users: int) -> PrivateRounds:
-        """What adds the noise and counts, for so many users, who are public."""
+        """Return the rounds of a public number of users."""
         return PrivateRounds(self.plan(num_users), num_users, NoiseSource.of(self.noise_seed))
 
     def events(self, num_users: int) -> list[PrivacyEvent]:
-        """What all rounds spend."""
+        """Return the events of all rounds."""
         return [self.plan(num_users).event]
 
     def record(
-        self,
-        num_users: int,
-        num_items: int,
-        applied: Sequence[Step] = (),
-        rounds: PrivateRounds | None = None,
+        self, num_users: int, num_items: int, applied: Sequence[Step] = (), rounds: PrivateRounds | None = None
     ) -> PrivacyRecord:
-        """The record of the training; ``applied`` is what was done to the data before.
+        """Return the record of the training.
 
-        ``rounds`` are those that were played, at least one; None: all that are planned.
+        Args:
+            num_users: Public number of users.
+            num_items: Public number of items.
+            applied: Steps done to the data before.
+            rounds: The played rounds, at least one; None: all planned ones.
         """
         plan = self.plan(num_users) if rounds is None else rounds.plan
         noise = NoiseSource.of(self.noise_seed)
@@ -87,7 +87,8 @@ class RoundPrivacy:
 
 @lru_cache(maxsize=64)
 def _planned(privacy: RoundPrivacy, num_users: int) -> TrainingPlan:
-    # A run asks before it, in it and after it, and the search takes up to a second.
+    # Called before, in and after a run; the search takes up to a second.
+
     return plan_training(
         epsilon=privacy.epsilon, delta=delta_for(num_users, privacy.delta), rate=privacy.rate, steps=privacy.num_rounds,
         clip=privacy.clip, relation=privacy.relation,

@@ -1,4 +1,4 @@
-"""Plans of noisy steps: how many there are, with how much noise, and what they cost; before the first, from public settings."""
+"""Plans of noisy steps: their number, noise and cost, computed from public settings before the first step."""
 
 import math
 from abc import ABC, abstractmethod
@@ -13,32 +13,26 @@ from zoo.privacy.accounting.relation import Relation, Unit
 
 @dataclass(frozen=True, kw_only=True)
 class StepPlan(ABC):
-    """A private training as it will be; what is trained from its noisy steps alone may be used and published without limit."""
+    """The plan of a private training; the result of its noisy steps may be used and published without limit."""
 
     noise_multiplier: float  # standard deviation of the noise over the clip
-    clip: float  # L2 norm that each part of a step's gradient is clipped to
+    clip: float  # L2 norm of each part of a step's gradient
     steps: int  # at most
     relation: Relation  # neighbouring relation of the guarantee, between whole users
-    delta: float  # probability beyond which nothing is promised
+    delta: float
 
     def __post_init__(self) -> None:
-        """Refuse settings that no training can have."""
         if not (self.clip > 0 and math.isfinite(self.clip)):
-            raise ValueError(
-                f"clip must be a positive finite number, got {self.clip!r}; 1.0 is usual. It is the L2 norm that a part of "
-                "the gradient may have."
-            )
+            raise ValueError(f"clip must be a positive finite number, got {self.clip!r}; 1.0 is usual.")
         check_count("steps", self.steps)
         if self.relation.unit is not Unit.USER:
-            raise ValueError(
-                f"Training protects whole users; {self.relation.value!r} does not. Take zero_out_one_user."
-            )
+            raise ValueError(f"relation is {self.relation.value!r}. Training protects whole users: zero_out_one_user.")
         check_delta(self.delta)
 
     @property
     @abstractmethod
     def step_event(self) -> PrivacyEvent:
-        """What the ledger gets for one step."""
+        """Event of one step."""
 
     @property
     def noise_std(self) -> float:
@@ -48,23 +42,23 @@ class StepPlan(ABC):
     @property
     @abstractmethod
     def sensitivity(self) -> float:
-        """How far one user may move a step before its noise, in L2 norm."""
+        """Distance by which one user may move a step before its noise, in L2 norm."""
 
     def mu_after(self, steps: int) -> float | None:
-        """Mu of the one Gaussian release that the first so many steps equal; None where there is no such release."""
+        """Return mu of the one Gaussian release that the first ``steps`` equal; None if there is none."""
         return None
 
     def event_after(self, steps: int) -> PrivacyEvent:
-        """What the ledger gets for the first so many steps, at least one."""
+        """Return the event of the first ``steps``, at least one."""
         return SelfComposedEvent(self.step_event, steps)
 
     @property
     def event(self) -> PrivacyEvent:
-        """What the ledger gets for all of them."""
+        """Event of all steps."""
         return self.event_after(self.steps)
 
     def epsilon_after(self, steps: int) -> float:
-        """Proved privacy loss of the first so many steps; 0 of none. Takes up to a third of a second."""
+        """Return the proved privacy loss of the first ``steps``; 0 without any. Takes up to a third of a second."""
         return epsilon_of([self.event_after(steps)], self.delta, self.relation) if steps else 0.0
 
     @cached_property
@@ -73,11 +67,11 @@ class StepPlan(ABC):
         return self.epsilon_after(self.steps)
 
     def settings(self) -> dict[str, float | str]:
-        """What the guarantee rests on, as plain values."""
+        """Return the settings of the guarantee as plain values."""
         return {field.name: getattr(self, field.name) for field in fields(self)} | {"relation": self.relation.value}
 
 
 def check_count(name: str, value: int) -> None:
-    """Refuse what is no integer of at least 1."""
+    """Check that a value is an integer of at least 1."""
     if type(value) is not int or value < 1:
         raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")

@@ -22,13 +22,13 @@ from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.record import rounded_up
 from zoo.privacy.spending.budget import Budget
 from zoo.privacy.spending.total import EXTRA_KEYS, total_of_run
-from zoo.release.about import About, Statement
+from zoo.release.metadata import ReleaseMetadata, Statement
 from zoo.release.signature import SigningKey
 from zoo.runs.publishing import publish_release
 
 ROOT = Path(__file__).parents[4]
 CONFIG = str(ROOT / "configs" / "pricdr" / "douban.yaml")
-ABOUT = About.today(Statement(contact="privacy@books.example"), "cdr-zoo 9")
+ABOUT = ReleaseMetadata.today(Statement(contact="privacy@books.example"), "cdr-zoo 9")
 TWICE = gauss_epsilon(1e-5, gauss_mu(2.0, 1e-5) * 2**0.5)
 """Of two releases of epsilon 2 at delta 1e-5."""
 
@@ -59,7 +59,7 @@ def conditional() -> Ratings:
 
 def saved(path: Path, publisher: Publisher | None = None, domain: str = "book", key: SigningKey | None = None) -> Path:
     release = (publisher or JLT(epsilon=2.0, num_components=5)).publish(conditional(), domain)
-    return replace(release, about=ABOUT).save(path, key)
+    return replace(release, metadata=ABOUT).save(path, key)
 
 
 # total
@@ -227,8 +227,8 @@ def test_a_page_says_who_published_and_who_signed(tmp_path: Path, capsys: pytest
     assert "deployment model central" in page
     assert f"date {ABOUT.date} code cdr-zoo 9" in page
     assert "signed by nobody: it may come from anybody" in said(capsys, "show", unsigned)
-    assert "is not signed, and keys are trusted" in refused("show", unsigned, "--trusted", public)
-    assert "is not signed, and keys are trusted" in refused("total", signed, unsigned, "--trusted", public)
+    assert "is not signed" in refused("show", unsigned, "--trusted", public)
+    assert "is not signed" in refused("total", signed, unsigned, "--trusted", public)
     answer = values(capsys, "show", signed)
     assert answer["signed_by"] == key.public
     assert answer["about"] == ABOUT.to_dict()

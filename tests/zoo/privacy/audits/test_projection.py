@@ -165,7 +165,7 @@ def test_chunks_do_not_change_the_scores() -> None:
 
 
 def test_a_random_matrix_is_audited_where_there_is_one() -> None:
-    with pytest.raises(ValueError, match="use projection_audit"):
+    with pytest.raises(ValueError, match="Use projection_audit"):
         random_projection_audit("unit", plan())
 
 
@@ -220,12 +220,7 @@ def canary_plan(
 ) -> Projection:
     largest = float(GaussianMatrix(dim, items, 0).column_norms().max()) if calibration == "max" else None
     return Projection.calibrate(
-        epsilon=epsilon,
-        delta=1e-5,
-        dim=dim,
-        calibration=calibration,
-        rating_range=rating_range,
-        largest_norm=largest,
+        epsilon=epsilon, delta=1e-5, dim=dim, calibration=calibration, rating_range=rating_range, largest_norm=largest
     )
 
 
@@ -326,7 +321,7 @@ def test_plans_for_users_and_no_canaries_are_refused() -> None:
     matrix = GaussianMatrix(8, 10, 0, unit=True)
     with pytest.raises(ValueError, match="plan for ratings"):
         canary_audit("users", users, matrix)
-    with pytest.raises(ValueError, match="canaries must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="canaries is 0"):
         canary_audit("none", canary_plan("unit", 1.0, 8, 10), matrix, 0)
 
 

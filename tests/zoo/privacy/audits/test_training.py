@@ -26,8 +26,7 @@ from zoo.privacy.training.clipped_sum import Losses
 from zoo.privacy.training.dp_sgd import TrainingPlan, plan_training
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy
 from zoo.privacy.training.private_gradient import PrivateGradient
-from zoo.privacy.training.sanitisation import SanitisationPlan, plan_sanitisation
-from zoo.privacy.training.sanitised_gradient import SanitisedGradient
+from zoo.privacy.training.sanitised_gradient import SanitisationPlan, SanitisedGradient, plan_sanitisation
 
 BETA = 1e-4  # a fresh seed fails a sound training with at most this probability, and 1e-3 more for its noise
 

@@ -7,8 +7,8 @@ import pytest
 
 import zoo.privacy.mechanisms.vectors as rows_of_vectors
 from tests.zoo.privacy.audits.lying import lying
+from zoo.privacy.audits.rows import vector_audits, vectors_audit
 from zoo.privacy.audits.two_world import run_audit
-from zoo.privacy.audits.vectors import vector_audits, vectors_audit
 from zoo.privacy.mechanisms.vectors import UserVectors
 from zoo.privacy.randomness.noise import NoiseSource
 

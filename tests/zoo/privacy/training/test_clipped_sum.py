@@ -153,7 +153,7 @@ def less_the_mean(layers: nn.ModuleDict, rows: Tensor) -> Tensor:
         (
             lambda layers, rows: (layers["a"](rows) + F.linear(rows, layers["a"].weight)).sum(1),
             RuntimeError,
-            "used outside of its layer",
+            "used outside of forward",
         ),
         (lambda layers, rows: layers["a"](rows.repeat(2, 1))[: len(rows)].sum(1), RuntimeError, "rows for"),
         (
@@ -166,7 +166,7 @@ def less_the_mean(layers: nn.ModuleDict, rows: Tensor) -> Tensor:
         (lambda layers, rows: neighbours(layers["a"](rows)), RuntimeError, "rows of others"),
         (lambda layers, rows: layers["a"](rows * float("nan")).sum(1), FloatingPointError, "not finite"),
         (lambda layers, rows: layers["a"](rows * 1e38 * 10).sum(1), FloatingPointError, "not finite"),
-        (lambda layers, rows: penalised(layers["a"], rows), RuntimeError, "gradient penalty"),
+        (lambda layers, rows: penalised(layers["a"], rows), RuntimeError, "gradient penalties"),
         (lambda layers, rows: layers["a"](rows).mul_(2).sum(1), RuntimeError, "being modified inplace"),
     ],
 )
@@ -215,7 +215,7 @@ def tied() -> nn.Module:
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (nn.Sequential(linear(), nn.BatchNorm1d(ITEMS)), r"1 \(BatchNorm1d\) takes statistics over users"),
+        (nn.Sequential(linear(), nn.BatchNorm1d(ITEMS)), r"1 \(BatchNorm1d\) computes statistics over users"),
         (nn.Sequential(linear(), nn.BatchNorm1d(ITEMS, affine=False)), "statistics over users"),
         (nn.Sequential(linear(), nn.BatchNorm1d(ITEMS, track_running_stats=False)), "statistics over users"),
         (nn.Sequential(linear(), nn.InstanceNorm1d(ITEMS, track_running_stats=True)), "statistics over users"),
@@ -226,8 +226,8 @@ def tied() -> nn.Module:
         (tied(), "share a parameter"),
         (linear().double(), "float64"),
         (linear().half(), "float16"),
-        (linear().requires_grad_(False), "no parameter that is trained"),
-        (nn.ReLU(), "no parameter that is trained"),
+        (linear().requires_grad_(False), "has no trained parameter"),
+        (nn.ReLU(), "has no trained parameter"),
     ],
 )
 def test_modules_without_gradients_by_user_are_refused(module: nn.Module, message: str) -> None:

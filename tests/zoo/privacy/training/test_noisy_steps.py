@@ -25,9 +25,7 @@ def test_a_limit_is_kept_to_and_never_raised() -> None:
     for left in (2, 1, 0):
         gradient(nobody, losses)
         assert gradient.steps_left == left
-    with pytest.raises(
-        BudgetSpentError, match="The 3 steps that this run is limited to were taken, of 20 planned ones"
-    ):
+    with pytest.raises(BudgetSpentError, match="The limit of 3 steps is reached, of 20 planned ones"):
         gradient(nobody, losses)
     assert gradient.steps_taken == 3
     gradient.limit(1)

@@ -256,9 +256,9 @@ def test_a_seed_is_never_forgotten() -> None:
         ({"settings": {"more": 1}}, "more was 1 and is None"),
         ({"steps_taken": 11}, r"must lie in \[1, 10\], got 11"),
         ({"steps_taken": 0}, r"must lie in \[1, 10\], got 0"),
-        ({"steps_taken": 1.5}, "is none of noisy steps"),
-        ({"private": None}, "is none of noisy steps"),
-        ({"settings": []}, "is none of noisy steps"),
+        ({"steps_taken": 1.5}, "is not one of noisy steps"),
+        ({"private": None}, "is not one of noisy steps"),
+        ({"settings": []}, "is not one of noisy steps"),
     ],
 )
 def test_other_states_are_refused(change: dict[str, Any], message: str) -> None:
@@ -292,8 +292,7 @@ def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "users",
-    [torch.tensor([3, 3]), torch.tensor([4, 1]), torch.tensor([[1]]), torch.tensor([1.0])],
+    "users", [torch.tensor([3, 3]), torch.tensor([4, 1]), torch.tensor([[1]]), torch.tensor([1.0])]
 )
 def test_what_is_no_sample_is_refused(users: Tensor) -> None:
     gradient, losses = made(bare_plan(1.0))

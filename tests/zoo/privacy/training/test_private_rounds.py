@@ -188,14 +188,14 @@ def test_rounds_are_counted_through_resume_and_never_exceed_the_plan() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rows": torch.zeros(1, dtype=torch.int64)}, r"a row of differences for each client and row"),
-        ({"differences": torch.zeros(2, DIM + 1)}, r"a row of differences for each client and row"),
-        ({"shared": {"other": torch.zeros(USERS, 1)}}, r"shared parts \(clients, \*shape\) among \['bias', 'turn'\]"),
-        ({"shared": {"bias": torch.zeros(USERS - 1, 1)}}, r"shared parts \(clients, \*shape\) among"),
-        ({"rows": torch.tensor([4, 4])}, "one that is there twice would be clipped as two"),
+        ({"rows": torch.zeros(1, dtype=torch.int64)}, "one difference of the table's width"),
+        ({"differences": torch.zeros(2, DIM + 1)}, "one difference of the table's width"),
+        ({"shared": {"other": torch.zeros(USERS, 1)}}, r"clients and a name in \['bias', 'turn'\]"),
+        ({"shared": {"bias": torch.zeros(USERS - 1, 1)}}, r"clients and a name in"),
+        ({"rows": torch.tensor([4, 4])}, "rising by client and row"),
         ({"rows": torch.tensor([4, 2])}, "rising by client and row and none twice"),
-        ({"rows": torch.tensor([4, ROWS])}, "must be those of the table"),
-        ({"clients": torch.tensor([1, USERS])}, "of clients of the round"),
+        ({"rows": torch.tensor([4, ROWS])}, "must exist in the table"),
+        ({"clients": torch.tensor([1, USERS])}, "must exist in the table"),
     ],
 )
 def test_parts_that_do_not_belong_together_are_refused(change: dict[str, Any], message: str) -> None:

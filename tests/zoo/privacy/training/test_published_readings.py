@@ -4,16 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.zoo.privacy.training.critics import (
-    ITEMS,
-    USERS,
-    Losses,
-    SmallCritic,
-    bare_plan,
-    looped,
-    norm_of,
-    some_rows,
-)
+from tests.zoo.privacy.training.critics import ITEMS, USERS, Losses, SmallCritic, bare_plan, looped, norm_of, some_rows
 from zoo.data.rows import SparseRows
 from zoo.nn.item_sum import ItemSum, padded
 from zoo.privacy.randomness.noise import NoiseSource

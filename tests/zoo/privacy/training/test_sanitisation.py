@@ -12,7 +12,7 @@ from scipy.stats import norm
 from zoo.privacy.accounting.accountant import Accountant, epsilon_of
 from zoo.privacy.accounting.events import GaussianEvent, SelfComposedEvent
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.training.sanitisation import SanitisationPlan, plan_sanitisation
+from zoo.privacy.training.sanitised_gradient import SanitisationPlan, plan_sanitisation
 
 SETTINGS: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "rows": 128, "steps": 1000, "clip": 1.0}
 PLAN = plan_sanitisation(**SETTINGS)
@@ -102,7 +102,7 @@ def test_its_settings_are_all_that_makes_it() -> None:
         ({"steps": True}, "steps must be an integer of at least 1, got True"),
         ({"clip": 0.0}, r"clip must be a positive finite number, got 0\.0; 1\.0 is usual"),
         ({"clip": math.inf}, "clip must be a positive finite number, got inf"),
-        ({"relation": Relation.CHANGE_ONE_RATING}, "Training protects whole users; 'change_one_rating' does not"),
+        ({"relation": Relation.CHANGE_ONE_RATING}, "Training protects whole users"),
     ],
 )
 def test_bad_settings_are_refused(change: dict[str, Any], message: str) -> None:

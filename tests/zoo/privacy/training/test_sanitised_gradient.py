@@ -17,8 +17,7 @@ from zoo.privacy.accounting.events import GaussianEvent, SelfComposedEvent
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
 from zoo.privacy.training.noisy_steps import BudgetSpentError
-from zoo.privacy.training.sanitisation import SanitisationPlan
-from zoo.privacy.training.sanitised_gradient import SanitisedGradient
+from zoo.privacy.training.sanitised_gradient import SanitisationPlan, SanitisedGradient
 
 ROWS, WIDTH = 6, 5
 LITTLE = 1e-9  # noise that does not show in single precision
@@ -182,7 +181,7 @@ def test_steps_are_counted_as_they_begin_and_end_with_the_plan() -> None:
         gradient_of(passing, rows, weights)
         assert (passing.steps_taken, passing.steps_left) == (taken, 3 - taken)
         assert passing.events() == (SelfComposedEvent(GaussianEvent(30.0 / (2 * math.sqrt(ROWS))), taken),)
-    with pytest.raises(BudgetSpentError, match="All 3 planned steps were taken; another one would cost more"):
+    with pytest.raises(BudgetSpentError, match="All 3 planned steps were taken"):
         passing(rows)
     assert passing.steps_taken == 3
 
@@ -199,7 +198,7 @@ def test_a_limit_ends_it_earlier() -> None:
     passing.limit(1)
     passing(rows)
     assert passing.steps_left == 0
-    with pytest.raises(BudgetSpentError, match="The 1 steps that this run is limited to were taken, of 5 planned ones"):
+    with pytest.raises(BudgetSpentError, match="The limit of 1 steps is reached, of 5 planned ones"):
         passing(rows)
 
 
@@ -208,7 +207,7 @@ def test_a_step_has_one_backward_pass() -> None:
     passing, rows = made(planned(1.0)), some_rows()
     loss = passing(rows).sum(dim=1).mean()
     loss.backward(retain_graph=True)
-    with pytest.raises(RuntimeError, match="A step has one backward pass; begin another step for another one"):
+    with pytest.raises(RuntimeError, match="A step has one backward pass"):
         loss.backward()
 
 
@@ -240,7 +239,7 @@ def test_a_resumed_training_goes_on_counting() -> None:
     resumed.load_state_dict(state)
     assert (resumed.steps_taken, resumed.steps_left, resumed.private) == (3, 1, True)
     first(rows)
-    with pytest.raises(ValueError, match=r"must lie in \[4, 4\], got 3: steps that were taken stay taken"):
+    with pytest.raises(ValueError, match=r"must lie in \[4, 4\], got 3"):
         first.load_state_dict(state)
     gradient_of(resumed, rows, torch.ones(ROWS, WIDTH))
     with pytest.raises(BudgetSpentError):
@@ -260,8 +259,8 @@ def test_a_resumed_training_goes_on_counting() -> None:
         ({"settings": {"rate": 0.1}}, r"rate was 0\.1 and is None"),
         ({"steps_taken": 11}, r"must lie in \[1, 10\], got 11"),
         ({"steps_taken": 0}, r"must lie in \[1, 10\], got 0"),
-        ({"steps_taken": True}, "is none of noisy steps"),
-        ({"private": None}, "is none of noisy steps"),
+        ({"steps_taken": True}, "is not one of noisy steps"),
+        ({"private": None}, "is not one of noisy steps"),
     ],
 )  # fmt: skip
 def test_other_states_are_refused(change: dict[str, Any], message: str) -> None:
@@ -272,7 +271,7 @@ def test_other_states_are_refused(change: dict[str, Any], message: str) -> None:
         state[name] = state[name] | value if isinstance(value, dict) else value
     with pytest.raises(ValueError, match=message):
         passing.load_state_dict(state)
-    with pytest.raises(ValueError, match="What was trained without noise cannot be gone on with as private"):
+    with pytest.raises(ValueError, match="Train from the beginning"):
         passing.load_state_dict(None)
     assert passing.steps_taken == 1
 

@@ -10,15 +10,15 @@ import pytest
 
 from tests.samples import UNPRINTABLE, binary
 from zoo import JLT, Release
-from zoo.release.about import CENTRAL, LONGEST_TEXT, THREAT, About, Statement
 from zoo.release.files import MANIFEST, ReleaseError
+from zoo.release.metadata import CENTRAL, LONGEST_TEXT, THREAT, ReleaseMetadata, Statement
 
 SAID = Statement(curator="Books Ltd", contact="privacy@books.example", rationale="As agreed.")
 
 
 def published() -> Release:
     release = JLT(epsilon=2.0, num_components=5).publish(binary(), "book")
-    return replace(release, about=About.today(SAID, "cdr-zoo 9.9"))
+    return replace(release, metadata=ReleaseMetadata.today(SAID, "cdr-zoo 9.9"))
 
 
 @pytest.mark.parametrize("lazy", [False, True])
@@ -31,9 +31,9 @@ def test_what_is_said_crosses_with_a_release(lazy: bool, tmp_path: Path, monkeyp
     manifest = json.loads((tmp_path / "book" / MANIFEST).read_text())
     assert manifest["schema"] == 3
     assert ("shards" in manifest, "sha256" in manifest) == (lazy, not lazy)
-    assert loaded.about == release.about
-    assert loaded.about is not None
-    assert loaded.about.to_dict() == {
+    assert loaded.metadata == release.metadata
+    assert loaded.metadata is not None
+    assert loaded.metadata.to_dict() == {
         "curator": "Books Ltd",
         "contact": "privacy@books.example",
         "intended_use": None,
@@ -45,9 +45,17 @@ def test_what_is_said_crosses_with_a_release(lazy: bool, tmp_path: Path, monkeyp
     }
 
 
+def test_old_names_work_with_a_warning() -> None:
+    release = published()
+    with pytest.warns(DeprecationWarning, match=r"Release\.about is now metadata"):
+        assert release.about == release.metadata
+    with pytest.warns(DeprecationWarning, match=r"Release\.realised is now materialize"):
+        assert release.realised() is release
+
+
 def test_a_release_is_the_same_whoever_published_it_and_when(tmp_path: Path) -> None:
     release = published()
-    plain = replace(release, about=None)
+    plain = replace(release, metadata=None)
     assert release.digest == plain.digest
     assert Release.load(plain.save(tmp_path / "a")).digest == Release.load(release.save(tmp_path / "b")).digest
     assert json.loads((tmp_path / "a" / MANIFEST).read_text())["schema"] == 1
@@ -56,7 +64,7 @@ def test_a_release_is_the_same_whoever_published_it_and_when(tmp_path: Path) -> 
 @pytest.mark.parametrize("text", ["", "x" * (LONGEST_TEXT + 1), *UNPRINTABLE.values(), 3, ["a"], True])
 @pytest.mark.parametrize("name", ["contact", "threat_model"])
 def test_texts_are_bounded_and_printable(name: str, text: object) -> None:
-    with pytest.raises(ReleaseError, match=f"{name} must be a text of 1 to 1,000 printable characters") as caught:
+    with pytest.raises(ReleaseError, match=f"{name} is .* It must be 1 to 1,000 printable characters") as caught:
         Statement(**{name: text})  # type: ignore[arg-type]
     assert str(caught.value).isprintable()
     assert Statement(contact="x" * LONGEST_TEXT).contact == "x" * LONGEST_TEXT
@@ -65,12 +73,12 @@ def test_texts_are_bounded_and_printable(name: str, text: object) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"contact": "a\nb"}, "contact must be a text"),
-        ({"threat_model": None}, "threat_model must be a text"),
-        ({"code": None}, "code must be a text"),
+        ({"contact": "a\nb"}, "contact is .* It must be 1 to"),
+        ({"threat_model": None}, "threat_model is None. It must be 1 to"),
+        ({"code": None}, "code is None. It must be 1 to"),
         ({"date": "yesterday"}, "date must be a day as YYYY-MM-DD, got 'yesterday'"),
         ({"date": "20261122"}, "date must be a day as YYYY-MM-DD"),
-        ({"date": 3}, "date must be a text"),
+        ({"date": 3}, "date is 3. It must be 1 to"),
         ({"epsilon": "0.1"}, r"about must hold exactly \['code', .*'epsilon'"),
     ],
 )
