@@ -159,7 +159,7 @@ def test_pretrained_parts_that_do_not_fit_are_refused(parts: dict[str, Any], tmp
     torch.save([1], tmp_path / "list.ckpt")
     with pytest.raises(ValueError, match=r"pretrained_gmf holds \[\]; .* not .*list\.ckpt"):
         run(NeuMF(**SMALL, pretrained_gmf=tmp_path / "list.ckpt", pretrained_mlp=mlp), tmp_path)
-    with pytest.raises(ValueError, match="pretrained_gmf holds .* Pass a checkpoint of NeuMF with parts: gmf"):
+    with pytest.raises(ValueError, match=r"pretrained_gmf holds .* Pass a checkpoint of NeuMF with parts: gmf"):
         run(NeuMF(**SMALL, pretrained_gmf=mlp, pretrained_mlp=mlp), tmp_path)
     other = run(BPR(num_factors=3), tmp_path)
     with pytest.raises(ValueError, match=r"pretrained_mlp holds \['factors\.items\.weight'"):
