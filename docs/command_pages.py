@@ -126,8 +126,10 @@ def benchmark_file() -> str:
 
 
 def fit_help() -> str:
-    """What ``fit --help`` prints, in a process of its own: its list of classes has the order of imports."""
-    printed = subprocess.run([sys.executable, "-m", "zoo", "fit", "--help"], cwd=ROOT, capture_output=True, check=True)
+    """Return what ``fit --help-all`` prints, from its own process: the order of classes is that of imports."""
+    printed = subprocess.run(
+        [sys.executable, "-m", "zoo", "fit", "--help-all"], cwd=ROOT, capture_output=True, check=True
+    )
     return f"```text\n{printed.stdout.decode('utf-8').rstrip()}\n```"
 
 

@@ -127,7 +127,7 @@ def test_each_source_is_a_release(cli: Command, tmp_path: Path) -> None:
     two = ("--data", "Files", "--data.name", "partly", "--data.target", "left", "--data.sources", "[right, third]")
     given = ("--model", "PriCDR", *two, "--data.evaluation.split", "random2", "--data.missing_users", "zero")
     publisher = ("--publisher", "JLT", "--publisher.epsilon", "4", "--publisher.num_components", "8")
-    with pytest.raises(UsageError, match=r"sources \['right', 'third'\]; say which is yours: --source NAME"):
+    with pytest.raises(UsageError, match=r"sources \['right', 'third'\]; Choose one: --source NAME: --source NAME"):
         cli("publish", *given, *publisher, "--out", tmp_path / "x")
     releases: list[object] = []
     for name in ("right", "third"):
@@ -190,7 +190,7 @@ def test_commands_on_a_checkpoint_never_publish(cli: Command) -> None:
 
 @pytest.mark.usefixtures("zoo_data")
 def test_a_target_without_release_or_publisher_is_told(cli: Command) -> None:
-    with pytest.raises(UsageError, match=r"No publisher in the settings.*--data.releases.NAME PATH"):
+    with pytest.raises(UsageError, match=r"publisher is not set.*--data.releases.NAME PATH"):
         cli("fit", "--config", CONFIG, "--publisher", "null")
 
 

@@ -82,9 +82,9 @@ def main(arguments: Sequence[str]) -> None:
     try:
         with quietly():
             import_trusted(options.imports)
-            trained = load(options.run, releases=releases)
-            table = trained.recommend(users, options.k)
-        if not trained.sees:
+            predictor = load(options.run, releases=releases)
+            table = predictor.recommend(users, options.k)
+        if not predictor.has_ratings:
             sys.stderr.write(
                 "The bundle does not hold what users have, so they may be recommended what they have already.\n"
             )

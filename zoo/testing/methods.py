@@ -326,7 +326,7 @@ class MethodContract:
         name, needs = type(trained.method).__name__, json.loads((bare / BUNDLE).read_text())["needs"]
         self.check_needs(name, needs)
         if needs:
-            with pytest.raises(DataNotAvailableError, match=f"{name} scores by {needs}, which are not in this bundle"):
+            with pytest.raises(DataNotAvailableError, match=f"{name} needs {needs}, which the bundle lacks"):
                 zoo.load(bare).recommend(users, k=3, seen=own)
 
     def check_needs(self, name: str, needs: str) -> None:

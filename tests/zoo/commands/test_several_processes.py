@@ -29,7 +29,7 @@ ZOO = [sys.executable, "-m", "zoo"]
 TWO = ["--trainer.accelerator", "cpu", "--trainer.devices", "2", "--trainer.strategy", "ddp"]
 BPR = ["--model", "BPR", *arguments("model", "BPR"), "--data", "Synthetic", *arguments("data", "Synthetic")]
 ENDLESS = [*BPR, *TWO, "--trainer.max_epochs", "-1", "--trainer.enable_progress_bar", "false"]
-SENTENCE = "Another of the 2 processes has ended, by itself or from outside"
+SENTENCE = "One of the 2 processes ended, by itself or from outside"
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
@@ -102,7 +102,7 @@ def test_who_interrupts_both_is_told_once_how_to_go_on(running: subprocess.Popen
     running.send_signal(signal.SIGINT)
     _, said = running.communicate(timeout=90)
     assert running.returncode == 130, said
-    assert said.count("Interrupted. To go on:\n  python -m zoo fit --resume runs/BPR/version_0") == 1
+    assert said.count("Interrupted. To resume:\n  python -m zoo fit --resume runs/BPR/version_0") == 1
     assert not alive(second)
 
 

@@ -18,7 +18,7 @@ from tests.quickstart import PROJECTED
 from zoo.__main__ import main
 from zoo.runs.cli import ZooCLI
 from zoo.runs.inputs import UsageError
-from zoo.runs.parser_messages import in_a_sentence
+from zoo.runs.parser_messages import error_message
 from zoo.runs.trackers import TrackerError
 from zoo.runtime.run_folder import CASES
 
@@ -80,7 +80,7 @@ def test_a_checkpoints_other_settings_are_named(
 ) -> None:
     run = ("--config", finished / "config.yaml", "--ckpt_path", finished / "checkpoints" / "best.ckpt")
     cli("test", *run, "--model.lr", "5")
-    assert "init_args.lr: asked 5.0, checkpoint 0.001" in capsys.readouterr().err
+    assert "init_args.lr: settings 5.0, checkpoint 0.001" in capsys.readouterr().err
     with pytest.raises(UsageError, match="would change the method"):
         cli("test", *run, "--model", "DMF")
 
@@ -92,7 +92,7 @@ def test_a_checkpoint_may_not_change_what_a_guarantee_rests_on(
 
     monkeypatch.setattr(PriCDR, "guarantee_bearing", frozenset({"lr"}))
     run = ("--config", finished / "config.yaml", "--ckpt_path", finished / "checkpoints" / "best.ckpt")
-    with pytest.raises(UsageError, match=r"what its guarantee rests on .*asked 5.0, checkpoint 0.001"):
+    with pytest.raises(UsageError, match=r"other privacy settings .*settings 5.0, checkpoint 0.001"):
         cli("test", *run, "--model.lr", "5")
     with pytest.raises(UsageError, match=r"gradient_clip_val is 1.0.*Leave it out"):
         cli("fit", *PROJECTED, "--trainer.gradient_clip_val", "1.0")
@@ -111,7 +111,7 @@ def test_a_checkpoint_that_was_cut_off_is_told(cli: Command, finished: Path, tmp
     whole = (finished / "checkpoints" / "best.ckpt").read_bytes()
     (tmp_path / "cut.ckpt").write_bytes(whole[: int(kept * len(whole))])
     with pytest.raises(
-        UsageError, match=r"cut.ckpt is no checkpoint, or is damaged \((\w*Error|BadZipFile)\)\. A run keeps"
+        UsageError, match=r"cut.ckpt is no checkpoint, or is damaged \((\w*Error|BadZipFile)\)\. Use the other"
     ):
         cli("test", *PROJECTED, "--ckpt_path", tmp_path / "cut.ckpt")
 
@@ -170,7 +170,7 @@ def test_without_a_key_of_wandb_nothing_is_published(
     wandb = ("--trainer.logger", "WandbLogger", "--trainer.logger.save_dir", "runs")
     with pytest.raises(TrackerError, match="there is no API key; leave the logger out") as refused:
         cli("fit", *PROJECTED, *wandb)
-    assert in_a_sentence(refused.value) == f"TrackerError: {refused.value}"
+    assert error_message(refused.value) == f"TrackerError: {refused.value}"
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 

@@ -45,7 +45,7 @@ def refused(given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         ("report", "the following arguments are required: RUNS"),
         ("report --task=cold", "the following arguments are required: RUNS"),
         ("report --tsk=cold", "unknown: --tsk. Did you mean --task?"),
-        ("list plublishers", "nothing is listed as 'plublishers'. Did you mean publishers?"),
+        ("list plublishers", "unknown kind 'plublishers'. Did you mean publishers?"),
         ("fit --config pricdr/quickstrat", "There is no config 'pricdr/quickstrat', neither as a file nor with the code."),
         ("fit --config=configs/pricdr/quikstart.yaml", "Did you mean configs/pricdr/quickstart.yaml?"),
         ("benchmark --config benchmarks/smok", "Did you mean benchmarks/smoke?"),

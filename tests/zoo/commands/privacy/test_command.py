@@ -91,7 +91,7 @@ def test_a_plan_without_guarantee_shows_no_epsilon(capsys: pytest.CaptureFixture
             ["plan", "--config", CONFIG, "--publisher.delta", "0.5", "--users", "924"],
             "not below one over the 924 users",
         ),
-        (["plan", "--config", CONFIG, "--publisher", "null"], "No publisher in the settings"),
+        (["plan", "--config", CONFIG, "--publisher", "null"], "publisher is not set"),
         (["show", "absent"], "absent is no release"),
         (["audit"], "Say what to audit"),
         (["audit", "--config", CONFIG, "--publisher", "Plaintext"], "claims nothing that could be audited"),

@@ -49,7 +49,7 @@ def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_every_shipped_config_is_planned_or_claims_nothing(method: str) -> None:
     for config in (config for config in CONFIGS if config.parent.name == method):
         if config.parent.name in ALONE:
-            with pytest.raises(UsageError, match="No publisher in the settings"):
+            with pytest.raises(UsageError, match="publisher is not set"):
                 read_experiment(config, [])
             continue
         experiment = read_experiment(config, [])
@@ -130,7 +130,7 @@ def test_no_epsilon_is_planned_for_ratings_that_no_run_takes() -> None:
 
 def test_a_method_without_a_claim_needs_a_publisher() -> None:
     config = ROOT / "configs/dmf/douban.yaml"
-    with pytest.raises(UsageError, match="No publisher in the settings"):
+    with pytest.raises(UsageError, match="publisher is not set"):
         read_experiment(config, [])
     experiment = read_experiment(config, ["--publisher", "Plaintext", "--data.sources", "[book]"])
     assert isinstance(experiment, Experiment)
