@@ -47,7 +47,7 @@ def test_the_card_carries_the_runs_sentence_and_what_no_guarantee_covers(whole: 
     card = (bare / "README.md").read_text()
     assert "- Release of book: rating, eps 8.00, delta 1e-05, proved.\n" in card
     assert "**No guarantee covers the target's ratings of music.**" in card
-    assert "personal data: nobody can be asked for by name" in card
+    assert "User ids are personal data and not included" in card
     assert "PriCDR needs the ratings and the releases of its training, which the bundle lacks" in card
     assert "Treat the bundle as the data themselves" in (whole / "README.md").read_text()
 
@@ -67,7 +67,7 @@ def test_a_training_that_protects_its_own_target_is_not_called_uncovered(bare: P
     assert said[0] == "Training on the target: rating, eps 8.00, delta 1e-05, proved."
     assert said[1].startswith("The training does not protect: the sets of users and items")
     assert said[2].startswith(
-        "**In here without noise, and under no guarantee named above**: how many ratings each user"
+        "**Included without noise, outside every guarantee above**: the number of ratings of each user"
     )
 
 
@@ -110,7 +110,7 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(finished: Path, b
         zoo.export(finished, tmp_path / "out", with_ratings=True)
     with pytest.raises(FileExistsError, match="a bundle is never overwritten"):
         zoo.export(finished, bare)
-    with pytest.raises(UsageError, match="is a bundle already, or no run"):
+    with pytest.raises(UsageError, match="so it is no run"):
         zoo.export(zoo.load(bare), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 

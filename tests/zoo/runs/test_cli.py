@@ -81,7 +81,7 @@ def test_a_checkpoints_other_settings_are_named(
     run = ("--config", finished / "config.yaml", "--ckpt_path", finished / "checkpoints" / "best.ckpt")
     cli("test", *run, "--model.lr", "5")
     assert "init_args.lr: settings 5.0, checkpoint 0.001" in capsys.readouterr().err
-    with pytest.raises(UsageError, match="would change the method"):
+    with pytest.raises(UsageError, match="has another method"):
         cli("test", *run, "--model", "DMF")
 
 
@@ -94,7 +94,7 @@ def test_a_checkpoint_may_not_change_what_a_guarantee_rests_on(
     run = ("--config", finished / "config.yaml", "--ckpt_path", finished / "checkpoints" / "best.ckpt")
     with pytest.raises(UsageError, match=r"other privacy settings .*settings 5.0, checkpoint 0.001"):
         cli("test", *run, "--model.lr", "5")
-    with pytest.raises(UsageError, match=r"gradient_clip_val is 1.0.*Leave it out"):
+    with pytest.raises(UsageError, match=r"gradient_clip_val is 1.0.*Omit it"):
         cli("fit", *PROJECTED, "--trainer.gradient_clip_val", "1.0")
 
 
