@@ -59,6 +59,7 @@ def export(
         >>> folder, quiet = tempfile.mkdtemp(), {"accelerator": "cpu", "enable_progress_bar": False}
         >>> data = Synthetic(num_users=60, num_items=40, sources=[])
         >>> run = zoo.fit(zoo.Popularity(), data, runs=folder, **quiet)
+        Data: target music, split latest2, seed 0...
         >>> bundle = zoo.export(run, folder + "/bundle", with_user_ids=True)
         >>> sorted(file.name for file in bundle.iterdir())[:3]
         ['README.md', 'bundle.json', 'config.yaml']

@@ -52,6 +52,7 @@ def load(
         >>> quiet = {"accelerator": "cpu", "enable_progress_bar": False}
         >>> data = Synthetic(num_users=60, num_items=40, sources=[])
         >>> run = zoo.fit(zoo.Popularity(), data, runs=folder, **quiet)
+        Data: target music, split latest2, seed 0...
         >>> predictor = zoo.load(run)
         >>> predictor.recommend(predictor.user_ids[:2], k=3).shape
         (6, 4)

@@ -81,7 +81,9 @@ class Predictor:
         >>> from datamodules import Synthetic
         >>> quiet = {"accelerator": "cpu", "enable_progress_bar": False}
         >>> data = Synthetic(num_users=60, num_items=40, sources=[])
-        >>> predictor = zoo.load(zoo.fit(zoo.Popularity(), data, runs=tempfile.mkdtemp(), **quiet))
+        >>> run = zoo.fit(zoo.Popularity(), data, runs=tempfile.mkdtemp(), **quiet)
+        Data: target music, split latest2, seed 0...
+        >>> predictor = zoo.load(run)
         >>> len(predictor.user_ids), len(predictor.item_ids)
         (60, 40)
         >>> predictor.recommend(predictor.user_ids[:1], k=2)["rank"].to_list()

@@ -56,7 +56,7 @@ def publish(
         >>> import tempfile, zoo
         >>> from datamodules import Synthetic
         >>> data = Synthetic(num_users=60, num_items=40)
-        >>> release = zoo.publish(zoo.JLT(epsilon=8.0, dim=16), data, tempfile.mkdtemp() + "/book")
+        >>> release = zoo.publish(zoo.JLT(epsilon=8.0, num_components=16), data, tempfile.mkdtemp() + "/book")
         >>> release.num_users, release.width
         (60, 16)
         >>> release.record.epsilon <= 8.0

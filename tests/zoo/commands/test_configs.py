@@ -71,7 +71,7 @@ def test_a_copy_is_made_once(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert copied.read_bytes() == whole.read_bytes()
     with pytest.raises(SystemExit, match=r"quickstart\.yaml exists, and is not written over"):
         configs(["copy", "pricdr/quickstart"])
-    with pytest.raises(SystemExit, match=r"no config 'pricdr/quikstart'.* Did you mean pricdr/quickstart"):
+    with pytest.raises(SystemExit, match=r"No config 'pricdr/quikstart'.* Did you mean pricdr/quickstart"):
         configs(["copy", "pricdr/quikstart"])
 
 

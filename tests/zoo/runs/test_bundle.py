@@ -49,7 +49,7 @@ def test_the_card_carries_the_runs_sentence_and_what_no_guarantee_covers(whole: 
     assert "**No guarantee covers the target's ratings of music.**" in card
     assert "User ids are personal data and not included" in card
     assert "PriCDR needs the ratings and the releases of its training, which the bundle lacks" in card
-    assert "Treat the bundle as the data themselves" in (whole / "README.md").read_text()
+    assert "Protect the bundle like the data" in (whole / "README.md").read_text()
 
 
 def test_a_training_that_protects_its_own_target_is_not_called_uncovered(bare: Path, tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_a_short_name_is_imported_when_it_is_asked_for(
     assert "a_plugin" not in sys.modules
     with pytest.raises(SystemExit):
         cli("fit", *PROJECTED, "--model", "Newst")
-    assert "there is no 'Newst'. Did you mean Newest?" in capsys.readouterr().err
+    assert "unknown class 'Newst'. Did you mean Newest?" in capsys.readouterr().err
     (tmp_path / "own.yaml").write_text("model: {class_path: Newest}\ndata: {class_path: Synthetic}\n")
     run = cli("fit", "--config", tmp_path / "own.yaml", "--trainer.fast_dev_run", "true")
     assert type(run.model).__module__ == "a_plugin.methods"
@@ -131,7 +131,7 @@ def test_a_broken_one_is_a_sentence(cli: Callable[..., ZooCLI], capsys: pytest.C
     for name, said in (
         (
             "Gone",
-            "Gone of the installed package a-plugin 1.2 cannot be imported (ModuleNotFoundError: No module named ",
+            "Gone of the package a-plugin 1.2 cannot be imported (ModuleNotFoundError: No module named ",
         ),
         ("Broken", "Broken of the installed package a-plugin 1.2 cannot be imported (SyntaxError: "),
         ("Unnamed", "cannot be imported (AttributeError: "),
@@ -191,7 +191,7 @@ def test_a_release_kind_is_plugged_in(tmp_path: Path) -> None:
         ("os", "is unknown. Known kinds: .*Install the package that provides it"),
         ("triples", "triples of the installed package a-plugin 1.2 is no Layout of that kind"),
         ("handed", "handed of the installed package a-plugin 1.2 is no Layout of that kind"),
-        ("gone", "gone of the installed package a-plugin 1.2 cannot be imported"),
+        ("gone", "gone of the package a-plugin 1.2 cannot be imported"),
     ],
 )
 def test_a_kind_that_nobody_knows_is_refused(kind: str, said: str, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_a_plan_without_guarantee_shows_no_epsilon(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["plan", "--config", "absent.yaml"], "There is no config 'absent.yaml'"),
+        (["plan", "--config", "absent.yaml"], "No config 'absent.yaml'"),
         (["plan", "--config", CONFIG, "--users", "0"], "--users must be at least 1, got 0"),
         (["plan", "--config", CONFIG, "--publisher.epsilon", "0"], "epsilon must be"),
         (
