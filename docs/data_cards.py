@@ -6,7 +6,7 @@ from tables import table
 
 from datamodules.amazon import AMAZON
 from datamodules.files import DESCRIBED, Domain
-from zoo.commands.data.by_hand import BY_HAND
+from zoo.commands.data.manual_downloads import MANUAL_DOWNLOADS
 
 
 def counts(known: Domain) -> tuple[str, str, str]:
@@ -36,7 +36,9 @@ def ciao() -> str:
 
 def by_hand() -> str:
     """Where to get what is not fetched; folders of one origin stand together."""
-    origins = {said: [name for name, other in BY_HAND.items() if other == said] for said in BY_HAND.values()}
+    origins = {
+        said: [name for name, other in MANUAL_DOWNLOADS.items() if other == said] for said in MANUAL_DOWNLOADS.values()
+    }
     lines = [(", ".join(f"`{name}`" for name in names), said) for said, names in origins.items()]
     return table(("folder", "where, and on which terms"), lines, left=2)
 

@@ -40,7 +40,7 @@ WORDS: tuple[Edit, ...] = (
         ("figures that are not validated are awaited", "if not watching:", "if watching:"),
     ),
     *edits_of(
-        f"{COMMANDS}/data/by_hand.csv",
+        f"{COMMANDS}/data/manual_downloads.csv",
         (f"{OF_COMMANDS}/data/test_fetch.py",),
         ("another's repository is named", "fengzhu1/GA-DTCDR", "fengzhu1/GA-DTCDS"),
         ("a licence is forgotten", "GPL-3.0; cite Zhu", "Cite Zhu"),
@@ -51,9 +51,9 @@ WORDS: tuple[Edit, ...] = (
         ),
     ),
     *edits_of(
-        f"{COMMANDS}/data/by_hand.py",
+        f"{COMMANDS}/data/manual_downloads.py",
         (f"{OF_COMMANDS}/data/test_fetch.py",),
-        ("tables go into another folder", "$ZOO_DATA/{name}, or", "$ZOO_DATA, or"),
+        ("tables go into another folder", "$ZOO_DATA/{name} or", "$ZOO_DATA or"),
     ),
     *edits_of(
         "zoo/benchmark/report/files.py",

@@ -54,13 +54,13 @@ class Plugin:
             made = getattr(import_module(self.module), self.attribute)
         except Exception as error:  # whatever the package's own code raises
             raise PluginError(
-                f"{self.name} of the package {self.package} cannot be imported ({type(error).__name__}: {error}). Repair or "
+                f"{self.name} of the installed package {self.package} cannot be imported ({type(error).__name__}: {error}). Repair or "
                 "uninstall the package."
             ) from error
         if not isinstance(made, type):
             raise PluginError(
-                f'{self.name} of the package {self.package} is "{self.module}:{self.attribute}", not a class. Its entry point must '
-                f'be {self.name} = "module:Class".'
+                f"{self.name} of the installed package {self.package} is {self.path}, not a class. Its entry point must be "
+                f'{self.name} = "module:Class".'
             )
         return made
 
