@@ -54,8 +54,8 @@ class Plugin:
             made = getattr(import_module(self.module), self.attribute)
         except Exception as error:  # whatever the package's own code raises
             raise PluginError(
-                f"{self.name} of the installed package {self.package} cannot be imported ({type(error).__name__}: {error}). Repair or "
-                "uninstall the package."
+                f"{self.name} of the installed package {self.package} cannot be imported ({type(error).__name__}: {error}). "
+                "Repair or uninstall the package."
             ) from error
         if not isinstance(made, type):
             raise PluginError(

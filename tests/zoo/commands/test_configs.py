@@ -69,7 +69,7 @@ def test_a_copy_is_made_once(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert capsys.readouterr().out == "Copied: quickstart.yaml\n"
     copied, whole = tmp_path / "quickstart.yaml", ROOT / "configs" / "pricdr" / "quickstart.yaml"
     assert copied.read_bytes() == whole.read_bytes()
-    with pytest.raises(SystemExit, match=r"quickstart\.yaml exists, and is not written over"):
+    with pytest.raises(SystemExit, match=r"quickstart\.yaml exists. Choose another file"):
         configs(["copy", "pricdr/quickstart"])
     with pytest.raises(SystemExit, match=r"No config 'pricdr/quikstart'.* Did you mean pricdr/quickstart"):
         configs(["copy", "pricdr/quikstart"])
@@ -91,10 +91,10 @@ def test_a_received_config_is_shown_and_not_run(tmp_path: Path, capsys: pytest.C
     assert r"\u202ered" in done.stdout
     assert done.stdout.replace("\n", "").isprintable()
     named = dict(line[4:].split(": ", 1) for line in done.stdout.splitlines() if line.startswith("#   "))
-    would = f"{tmp_path / 'received_code.py'}; taking this config would run its code"
+    would = f"{tmp_path / 'received_code.py'}; running this config runs its code"
     assert named == {
         "Synthetic": "the zoo, or Lightning",
-        "absent.X": "nothing of that name can be imported here",
+        "absent.X": "not installed",
         "received_code.Evil": would,
         "received_code.Optimizer": would,
         "zoo.JLT": "the zoo",
@@ -102,7 +102,12 @@ def test_a_received_config_is_shown_and_not_run(tmp_path: Path, capsys: pytest.C
 
 
 def test_what_is_no_config_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for content, said in ((b"a: [", "no YAML"), (b"\xff\x00", "no YAML"), (b"[" * 500, "no YAML"), (b"1", "names")):
+    for content, said in (
+        (b"a: [", "not valid YAML"),
+        (b"\xff\x00", "not valid YAML"),
+        (b"[" * 500, "not valid YAML"),
+        (b"1", "names"),
+    ):
         (tmp_path / "x.yaml").write_bytes(content)
         configs(["show", "x.yaml"])
         assert said in capsys.readouterr().out
@@ -115,4 +120,4 @@ def test_names_of_classes_are_told_from_other_texts() -> None:
     settings = {"a": ["x.Y", "users.csv", "0.5.A", {"class_path": "lower"}], "model": "PriCDR", "b": "PriCDR"}
     assert sorted(classes_in(settings)) == ["PriCDR", "lower", "x.Y"]
     assert origin("sys.X") == "Python itself"
-    assert origin("../x.Y") == "nothing of that name can be imported here"
+    assert origin("../x.Y") == "not installed"
