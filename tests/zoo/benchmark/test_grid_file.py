@@ -68,10 +68,10 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("title: [", r"bench.yaml is not valid YAML: "),
+        ("title: [", r"bench.yaml is no YAML: "),
         ("", r"bench.yaml holds no settings of a benchmark"),
         ("title: 2024-01-01", r"has a value that is no text, number, list or map: .*date"),
-        ("title: {? [1, 2] : 3}", r"is not valid YAML|has a value that is no text"),
+        ("title: {? [1, 2] : 3}", r"is no YAML|has a value that is no text"),
     ],
 )
 def test_a_file_that_holds_no_settings_is_refused(place: Path, text: str, message: str) -> None:

@@ -103,7 +103,7 @@ def test_a_bundle_says_what_it_is_and_what_it_lacks(
     assert ended(["export", finished, "--out", bundle, "--with-user-ids"], monkeypatch) == ""
     said = capsys.readouterr().out
     assert "Release of book: rating, eps 8.00, delta 1e-05, proved." in said
-    assert "Not covered by any guarantee: the target's ratings of music." in said
+    assert "No guarantee covers the target's ratings of music." in said
     assert said.endswith(f"Bundle: {bundle}\n")
     assert "PriCDR scores by the ratings" in ended(["recommend", bundle, "--users", "u0001"], monkeypatch)
     said = f"{bundle} exists, and a bundle is never overwritten. Choose another path or remove it."

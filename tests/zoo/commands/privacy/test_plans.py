@@ -8,7 +8,7 @@ import pytest
 from tests.samples import MARKUP
 from zoo import GradientPerturbation, InputPerturbation, OneBitMC, OutputPerturbation, Perturbation
 from zoo.commands.privacy.command import main
-from zoo.commands.privacy.plan import Experiment, Planned, planned_releases, read_experiment, words
+from zoo.commands.privacy.plan import Experiment, Planned, notes_of, planned_releases, read_experiment
 from zoo.data.ratings import Step
 from zoo.methods.one_bit_mc.norm_balls import NuclearBall
 from zoo.methods.one_bit_mc.objective import Observations
@@ -59,7 +59,7 @@ def test_every_shipped_config_is_planned_or_claims_nothing(method: str) -> None:
             one.record.check_against(one.events)
             if one.record.claims:
                 assert one.record.epsilon
-                assert any(text.startswith("assumed: ") for text in words([one]))
+                assert any(text.startswith("assumption: ") for text in notes_of([one]))
             else:
                 assert list(one.events) == [NonPrivateEvent()] or one.record.reason
 
@@ -69,7 +69,7 @@ def test_every_perturbation_is_planned(capsys: pytest.CaptureFixture[str]) -> No
     said = " ".join(capsys.readouterr().out.split())
     for word in ("one-bit matrix completion, gradient", "change one rating value", "4.00", "Planned for 943 users"):
         assert word in said, word
-    assert "assumed: done to the data before: users are those that the ratings themselves name" in said
+    assert "assumption: done to the data before: users are those that the ratings themselves name" in said
     assert "not protected: the set of rated pairs" in said
     experiment = read_experiment(ROOT / "configs/one_bit_mc/gradient.yaml", [])
     (planned,) = planned_releases(experiment, 943, 1682)
@@ -82,8 +82,8 @@ def test_a_plan_says_under_which_conditions_a_guarantee_would_hold(capsys: pytes
     main(["plan", "--config", str(ROOT / "configs/pricdr/douban.yaml"), "--users", "900"])
     said = " ".join(capsys.readouterr().out.split())
     assert "conditional" in said
-    assert "holds if: the user list is public" in said
-    assert "assumed: ratings lie in [0, 1]" in said
+    assert "condition: the user list is public" in said
+    assert "assumption: ratings lie in [0, 1]" in said
 
 
 @pytest.mark.parametrize(
@@ -113,11 +113,11 @@ DONE = "done to the data before: "
 
 def test_words_are_said_once_and_each_source_says_its_own() -> None:
     one, other = (unprotected_record("rows", "no noise", [Done(text), Done("both")]) for text in (MARKUP, "other"))
-    said = words([Planned("a", one, ()), Planned("b", other, ())])
+    said = notes_of([Planned("a", one, ()), Planned("b", other, ())])
     assert said == [
-        f"assumed: {DONE}{MARKUP}",
-        f"assumed: {DONE}both",
-        f"assumed: {DONE}other",
+        f"assumption: {DONE}{MARKUP}",
+        f"assumption: {DONE}both",
+        f"assumption: {DONE}other",
         "not protected: everything in the release",
     ]
 
