@@ -121,9 +121,7 @@ class BundleData:
 
 
 def load_bundle(
-    folder: Path,
-    data: CrossDomainDataModule | None = None,
-    releases: Mapping[str, Path | str] | None = None,
+    folder: Path, data: CrossDomainDataModule | None = None, releases: Mapping[str, Path | str] | None = None
 ) -> Predictor:
     """Load a bundle, which is untrusted input; see `zoo.runs.loading.load`."""
     manifest = _manifest(folder)
@@ -237,10 +235,7 @@ def _built(own: type[Recommender], manifest: Mapping[str, Any]) -> Recommender:
 
 
 def _bundle_data(
-    folder: Path,
-    manifest: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
-    releases: Mapping[str, Path | str],
+    folder: Path, manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], releases: Mapping[str, Path | str]
 ) -> tuple[BundleData, SparseRows]:
     """Return the data of the bundle with the given releases, and the seen items."""
     sizes, holds = manifest["sizes"], manifest["holds"]
@@ -279,11 +274,7 @@ def _ids(folder: Path, name: str, count: Any) -> Ids:  # noqa: ANN401  of a mani
 
 
 def _ratings(
-    folder: Path,
-    holds: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
-    users: Ids,
-    items: Ids,
+    folder: Path, holds: Mapping[str, Any], tensors: Mapping[str, Tensor], users: Ids, items: Ids
 ) -> tuple[Ratings | Counts, SparseRows]:
     """Return the training ratings or their counts, and the items that each user has."""
     try:

@@ -22,10 +22,7 @@ from zoo.runtime.run_folder import BEST, CONFIG, refusal
 
 
 def load(
-    path: Path | str,
-    *,
-    data: CrossDomainDataModule | None = None,
-    releases: Mapping[str, Path | str] | None = None,
+    path: Path | str, *, data: CrossDomainDataModule | None = None, releases: Mapping[str, Path | str] | None = None
 ) -> Predictor:
     """Load a run's best checkpoint, or a bundle, for recommendation.
 

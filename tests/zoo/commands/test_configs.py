@@ -47,7 +47,7 @@ def test_only_config_arguments_are_looked_up() -> None:
         "--config",
     ]
     assert builtin_configs.with_configs_found(given) == [
-        *("fit", "--config", there, f"--config={there}", "-c", there, "--out", "bpr/douban", "--config"),
+        *("fit", "--config", there, f"--config={there}", "-c", there, "--out", "bpr/douban", "--config")
     ]
 
 

@@ -45,10 +45,7 @@ def test_what_needs_no_library_loads_none(argument: str) -> None:
 
 @pytest.mark.parametrize(("given", "parsers"), [("fit", 1), ("publish", 1), ("-h", 5), ("fitt", 5)])
 def test_a_command_makes_its_own_parser_alone(cli: Command, given: str, parsers: int) -> None:
-    with (
-        patch.object(ZooCLI, "add_arguments_to_parser", autospec=True) as adds,
-        pytest.raises(SystemExit),
-    ):
+    with patch.object(ZooCLI, "add_arguments_to_parser", autospec=True) as adds, pytest.raises(SystemExit):
         cli(given, "--help")
     assert adds.call_count == parsers
 

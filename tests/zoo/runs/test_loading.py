@@ -74,10 +74,7 @@ def test_what_cannot_be_asked_is_refused(
 
 
 def test_a_release_of_no_source_is_refused_and_not_passed_over(moved: Path) -> None:
-    with pytest.raises(
-        UsageError,
-        match=r"releases names \['bok'\]. The sources are \['book'\]\. Did you mean book\?",
-    ):
+    with pytest.raises(UsageError, match=r"releases names \['bok'\]. The sources are \['book'\]\. Did you mean book\?"):
         zoo.load(moved, releases={"bok": moved / "releases" / "book"})
 
 
@@ -92,10 +89,7 @@ def test_somebody_of_the_release_alone_is_scored_by_their_row(moved: Path) -> No
 
 @pytest.mark.parametrize(
     ("other", "named"),
-    [
-        ({"seed": 2, "evaluation": Evaluation(split="random2")}, "music"),
-        ({"data_seed": 5}, "music"),
-    ],
+    [({"seed": 2, "evaluation": Evaluation(split="random2")}, "music"), ({"data_seed": 5}, "music")],
     ids=["seed", "file"],
 )
 def test_other_data_of_the_same_size_are_refused(moved: Path, other: dict[str, object], named: str) -> None:

@@ -67,10 +67,7 @@ def test_one_that_fails_ends_those_that_it_has_started() -> None:
 
 
 def test_one_that_is_left_says_so() -> None:
-    with (
-        pytest.raises(LostProcessError, match="One of the 2 processes ended"),
-        kill_on_failure(Mock(world_size=2)),
-    ):
+    with pytest.raises(LostProcessError, match="One of the 2 processes ended"), kill_on_failure(Mock(world_size=2)):
         raise RuntimeError(GLOO)
     with pytest.raises(RuntimeError, match="shapes"), kill_on_failure(Mock(world_size=2)):
         raise RuntimeError("shapes do not fit")
