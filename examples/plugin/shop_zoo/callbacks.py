@@ -10,10 +10,6 @@ class StopWhenGood(Callback):
     Args:
         monitor: Metric such as ``val/ndcg@10``; higher is better.
         least: Value at which training stops.
-
-    Examples:
-        >>> StopWhenGood(least=0.5).monitor
-        'val/ndcg@10'
     """
 
     def __init__(self, monitor: str = "val/ndcg@10", least: float = 0.9) -> None:

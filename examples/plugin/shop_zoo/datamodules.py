@@ -21,10 +21,6 @@ class Shops(CrossDomainDataModule):
         articles: Number of articles per shop.
         kinds: Number of kinds of customers and articles.
         **settings: Settings of `datamodules.CrossDomainDataModule`.
-
-    Examples:
-        >>> Shops().read("wine").columns
-        ['user_id', 'item_id', 'rating', 'timestamp']
     """
 
     def __init__(

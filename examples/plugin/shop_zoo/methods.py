@@ -22,10 +22,6 @@ class RowMap(Recommender):
         dropout: Dropout rate of release rows.
         lr: Step size of Adam.
         weight_decay: L2 weight.
-
-    Examples:
-        >>> sorted(RowMap.accepted_releases)
-        ['embeddings', 'ratings', 'rows']
     """
 
     batches = "users"

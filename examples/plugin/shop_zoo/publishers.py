@@ -27,10 +27,6 @@ class LaplaceRows(Publisher):
         epsilon: Privacy loss.
         noise_seed: Null: noise from the operating system. With a number the release is repeatable, the noise can be subtracted, and
             the record says `guarantee: none`.
-
-    Examples:
-        >>> LaplaceRows(epsilon=4.0).scale
-        0.25
     """
 
     def __init__(self, epsilon: float, noise_seed: int | None = None) -> None:
