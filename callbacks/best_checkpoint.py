@@ -12,7 +12,7 @@ from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
 
 from zoo.data.metrics import SELECTION_METRIC
-from zoo.runtime.run_folder import whole
+from zoo.runtime.run_folder import atomic_write
 
 BEST, LAST = "best.ckpt", "last.ckpt"
 #: The best epoch that the last checkpoint names, from when a better one is written until the next last checkpoint is.
@@ -29,7 +29,7 @@ class WholeCheckpoints(TorchCheckpointIO):
                 f"A checkpoint is written to a file, which has no storage options; got {storage_options!r}."
             )
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with whole(Path(path)) as temporary, temporary.open("wb") as file:
+        with atomic_write(Path(path)) as temporary, temporary.open("wb") as file:
             try:
                 torch.save(checkpoint, file)
             except RuntimeError as error:  # torch's account of a write that failed does not say why
@@ -111,7 +111,7 @@ class BestCheckpoint(ModelCheckpoint):
             best, own = self._best_of(state_dict), Path(self.dirpath) / BEST
             if own.resolve() != best.resolve():
                 own.parent.mkdir(parents=True, exist_ok=True)
-                with whole(own) as temporary:
+                with atomic_write(own) as temporary:
                     shutil.copyfile(best, temporary)  # a better epoch replaces it, and the old run stays as it was
             state |= {"best_model_path": str(own), "kth_best_model_path": str(own)}
             state["best_k_models"] = {str(own): state_dict["best_model_score"]}

@@ -31,7 +31,7 @@ from zoo.data.evaluation import HeldOutCases
 from zoo.data.ratings import Ratings, Step
 from zoo.data.rows import SparseRows
 from zoo.release.files import save_tensors
-from zoo.runtime.run_folder import plain, visible, whole_folder, write_json, write_table
+from zoo.runtime.run_folder import atomic_folder, plain, visible, write_json, write_table
 
 #: Bytes of files from which on it is said what is being done, and what was prepared is kept: smaller ones take a second or two.
 LARGE = 1 << 26
@@ -83,7 +83,7 @@ class Prepared(NamedTuple):
         # A full disk, a folder that may not be written, or another process that was first: a cache is no reason to stop.
         with suppress(*_BROKEN):
             folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # ratings are nobody else's
-            with whole_folder(folder, private=True) as temporary:
+            with atomic_folder(folder, private=True) as temporary:
                 save_tensors(self._tensors(), temporary / _TENSORS)
                 for name, ids in zip(_IDS, (self.train.user_ids, self.train.item_ids), strict=True):
                     write_table(temporary / name, pl.DataFrame({"id": ids}))

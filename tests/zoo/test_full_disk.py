@@ -14,7 +14,7 @@ from callbacks.best_checkpoint import WholeCheckpoints
 from datamodules.users import write_users
 from zoo.commands.configs import copied
 from zoo.release.files import save_tensors
-from zoo.runtime.run_folder import whole, write_json, write_table
+from zoo.runtime.run_folder import atomic_write, write_json, write_table
 
 ROOM = 2048
 MANY = list(range(20_000))
@@ -34,7 +34,7 @@ def room_for(size: int) -> Iterator[None]:
 def save_figure(path: Path) -> None:
     figure = Figure()
     figure.add_subplot().plot(MANY)
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, format="svg")
 
 

@@ -115,10 +115,10 @@ def all_options(command: str) -> str:
         return cached.read_text(encoding="utf-8")
     text = live_help(command)
     with suppress(OSError):  # the help does not need its cache
-        from zoo.runtime.run_folder import whole  # imports the parser
+        from zoo.runtime.run_folder import atomic_write  # imports the parser
 
         cached.parent.mkdir(parents=True, exist_ok=True)
-        with whole(cached) as temporary:
+        with atomic_write(cached) as temporary:
             temporary.write_text(text, encoding="utf-8")
     return text
 

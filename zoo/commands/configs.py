@@ -12,7 +12,7 @@ import yaml
 from zoo.commands.listing import head_of
 from zoo.runtime import builtin_configs, plugins
 from zoo.runtime.arguments import Arguments
-from zoo.runtime.run_folder import refusal, visible, whole
+from zoo.runtime.run_folder import atomic_write, refusal, visible
 
 #: Largest config that is shown, in bytes.
 MOST = 2**20
@@ -74,7 +74,7 @@ def copied(config: Path, out: Path | None) -> Path:
     out = out or Path(config.name)
     if out.exists():
         raise ConfigError(f"{out} exists. Choose another file: --out FILE.")
-    with whole(out) as temporary:
+    with atomic_write(out) as temporary:
         shutil.copyfile(config, temporary)
     return out
 

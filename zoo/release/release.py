@@ -41,7 +41,7 @@ from zoo.release.files import (
 from zoo.release.layouts import Compressed, Layout, UnknownKindError, layout_of
 from zoo.release.lazy_rows import LazyRows
 from zoo.release.signature import SigningKey, TrustedKeys, check_signature
-from zoo.runtime.run_folder import whole_folder
+from zoo.runtime.run_folder import atomic_folder
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +181,7 @@ class Release:
             raise FileExistsError(
                 f"{path} exists, and a release is never overwritten. Choose another path or remove it."
             )
-        with whole_folder(path) as folder:
+        with atomic_folder(path) as folder:
             if isinstance(self.tensors, LazyRows) and not self.tensors.in_memory:
                 manifest = self._manifest(self.about, self.tensors.write(folder))
             else:

@@ -21,7 +21,7 @@ from zoo.runs.inputs import UsageError, read_checkpoint
 from zoo.runs.loading import load_run, settings_of
 from zoo.runs.predictor import Predictor, needs_of
 from zoo.runtime.exports import METHODS, VERSION
-from zoo.runtime.run_folder import BEST, CONFIG, METRIC_NAMES, METRICS, PRIVACY, visible, whole_folder, write_json
+from zoo.runtime.run_folder import BEST, CONFIG, METRIC_NAMES, METRICS, PRIVACY, atomic_folder, visible, write_json
 from zoo.runtime.suggestions import count_of
 
 #: Model card of a bundle.
@@ -73,7 +73,7 @@ def export(
     if not (predictor.folder / BEST).is_file():
         raise UsageError(f"{predictor.folder} has no {BEST}, so it is no run. Pass the folder of a run.")
     content = _Content.of(predictor, with_user_ids, with_ratings)
-    with whole_folder(out) as folder:
+    with atomic_folder(out) as folder:
         _write(content, predictor.folder, folder)
         (folder / CARD).write_text(card(folder, content.manifest), encoding="utf-8")
         write_json(folder / BUNDLE, content.manifest | {"sha256": _digests(folder)})

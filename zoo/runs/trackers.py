@@ -14,7 +14,7 @@ import yaml
 from pytorch_lightning.loggers import Logger, TensorBoardLogger, WandbLogger
 
 from callbacks.trackers import log_figure, log_table
-from zoo.runtime.run_folder import refusal, whole_folder
+from zoo.runtime.run_folder import atomic_folder, refusal
 
 if TYPE_CHECKING:
     import polars as pl
@@ -133,7 +133,7 @@ def _to_tensorboard(
     name: str, config: Mapping[str, Any], images: Mapping[str, bytes], tables: Mapping[str, pl.DataFrame]
 ) -> str:
     folder = Path(TensorBoardLogger(FOLDER / "tensorboard" / PROJECT, name=f"report-{name}").log_dir)
-    with whole_folder(folder) as temporary:
+    with atomic_folder(folder) as temporary:
         logger = TensorBoardLogger(temporary, name="", version="")
         try:
             logger.experiment.add_text("config", f"```yaml\n{yaml.safe_dump(dict(config), sort_keys=False)}```")

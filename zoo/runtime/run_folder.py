@@ -69,7 +69,7 @@ def folder_of_run(trainer: Any) -> Path | None:  # noqa: ANN401  a trainer, with
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to, which replaces ``path`` on success and is removed on failure.
 
     Processes that write the same file do not collide. Temporary files of killed processes are removed.
@@ -77,7 +77,7 @@ def whole(path: Path) -> Iterator[Path]:
     Examples:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "note.txt"
-        >>> with whole(path) as temporary:
+        >>> with atomic_write(path) as temporary:
         ...     _ = temporary.write_text("done")
         >>> path.read_text()
         'done'
@@ -93,7 +93,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def whole_folder(path: Path, *, private: bool = False) -> Iterator[Path]:
+def atomic_folder(path: Path, *, private: bool = False) -> Iterator[Path]:
     """Yield a temporary folder to write files into, which becomes ``path`` on success and is removed on failure.
 
     Until then only its owner can read it; then everybody, unless it is private. An `OSError` refuses a folder that exists and is
@@ -134,7 +134,7 @@ def write_together(folder: Path, files: Mapping[str, str], last: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         for name in sorted(files, key=lambda name: name != last):  # entered first, left last
-            stack.enter_context(whole(folder / name)).write_text(files[name], encoding="utf-8")
+            stack.enter_context(atomic_write(folder / name)).write_text(files[name], encoding="utf-8")
         (folder / last).unlink(missing_ok=True)
 
 
@@ -151,7 +151,7 @@ def _beside(path: Path) -> Path:
 
 def write_json(path: Path, value: object) -> None:
     """Write plain values as JSON, atomically."""
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
@@ -178,7 +178,7 @@ def write_table(path: Path, table: pl.DataFrame) -> None:
     from polars.exceptions import PolarsError
 
     write = table.write_csv if path.suffix == ".csv" else table.write_parquet
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         try:
             write(temporary)
         except (PolarsError, OSError) as error:  # those of polars have no path

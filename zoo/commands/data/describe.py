@@ -20,7 +20,7 @@ from datamodules.tables import with_categories
 from datamodules.users import COMMON, agreed_users, read_catalogue
 from zoo.runs.cli import ZooCLI, import_names
 from zoo.runs.trainer import quietly
-from zoo.runtime.run_folder import visible, whole
+from zoo.runtime.run_folder import atomic_write, visible
 
 
 def of_config(config: Path, overrides: Sequence[str]) -> CrossDomainDataModule:
@@ -140,5 +140,5 @@ def long_tail(tails: Mapping[str, Sequence[int]], path: Path) -> None:
         axes.loglog(np.arange(1, len(counts) + 1), counts, label=visible(name))
     axes.set(xlabel="items, the most rated first", ylabel="ratings", title="Long tail")
     axes.legend()
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, format="svg", metadata={"Date": None})

@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from zoo.commands.data.manual_downloads import MANUAL_DOWNLOADS, download_hint
-from zoo.runtime.run_folder import saying_where, whole
+from zoo.runtime.run_folder import atomic_write, saying_where
 from zoo.runtime.suggestions import suggest
 
 
@@ -88,7 +88,7 @@ def fetch(data: DataSet, folder: Path, offline: Path | None = None) -> None:
             file = _found(name, published, offline) or _downloaded(name, published, Path(scratch))
             folder.mkdir(parents=True, exist_ok=True)
             for table in wanted:
-                with whole(folder / table) as temporary:
+                with atomic_write(folder / table) as temporary:
                     if published.tables:
                         _unpack(file, published.tables[table], temporary)
                     else:

@@ -28,7 +28,7 @@ from zoo.privacy.record.record import rounded_up
 from zoo.publishers.base import PublicSizes
 from zoo.publishers.embeddings import EmbeddingPublisher
 from zoo.runs.inputs import make_publisher
-from zoo.runtime.run_folder import visible, whole
+from zoo.runtime.run_folder import atomic_write, visible
 
 #: Caption of every table.
 MEASURED = (
@@ -191,7 +191,7 @@ def summary(findings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def write_attacks(rows: Sequence[dict[str, Any]], attack: Attack, path: Path) -> None:
     """Write a CSV file with a line per metric, atomically, to an existing folder."""
     known = {"source": attack.source, "network": type(attack.publisher.network).__name__, "known": attack.known}
-    with whole(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, [*known, *rows[0]], lineterminator="\n")
         writer.writeheader()
         writer.writerows(

@@ -12,7 +12,7 @@ from zoo.privacy.audits.one_run import OneRunAudit, OneRunResult, run_once
 from zoo.privacy.audits.two_world import Audit, Result, TwoWorld, run_audit
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.record.words import CLAIMED_BY, sentence
-from zoo.runtime.run_folder import whole
+from zoo.runtime.run_folder import atomic_write
 
 COLOURS = {"pass": "green", "violation": "bold red", "blind": "bold red", "over-noised": "yellow"}
 
@@ -62,7 +62,7 @@ def finding(result: Result | OneRunResult) -> dict[str, Any]:
 def write_findings(results: Sequence[Result | OneRunResult], path: Path) -> None:
     """Write a CSV file with a line per audit, atomically, to an existing folder."""
     rows = [finding(result) for result in results]
-    with whole(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(row | {"holds": str(row["holds"]).lower()} for row in rows)

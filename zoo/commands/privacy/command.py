@@ -17,7 +17,7 @@ from rich.markup import escape
 
 from zoo.privacy.accounting.relation import Relation
 from zoo.runtime.arguments import Arguments
-from zoo.runtime.run_folder import refusal, visible, whole
+from zoo.runtime.run_folder import atomic_write, refusal, visible
 from zoo.runtime.suggestions import count_of
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _show(options: argparse.Namespace, *_: object) -> None:
     else:
         print(as_text(page))
     if options.html is not None:
-        with whole(options.html) as file:
+        with atomic_write(options.html) as file:
             file.write_text(as_html(page, f"Release {options.release.name}"), encoding="utf-8")
 
 

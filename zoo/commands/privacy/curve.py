@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.runtime.run_folder import visible, whole
+from zoo.runtime.run_folder import atomic_write, visible
 
 #: Deltas at which epsilon is computed.
 DELTAS = np.logspace(-12, -1, 45)
@@ -39,7 +39,7 @@ def draw_curve(
     for panel in panels:
         panel.spines[["top", "right"]].set_visible(False)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with whole(out) as temporary:
+    with atomic_write(out) as temporary:
         figure.savefig(temporary, format="png", dpi=150)
     return out
 
