@@ -34,16 +34,9 @@ from zoo.runtime.exports import METHODS, VERSION, exported
 BUNDLE = "bundle.json"
 TENSORS, ITEMS, USERS = "tensors.safetensors", "items.json", "users.json"
 SCHEMA = 1
-_FIELDS: dict[str, type] = {
-    "schema": int,
-    "version": str,
-    "method": str,
-    "settings": dict,
-    "sizes": dict,
-    "digests": dict,
-    "holds": dict,
-    "sha256": dict,
-}
+_FIELDS = {"schema": int, "version": str, "method": str} | dict.fromkeys(
+    ("settings", "sizes", "digests", "holds", "sha256"), dict
+)
 #: Largest text file of a bundle, in bytes.
 _MOST_TEXT = 2**28
 STATE = "state."

@@ -35,14 +35,8 @@ from zoo.runtime.suggestions import count_of
 
 #: Arguments of a single command, which a saved experiment leaves out.
 COMMAND_ARGUMENTS = (
-    "ckpt_path",
-    "resume",
-    "weights_only",
-    "verbose",
-    "out",
-    "source",
-    "return_predictions",
-    "dataloaders",
+    *("ckpt_path", "resume", "weights_only", "verbose", "out", "source"),
+    *("return_predictions", "dataloaders"),
 )
 
 

@@ -40,25 +40,13 @@ METRICS, METRIC_NAMES = "metrics.json", {"hit_rate": "HR", "ndcg": "NDCG", "mrr"
 
 #: Settings that a resumed run may change: devices, paths of data (digests check their content) and output.
 FREE = (
-    "trainer.accelerator",
-    "trainer.devices",
-    "trainer.strategy",
-    "trainer.num_nodes",
-    "trainer.logger",
-    "trainer.default_root_dir",
-    "trainer.enable_progress_bar",
-    "trainer.enable_model_summary",
-    "trainer.log_every_n_steps",
-    "trainer.max_time",
-    "trainer.profiler",
-    "checkpoint.keep_last",
-    "recommendations",
-    "trackers",
-    "data.init_args.root",
-    "data.init_args.releases",
-    "data.init_args.trusted",
-    "data.init_args.users",
-    "data.init_args.evaluation_batch_size",
+    *(f"trainer.{name}" for name in ("accelerator", "devices", "strategy", "num_nodes", "logger", "default_root_dir")),
+    *(
+        f"trainer.{name}"
+        for name in ("enable_progress_bar", "enable_model_summary", "log_every_n_steps", "max_time", "profiler")
+    ),
+    *("checkpoint.keep_last", "recommendations", "trackers"),
+    *(f"data.init_args.{name}" for name in ("root", "releases", "trusted", "users", "evaluation_batch_size")),
 )
 
 

@@ -60,19 +60,14 @@ def _add_accounts(commands: Commands) -> None:
     plan.add_argument("--users", type=int, help="public number of users (default: of the list in the config)")
     plan.add_argument("--items", type=int, help="public number of items (default: of the catalogue in the config)")
     plan.set_defaults(run=_plan)
-    plan.add_argument("--json", action="store_true", help=JSON)
 
     show = commands.add_parser("show", help="privacy record of a release, checked against its ledger")
     show.add_argument("release", type=Path, metavar="RELEASE", help="folder of a release")
     show.add_argument("--html", type=Path, metavar="FILE", help="also write the page as HTML")
-    show.add_argument("--trusted", type=Path, metavar="KEYS", help=TRUSTED)
-    show.add_argument("--json", action="store_true", help=JSON)
     show.set_defaults(run=_show)
 
     total = commands.add_parser("total", help="total privacy loss of several releases", description=TOTAL)
     total.add_argument("releases", type=Path, nargs="+", metavar="RELEASE", help="folders of releases")
-    total.add_argument("--trusted", type=Path, metavar="KEYS", help=TRUSTED)
-    total.add_argument("--json", action="store_true", help=JSON)
     total.set_defaults(run=_total)
 
     budget = commands.add_parser("budget", help="make a budget for publish --budget, or show one", description=BUDGET)
@@ -80,8 +75,11 @@ def _add_accounts(commands: Commands) -> None:
     budget.add_argument("--epsilon", type=float, help="make the budget with this cap")
     budget.add_argument("--delta", type=float, help="delta of the cap, below 1 / number of users")
     budget.add_argument("--relation", choices=[*map(str, Relation)], help="privacy unit and neighbouring relation")
-    budget.add_argument("--json", action="store_true", help=JSON)
     budget.set_defaults(run=_budget)
+    for each in (show, total):
+        each.add_argument("--trusted", type=Path, metavar="KEYS", help=TRUSTED)
+    for each in (plan, show, total, budget):
+        each.add_argument("--json", action="store_true", help=JSON)
 
 
 def _add_measurements(commands: Commands) -> None:
@@ -141,9 +139,7 @@ def _plan(options: argparse.Namespace, overrides: list[str], console: Console) -
     releases = planned_releases(experiment, options.users, options.items)
     known = options.users or experiment.users
     if options.json:
-        from zoo.commands.privacy.as_json import plan_values, written
-
-        print(written("plan", plan_values(releases, known or USERS, "given" if known else "default")))
+        print(_json("plan", releases, known or USERS, "given" if known else "default"))
         return
     users = count_of(known, "user") if known else f"at most {USERS:,} users (set --users N)"
     console.print(plan_table(releases, users))
@@ -165,12 +161,7 @@ def _show(options: argparse.Namespace, *_: object) -> None:
     if manifest_bytes(options.release) != content:
         raise ValueError(f"{options.release} changed while it was read. Run the command again.")
     page = parts(release, options.release, key)
-    if options.json:
-        from zoo.commands.privacy.as_json import show_values, written
-
-        print(written("show", show_values(release, options.release, key)))
-    else:
-        print(as_text(page))
+    print(_json("show", release, options.release, key) if options.json else as_text(page))
     if options.html is not None:
         with atomic_write(options.html) as file:
             file.write_text(as_html(page, f"Release {options.release.name}"), encoding="utf-8")
@@ -190,12 +181,7 @@ def _total(options: argparse.Namespace, *_: object) -> None:
     trusted = _trusted(options)
     accounts = [account_of(path, trusted) for path in options.releases]
     total = total_of(accounts)
-    if options.json:
-        from zoo.commands.privacy.as_json import total_values, written
-
-        print(written("total", total_values(accounts, total)))
-    else:
-        print(as_text(total_parts(accounts, total)))
+    print(_json("total", accounts, total) if options.json else as_text(total_parts(accounts, total)))
 
 
 def _budget(options: argparse.Namespace, *_: object) -> None:
@@ -210,12 +196,7 @@ def _budget(options: argparse.Namespace, *_: object) -> None:
         budget = Budget(options.file)
     else:
         budget = Budget.make(options.file, Cap(cap["epsilon"], cap["delta"], Relation(cap["relation"])))
-    if options.json:
-        from zoo.commands.privacy.as_json import budget_values, written
-
-        print(written("budget", budget_values(budget)))
-    else:
-        print(as_text(budget_parts(budget)))
+    print(_json("budget", budget) if options.json else as_text(budget_parts(budget)))
 
 
 def _audit(options: argparse.Namespace, overrides: list[str], console: Console) -> None:
@@ -231,9 +212,7 @@ def _audit(options: argparse.Namespace, overrides: list[str], console: Console) 
             status.update(f"Auditing {escape(audit.name)} ...")
             results.append(audited(audit, options.runs, options.beta))
     if options.json:
-        from zoo.commands.privacy.as_json import audit_values, written
-
-        print(written("audit", audit_values(results, options.runs, options.beta, notes)))
+        print(_json("audit", results, options.runs, options.beta, notes))
     else:
         console.print(audit_table(results, options.runs, options.beta))
         for text in notes:
@@ -281,13 +260,18 @@ def _attack(options: argparse.Namespace, overrides: list[str], console: Console)
             rows.append(row)
     found = summary(rows)
     if options.json:
-        from zoo.commands.privacy.as_json import attack_values, written
-
-        print(written("attack", attack_values(found, attack)))
+        print(_json("attack", found, attack))
     else:
         console.print(attack_table(found, attack))
     if options.out is not None:
         write_attacks(found, attack, options.out)
+
+
+def _json(command: str, *values: object) -> str:
+    from zoo.commands.privacy import as_json  # slow
+
+    text: str = as_json.written(command, getattr(as_json, f"{command}_values")(*values))
+    return text
 
 
 def _check_out(path: Path | None) -> None:
