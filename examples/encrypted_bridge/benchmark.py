@@ -96,16 +96,9 @@ def books(seed: int) -> dict[str, dict[str, float]]:
             if name == "encrypted":
                 path = folder / "decrypted"
                 decrypt(folder / name, folder / "books.key", path)
-            run = zoo.fit(
-                zoo.Bridge(),
-                Amazon(**settings | {"users": str(users), "releases": {"movies": path}}),
-                runs=folder / "runs",
-                seed=seed,
-                max_epochs=1,
-                accelerator="cpu",
-                enable_progress_bar=False,
-            )
-            tested = run.test()
+            data = Amazon(**settings | {"users": str(users), "releases": {"movies": path}})
+            quiet: dict[str, Any] = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False}
+            tested = zoo.fit(zoo.Bridge(), data, runs=folder / "runs", seed=seed, **quiet).test()
             found[name] = {figure: float(tested[figure]) for figure in FIGURES}
     return found
 

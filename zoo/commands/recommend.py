@@ -103,12 +103,7 @@ def ids_in(text: str) -> list[str]:
 
 
 def read_users_file(path: Path) -> list[str]:
-    """Return the users of a file in order: its column ``user_id``, or its lines.
-
-    Raises:
-        FileNotFoundError: The file does not exist.
-        RequestError: The file is not text, is empty, or has several columns without ``user_id``.
-    """
+    """Return the users of a file in order: its column ``user_id``, or its lines; raise a `RequestError` if there are none."""
     form = f"Write one id a line, or a CSV file with a column {USER_ID}."
     if not path.is_file():
         raise FileNotFoundError(f"No list of users at {path}. {form}")

@@ -46,6 +46,10 @@ class BundleError(ValueError):
     """A bundle that is damaged or invalid."""
 
 
+def _damaged(problem: str) -> BundleError:
+    return BundleError(f"{problem}. Ask for the bundle again.")
+
+
 @dataclass(frozen=True, eq=False)
 class Counts:
     """Counts of ratings instead of `zoo.data.ratings.Ratings`, for methods that score without ratings."""
@@ -120,11 +124,11 @@ def load_bundle(
     manifest = _manifest(folder)
     for name, digest in manifest["sha256"].items():
         if not (folder / name).is_file() or hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
-            raise BundleError(f"{folder / name} is missing, truncated or changed. Ask for the bundle again.")
+            raise _damaged(f"{folder / name} is missing, truncated or changed")
     try:
         tensors = load_file(folder / TENSORS)
     except (SafetensorError, OSError) as error:
-        raise BundleError(f"{folder / TENSORS} is damaged: {error}. Ask for the bundle again.") from error
+        raise _damaged(f"{folder / TENSORS} is damaged: {error}") from error
     method = _method(folder, manifest, tensors)
     if data is not None:
         check_names(releases or {}, data.sources)
@@ -142,23 +146,22 @@ def load_bundle(
 def _manifest(folder: Path) -> dict[str, Any]:
     manifest = _json(folder, BUNDLE)
     if not isinstance(manifest, dict) or any(type(manifest.get(name)) is not kind for name, kind in _FIELDS.items()):
-        raise BundleError(f"{folder / BUNDLE} must hold {sorted(_FIELDS)}. Ask for the bundle again.")
+        raise _damaged(f"{folder / BUNDLE} must hold {sorted(_FIELDS)}")
     if manifest["schema"] != SCHEMA:
         raise BundleError(
             f"{folder} has schema {manifest['schema']} (version {manifest['version'][:20]!r}); version {VERSION} reads schema "
             f"{SCHEMA}. Use that version, or export again."
         )
     if TENSORS not in manifest["sha256"] or ITEMS not in manifest["sha256"]:
-        raise BundleError(f"{folder / BUNDLE} names neither {TENSORS} nor {ITEMS}. Ask for the bundle again.")
+        raise _damaged(f"{folder / BUNDLE} names neither {TENSORS} nor {ITEMS}")
     if any(Path(name).name != name for name in manifest["sha256"]):
-        raise BundleError(f"{folder / BUNDLE} names files outside the bundle. Ask for the bundle again.")
+        raise _damaged(f"{folder / BUNDLE} names files outside the bundle")
     if not _are_sizes(manifest["sizes"]) or not all(isinstance(one, str) for one in manifest["digests"].values()):
-        raise BundleError(f"{folder / BUNDLE} has invalid sizes or digests. Ask for the bundle again.")
+        raise _damaged(f"{folder / BUNDLE} has invalid sizes or digests")
     return manifest
 
 
 def _are_sizes(sizes: Mapping[str, Any]) -> bool:
-    """Return whether these are valid `zoo.methods.target_data.Sizes`."""
     sources = sizes.get("sources")
     if not isinstance(sources, dict) or not all(isinstance(source, dict) for source in sources.values()):
         return False
@@ -177,7 +180,7 @@ def _json(folder: Path, name: str) -> Any:  # noqa: ANN401  what JSON holds
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise BundleError(f"{path} is damaged: {error}. Ask for the bundle again.") from error
+        raise _damaged(f"{path} is damaged: {error}") from error
 
 
 def _class(name: str) -> type[Recommender]:
@@ -201,7 +204,7 @@ def _method(folder: Path, manifest: Mapping[str, Any], tensors: Mapping[str, Ten
     own = _class(manifest["method"])
     state = {name.removeprefix(STATE): value for name, value in tensors.items() if name.startswith(STATE)}
     if not all(all_finite(value) for value in state.values() if value.is_floating_point()):
-        raise BundleError(f"Weights in {folder} are NaN or infinite. Ask for the bundle again.")
+        raise _damaged(f"Weights in {folder} are NaN or infinite")
     with explain_mismatch(folder, manifest):
         try:
             with torch.device("meta"):
@@ -211,12 +214,10 @@ def _method(folder: Path, manifest: Mapping[str, Any], tensors: Mapping[str, Ten
             method = _built(own, manifest)
             method.load_state_dict(state)
         except (ValueError, AttributeError, IndexError, OverflowError) as error:
-            raise BundleError(f"Invalid settings in {folder / BUNDLE}: {error} Ask for the bundle again.") from error
+            raise _damaged(f"Invalid settings in {folder / BUNDLE}: {error}") from error
     kinds = {source["kind"] for source in manifest["sizes"]["sources"].values()}
     if method.accepted_releases and not kinds <= method.accepted_releases:
-        raise BundleError(
-            f"{folder / BUNDLE} names releases that {own.__name__} cannot read. Ask for the bundle again."
-        )
+        raise _damaged(f"{folder / BUNDLE} names releases that {own.__name__} cannot read")
     return method
 
 
@@ -230,7 +231,6 @@ def _built(own: type[Recommender], manifest: Mapping[str, Any]) -> Recommender:
 def _bundle_data(
     folder: Path, manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], releases: Mapping[str, Path | str]
 ) -> tuple[BundleData, SparseRows]:
-    """Return the data of the bundle with the given releases, and the seen items."""
     sizes, holds = manifest["sizes"], manifest["holds"]
     items = _ids(folder, ITEMS, sizes.get("num_items"))
     # Placeholders cannot equal a user id, which has no line break.
@@ -256,20 +256,19 @@ def _bundle_data(
 def _ids(folder: Path, name: str, count: Any) -> Ids:  # noqa: ANN401  of a manifest
     found = _json(folder, name)
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found) or len(found) != count:
-        raise BundleError(f"{folder / name} must be a list of {count} ids. Ask for the bundle again.")
+        raise _damaged(f"{folder / name} must be a list of {count} ids")
     try:
         check_ids(found)
     except ReleaseError as error:
         raise BundleError(f"{folder / name}: {error}") from error
     if len(set(found)) != len(found):
-        raise BundleError(f"{folder / name} names an id twice. Ask for the bundle again.")
+        raise _damaged(f"{folder / name} names an id twice")
     return np.array(found, dtype=np.str_)
 
 
 def _ratings(
     folder: Path, holds: Mapping[str, Any], tensors: Mapping[str, Tensor], users: Ids, items: Ids
 ) -> tuple[Ratings | Counts, SparseRows]:
-    """Return the training ratings or their counts, and the items that each user has."""
     try:
         if not holds.get("ratings"):
             by_user, by_item = tensors["by_user"], tensors["by_item"]

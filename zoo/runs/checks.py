@@ -88,13 +88,9 @@ def check_clipping(method: Recommender, gradient_clip_val: float | None) -> None
 
 
 def check_monitors(method: Recommender, data: CrossDomainDataModule, trainer: Trainer) -> None:
-    """Refuse a callback that watches a metric which nothing logs.
+    """Raise a `UsageError` with similar metrics if a callback watches a metric that nothing logs.
 
-    A class of another package may log metrics that it does not list in ``logs``. Then nothing is refused here, and a missing
-    metric ends the run after the first epoch.
-
-    Raises:
-        UsageError: With similar metrics, and all that will be logged.
+    A class of another package may log metrics that its ``logs`` does not list. Then a missing metric fails after the first epoch.
     """
     others: Sequence[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # set in __init__
     monitors = [(c, getattr(c, "monitor", None)) for c in others if _is_strict(c)]
@@ -120,10 +116,9 @@ def check_monitors(method: Recommender, data: CrossDomainDataModule, trainer: Tr
 
 
 def figures_of(method: Recommender, data: CrossDomainDataModule, validates: bool = True) -> list[str]:
-    """Return the names of the metrics that training a method logs: those of validation, and those in its ``logs``.
+    """Return the names of the metrics that training a method logs; a name that ends with ``*`` is a prefix.
 
-    A name that ends with ``*`` is a prefix. With ties, each ranking metric has a second name, such as
-    ``val/full/pessimistic/ndcg@10``. Penalties of callbacks are logged as ``train/penalty/...``.
+    With ties, each ranking metric has a second name, such as ``val/full/pessimistic/ndcg@10``.
     """
     own = sorted(_logs_of(type(method)) - ({"train/loss"} if method.batches in ("full_batch", "steps") else set()))
     kinds = {"sampled": data.sampled_ranking, "full": data.full_ranking is True}
@@ -137,7 +132,6 @@ def figures_of(method: Recommender, data: CrossDomainDataModule, validates: bool
 
 
 def _logs_of(kind: type) -> set[str]:
-    """Return the metrics that a class and its bases list in ``logs``."""
     return {name for one in kind.__mro__ for name in vars(one).get("logs", ())}
 
 

@@ -119,7 +119,6 @@ class _Content:
 
 
 def _write(content: _Content, run: Path, folder: Path) -> None:
-    """Write the files of a bundle except manifest and card."""
     save_tensors(content.tensors, folder / TENSORS)
     write_json(folder / ITEMS, content.items)
     if content.users is not None:
@@ -145,12 +144,11 @@ def _digests(folder: Path) -> dict[str, str]:
 def card(folder: Path, manifest: Mapping[str, Any]) -> str:
     """Return the model card of a bundle as Markdown."""
     method, sizes = manifest["method"], manifest["sizes"]
+    counts = f"{count_of(sizes['num_users'], 'user')} and {count_of(sizes['num_items'], 'item')}"
+    releases = "".join(f", with the release of {visible(name)}" for name in sizes["sources"])
     parts = [
         f"# {visible(method)} for {visible(manifest['target'])}",
-        f"{visible(method)} of CDR Zoo {manifest['version']}, trained on {count_of(sizes['num_users'], 'user')} and "
-        f"{count_of(sizes['num_items'], 'item')}"
-        + "".join(f", with the release of {visible(name)}" for name in sizes["sources"])
-        + ".",
+        f"{visible(method)} of CDR Zoo {manifest['version']}, trained on {counts}{releases}.",
         "```python\nimport zoo\n\nzoo.load(PATH).recommend(user_ids, k=10)\n```",
         "## Abilities",
         "\n".join(f"- {line}" for line in abilities(manifest)),
@@ -214,7 +212,6 @@ def privacy(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
 
 
 def _metrics_table(folder: Path) -> str:
-    """Return the test metrics of the run as a table."""
     path = folder / METRICS
     if not path.is_file():
         return "The run was not tested."

@@ -19,15 +19,9 @@ DENIED = re.compile(r"Importing '([^']*)' is not allowed")
 
 @contextmanager
 def importing_nothing(file: Path) -> Iterator[None]:
-    """Restrict settings, while a file is parsed, to classes of packages that are imported or bring plugins.
+    """Allow settings that are parsed meanwhile only classes of packages that are imported or bring plugins.
 
-    jsonargparse enforces it wherever it would import: for a ``class_path``, or a text instead of one.
-
-    Args:
-        file: File of the settings, for the message.
-
-    Raises:
-        UsageError: They name another package; nothing of it was imported.
+    jsonargparse enforces it for a ``class_path`` and for a text instead of one. A `UsageError` names another package and the file.
     """
     imported = {name.partition(".")[0] for name in list(sys.modules)} | plugins.packages()
     allowed = {name: True for name in imported if name.isidentifier() and name != "jsonargparse"}

@@ -83,20 +83,11 @@ def resolve(
 ) -> Inputs:
     """Return the inputs of a run: those that the data name, and the rest from the first available source.
 
-    1. The checkpoint that is resumed or scored. Its releases and users are used and nothing is published; those in its run
-       folder are found even if the folder was moved.
+    1. The checkpoint that is resumed or scored: nothing is published, and inputs in its run folder are found if it was moved.
     2. In a process that Lightning started: the inputs that the first process handed over.
-    3. Releases that the first process publishes now, and the users in common that it determines.
+    3. Releases that the first process publishes now if the method ``reads`` any, and the users in common.
 
-    Args:
-        data: Datamodule with the known releases and users.
-        trainer: Trainer of the run.
-        reads: Whether the method reads releases.
-        publisher: Publisher or its settings; instantiated only to publish.
-        ckpt_path: Checkpoint to resume or score.
-
-    Raises:
-        UsageError: The checkpoint or a release was made with another publisher, or nothing can be published here.
+    A `UsageError` refuses another publisher than that of the checkpoint or release, and publishing where it is impossible.
     """
     named = Inputs(data.release_paths, data.users)
     requested = plain(publisher)
@@ -208,7 +199,6 @@ def _source_ratings(data: CrossDomainDataModule, name: str) -> Ratings:
 
 
 def _folder(trainer: Trainer) -> Path:
-    """Return the run folder, or a temporary one."""
     if (folder := folder_of_run(trainer)) is None:
         return Path(tempfile.mkdtemp(prefix="zoo-"))
     _ = trainer.loggers[0].experiment  # type: ignore[attr-defined]  # the CSV log makes its folder, while it is empty

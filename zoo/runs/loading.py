@@ -108,7 +108,6 @@ def settings_of(folder: Path) -> dict[str, Any]:
 
 
 def _instantiate(part: str, base: type, settings: Any, folder: Path) -> Any:  # noqa: ANN401  a method, or a datamodule
-    """Return the object that the settings of a part describe."""
     parser = ArgumentParser(exit_on_error=False)  # its own, without Lightning's instantiators
     parser.add_subclass_arguments(base, part)
     with importing_nothing(folder / CONFIG):

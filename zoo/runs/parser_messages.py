@@ -82,7 +82,6 @@ def _options_of_classes() -> list[str]:
 
 
 def _classes() -> list[str]:
-    """Return the classes that settings may name without their module."""
     brought = (name for kind in plugins.GROUPS for name in plugins.brought(kind))
     ours = (*METHODS, *PUBLISHERS, *PERTURBATIONS, *datamodules.__all__, *callbacks.__all__)
     return [*ours, *pytorch_lightning.callbacks.__all__, *brought]
@@ -146,6 +145,5 @@ def _class_name(part: Mapping[str, Any]) -> str:
 
 
 def _read(file: str) -> dict[str, Any]:
-    """Return the settings of a config file, or {} if it holds none."""
     found = yaml.safe_load(Path(file).read_text(encoding="utf-8")) if Path(file).is_file() else None
     return found if isinstance(found, dict) else {}

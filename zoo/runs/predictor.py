@@ -48,13 +48,7 @@ def needs_of(method: Recommender, missing: Collection[str]) -> str:
 
 
 class WithExtraUsers:
-    """Data of a target with further users at the end, who have no ratings.
-
-    Args:
-        data: Data of the target.
-        users: Ids of the added users.
-        rows: Row of each added user in the release of each source, -1 for none; shape ``(num_added,)``.
-    """
+    """Data of a target with further users without ratings; ``rows`` (num_added,) are their release rows or -1."""
 
     def __init__(self, data: TargetData, users: Sequence[str], rows: Mapping[str, Tensor]) -> None:
         self._data, self.train = data, data.train.with_users(users)
@@ -182,7 +176,6 @@ class Predictor:
         k: int,
         more: Mapping[str, Sequence[str]],
     ) -> pl.DataFrame:
-        """Return recommendations for users of the data."""
         train = data.train
         index = torch.from_numpy(index_of(train.user_ids, list(users)).copy()) if users else torch.zeros(0).long()
         parts = [pl.DataFrame(schema=SCHEMA)]

@@ -81,7 +81,6 @@ def publish(
 
 
 def _load_of_first_process(out: Path) -> Release:
-    """Load what the first process of a distributed script published."""
     if not out.is_dir():
         raise UsageError(
             f"No release at {out} yet, and only the first process of a run publishes. Run python -m zoo publish first."
@@ -100,9 +99,8 @@ def publish_release(
 ) -> Release:
     """Publish the ratings of a domain to a folder, signed if there is a key.
 
-    A release above the cap of the budget is refused before noise is drawn, and again before it is written, in case others
-    charged the budget meanwhile. The charge is written to disk before the release. A refused release costs nothing, since
-    nothing left the process.
+    A release above the cap of the budget is refused before noise is drawn, and again before it is written, in case others charged
+    the budget meanwhile. The charge is on disk before the release. A refused release costs nothing, since nothing left the process.
     """
     teller(ratings.num_ratings)(
         f"Publishing {ratings.num_ratings:,} ratings of {name!r} by {type(publisher).__name__}."

@@ -41,15 +41,7 @@ class TrackerError(RuntimeError):
 
 
 def check(tracker: str, without: str = "--tracker") -> None:
-    """Refuse a tracker that cannot take a run, before anything is computed.
-
-    Args:
-        tracker: ``wandb`` or ``tensorboard``.
-        without: Option or argument to omit to run without the tracker, for the message.
-
-    Raises:
-        TrackerError: W&B has no key, or refuses it; or TensorBoard is not installed.
-    """
+    """Raise a `TrackerError` if ``wandb`` has no valid key or ``tensorboard`` is not installed; ``without`` is for the message."""
     if tracker == "wandb":
         _check_wandb(without)
     elif importlib.util.find_spec("tensorboard") is None:
@@ -59,18 +51,7 @@ def check(tracker: str, without: str = "--tracker") -> None:
 def send_report(
     tracker: str, name: str, config: Mapping[str, Any], images: Mapping[str, bytes], tables: Mapping[str, pl.DataFrame]
 ) -> str:
-    """Send a report as its own finished run, and return a message with its address.
-
-    Args:
-        tracker: ``wandb`` or ``tensorboard``.
-        name: Name of the run and its folder.
-        config: Plain values.
-        images: PNG files by name.
-        tables: Tables by name.
-
-    Raises:
-        TrackerError: W&B refuses the run.
-    """
+    """Send a report as its own run to ``wandb`` or ``tensorboard``, and return a message with its address."""
     if tracker == "wandb":
         with short_errors("--tracker"):
             return _to_wandb(name, config, images, tables)

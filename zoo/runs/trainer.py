@@ -81,11 +81,7 @@ def loggers(
 
 
 def take_folder(trainer: Trainer) -> bool:
-    """Make the run folder; of two runs that start at once the second takes the next number.
-
-    Returns:
-        Whether the folder was made; one with a name may exist.
-    """
+    """Make the run folder and return whether it is new; of two runs that start at once the second takes the next number."""
     logger = trainer.loggers[0] if trainer.loggers else None
     if not trainer.is_global_zero or not isinstance(logger, CSVLogger):
         return False

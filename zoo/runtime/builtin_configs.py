@@ -55,11 +55,7 @@ def missing(path: Path) -> str:
 
 
 def with_configs_found(arguments: list[str]) -> list[str]:
-    """Return arguments in which each ``--config`` is an existing file; settings as YAML in one line pass.
-
-    Raises:
-        FileNotFoundError: No such file or config.
-    """
+    """Return arguments with an existing file for each ``--config``, or raise a `FileNotFoundError`; YAML in one line passes."""
     made, option = [], False
     for argument in arguments:
         if option:

@@ -25,7 +25,6 @@ HOMES = {
 
 
 def _in_file_of_their_own(package: str) -> dict[str, str]:
-    """Return the classes of a package except those of its ``base.py``."""
     return {name: home for name, home in HOMES.items() if home.startswith(package) and not home.endswith(".base")}
 
 

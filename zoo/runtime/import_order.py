@@ -45,7 +45,6 @@ def _repair(first: str = "") -> str:
 
 
 def _owner(name: str, origin: str) -> str | None:
-    """Return the name of the other distribution that installed a file."""
     from importlib.metadata import distributions  # slow, and only needed for the message
 
     for found in distributions():

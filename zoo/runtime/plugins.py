@@ -93,11 +93,9 @@ def packages() -> set[str]:
 
 
 def import_named(words: Iterable[str], taken: Iterable[str] = ()) -> list[PluginError]:
-    """Import the plugins that arguments name, and return the errors of those that cannot be imported.
+    """Import the plugins that arguments of a command, or YAML files among them, name; return the errors of broken ones.
 
-    Args:
-        words: Arguments of a command; the words of YAML files among them count too.
-        taken: Names of the zoo, which plugins cannot replace.
+    Names in ``taken`` are classes of the zoo, which plugins cannot replace.
     """
     named = set(_words_in(words)) - set(taken)
     failed = []

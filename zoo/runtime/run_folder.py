@@ -115,10 +115,7 @@ def saying_where(path: Path) -> Iterator[None]:
 
 
 def write_together(folder: Path, files: Mapping[str, str], last: str) -> None:
-    """Write texts into a folder, all or none.
-
-    The file ``last`` exists only if the others are complete, even if the process is killed.
-    """
+    """Write texts into a folder, all or none: the file ``last`` exists only if the others are complete."""
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         for name in sorted(files, key=lambda name: name != last):  # entered first, left last
@@ -144,10 +141,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def load_tensors(path: Path) -> Any:  # noqa: ANN401  whatever was saved
-    """Return what `torch.save` wrote, tensors and plain values only; raise a `ValueError` if it is damaged.
-
-    An archive that unpacks to more than its size is refused, since torch does not compress.
-    """
+    """Return what `torch.save` wrote, tensors and plain values only; a `ValueError` refuses damaged and compressed archives."""
     import torch
 
     try:

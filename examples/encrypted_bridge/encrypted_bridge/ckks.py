@@ -128,7 +128,6 @@ class Ckks:
 
     @cached_property
     def _header(self) -> bytes:
-        """Header of this version for uncompressed content."""
         header = self.seal.Serialization.SEALHeader()
         versions = (header.header_size, header.version_major, header.version_minor, header.compr_mode.value)
         return struct.pack("<HBBBBHQ", header.magic, *versions, 0, 0)
@@ -193,7 +192,6 @@ _TWIST: Complexes = np.exp(1j * np.pi * np.arange(DEGREE) / DEGREE)
 
 
 def _from_slots(slots: Complexes) -> Floats:
-    """Return the coefficients (degree,) of the polynomial with these slots."""
     values = np.empty(DEGREE, dtype=np.complex128)
     values[_AT] = slots
     values[DEGREE - 1 - _AT] = slots.conj()

@@ -153,7 +153,6 @@ def _add_products(
     weights: Floats,
     directions: int,
 ) -> None:
-    """Add the products of an item's polynomials and the blocks of users who have the item."""
     at_once = users_at_once(directions)
     of_block, within = np.divmod(users, at_once)
     present = np.unique(of_block)

@@ -51,10 +51,7 @@ KNOWN: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("known.yaml").re
 
 
 def registered(name: str, registry: Path | None = None) -> DataSet:
-    """Return a known data set; those of a registry come first.
-
-    Raises:
-        ValueError: The name is unknown, or the data set must be downloaded manually; the message says how.
+    """Return a known data set, of a registry first; raise a `ValueError` that says how to get another one.
 
     Examples:
         >>> list(registered("ml-100k").files)
@@ -72,12 +69,7 @@ def registered(name: str, registry: Path | None = None) -> DataSet:
 
 
 def fetch(data: DataSet, folder: Path, offline: Path | None = None) -> None:
-    """Write the tables of a data set into a folder, atomically; existing tables stay.
-
-    Raises:
-        OSError: No host has the file.
-        ValueError: A file has another size or SHA-256.
-    """
+    """Write the tables of a data set into a folder, atomically; existing tables stay. Files with another SHA-256 are refused."""
     for name, published in data.files.items():
         wanted = [*(published.tables or [name])]
         if all((folder / table).is_file() for table in wanted):

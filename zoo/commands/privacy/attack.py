@@ -37,6 +37,8 @@ MEASURED = (
 )
 #: Number of clients in an attacked round.
 CLIENTS = 256
+#: Columns of a finding.
+COLUMNS = ("release", "epsilon", "attack", "control", "figure", "value")
 
 
 @dataclass(frozen=True)
@@ -164,26 +166,19 @@ def _of_updates(network: Any, items: csr_array, seed: int) -> Iterator[dict[str,
 
 def _rows(
     release: str, epsilon: float | None, attack: str, control: str, figures: dict[str, float]
-) -> Iterator[dict[str, Any]]:  # fmt: skip
+) -> Iterator[dict[str, Any]]:
     for figure, value in figures.items():
-        yield {
-            "release": release, "epsilon": epsilon, "attack": attack, "control": control, "figure": figure, "value": value,
-        }  # fmt: skip
+        yield dict(zip(COLUMNS, (release, epsilon, attack, control, figure, value), strict=True))
 
 
 def summary(findings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return mean and standard deviation over seeds of each metric; the deviation of a single seed is None."""
     grouped: dict[tuple[Any, ...], list[float]] = {}
     for row in findings:
-        grouped.setdefault(tuple(row[name] for name in row if name != "value"), []).append(row["value"])
-    names = ("release", "epsilon", "attack", "control", "figure")
+        grouped.setdefault(tuple(row[name] for name in COLUMNS[:-1]), []).append(row["value"])
+    deviations = {key: float(np.std(values, ddof=1)) if len(values) > 1 else None for key, values in grouped.items()}
     return [
-        dict(zip(names, key, strict=True))
-        | {
-            "mean": float(np.mean(values)),
-            "sd": float(np.std(values, ddof=1)) if len(values) > 1 else None,
-            "seeds": len(values),
-        }
+        dict(zip(COLUMNS, key)) | {"mean": float(np.mean(values)), "sd": deviations[key], "seeds": len(values)}  # noqa: B905
         for key, values in grouped.items()
     ]
 
@@ -194,14 +189,9 @@ def write_attacks(rows: Sequence[dict[str, Any]], attack: Attack, path: Path) ->
     with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, [*known, *rows[0]], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(
-            known
-            | {
-                name: f"{value:.6f}" if name in ("mean", "sd") and value is not None else value
-                for name, value in row.items()
-            }
-            for row in rows
-        )
+        for row in rows:
+            rounded = {name: f"{row[name]:.6f}" for name in ("mean", "sd") if row[name] is not None}
+            writer.writerow(known | row | rounded)
 
 
 def attack_table(rows: Sequence[dict[str, Any]], attack: Attack) -> Table:

@@ -54,7 +54,6 @@ def parser() -> Arguments:
 
 
 def _add_accounts(commands: Commands) -> None:
-    """Add `plan`, `show`, `total` and `budget`."""
     plan = commands.add_parser("plan", help="planned privacy loss of publishing, without opening data")
     plan.add_argument("--config", type=Path, required=True, help="experiment, as for publish")
     plan.add_argument("--users", type=int, help="public number of users (default: of the list in the config)")
@@ -83,7 +82,6 @@ def _add_accounts(commands: Commands) -> None:
 
 
 def _add_measurements(commands: Commands) -> None:
-    """Add `audit`, `attack` and `curve`."""
     audit = commands.add_parser("audit", help="try to refute a claim; exit code 1 on success")
     option = audit.add_argument
     option("--config", type=Path, help="experiment whose publisher is audited")
@@ -226,7 +224,6 @@ def _audit(options: argparse.Namespace, overrides: list[str], console: Console) 
 def _chosen_audits(
     options: argparse.Namespace, overrides: list[str]
 ) -> tuple[Sequence[Audit | OneRunAudit], Sequence[str]]:
-    """Return the audits, and notes on them."""
     if options.all:
         from zoo.privacy.audits.catalogue import all_audits
 

@@ -20,10 +20,9 @@ DELTAS = np.logspace(-12, -1, 45)
 def draw_curve(
     accounts: Mapping[str, tuple[PrivacyRecord, Sequence[PrivacyEvent]]], results: Path | None, out: Path
 ) -> Path:
-    """Write a PNG: delta against epsilon of each ledger, and NDCG@10 against epsilon of the private rows of a report.
+    """Write a PNG: delta against epsilon of each ledger, and NDCG@10 against epsilon of private rows in ``results.csv``, if given.
 
-    A record without guarantee is refused, whatever its ledger. ``results`` is the ``results.csv`` of the report; None: no second
-    panel.
+    A record without guarantee is refused, whatever its ledger.
     """
     figure = Figure(figsize=(5.5 if results is None else 11, 4), layout="constrained")
     panels = figure.subplots(1, 1 if results is None else 2, squeeze=False)[0]

@@ -123,10 +123,7 @@ class Planned:
 
 
 def planned_releases(experiment: Experiment, users: int | None, items: int | None) -> list[Planned]:
-    """Return the planned release of each source, from public numbers of users and items.
-
-    None: the length of the lists that the experiment names, else :data:`USERS` and 1,000 items.
-    """
+    """Return the planned release of each source; None: sizes of listed files, else :data:`USERS` and 1,000 items."""
     num_users = users or experiment.users or USERS
     planned = []
     for source in experiment.sources or ("source",):

@@ -78,9 +78,9 @@ def looked_into(matrix: PublicMatrix) -> bool:
 
 
 def stretches(record: PrivacyRecord, ledger: Sequence[PrivacyEvent], sizes: Sequence[int]) -> dict[int, float]:
-    """Return an upper bound of the mu of k ratings of one person, in units of the mu of one rating, by k.
+    """Return bounds of the mu of k ratings of one person in units of the mu of one rating, by k; at most k, the general bound.
 
-    Computed for a single release with a named projection that is small enough; otherwise {}. At most k, the bound of any matrix.
+    Computed for a single release with a named projection that is small enough; otherwise {}.
     """
     matrix = projection_of(record)
     if matrix is None or not looked_into(matrix) or not _single_gaussian(ledger):

@@ -161,7 +161,6 @@ def guaranteed(record: PrivacyRecord) -> dict[str, str]:
 
 
 def _several(release: Release) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return text and rows about several ratings."""
     rows = []
     for one in several_ratings(release.record, release.ledger):
         epsilon = "unknown" if one.epsilon is None else rounded_up(one.epsilon)

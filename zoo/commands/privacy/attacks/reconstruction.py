@@ -130,7 +130,6 @@ def items_recovered(scores: Callable[[slice], Floats], items: csr_array) -> tupl
 
 
 def _auc_and_precision(scores: Floats, owned: npt.NDArray[np.bool_]) -> Floats:
-    """Return AUC and precision of each user, (2, users)."""
     counts = owned.sum(axis=1)
     ranks = rankdata(scores, axis=1)
     above = (ranks * owned).sum(axis=1) - counts * (counts + 1) / 2
