@@ -116,10 +116,15 @@ def make_publisher(given: Publisher | Namespace | None) -> Publisher:
             "publisher is not set and a release is missing. Set it, or pass the release of the source party: "
             "--data.releases.NAME PATH (Python: releases={NAME: PATH} of the datamodule)."
         )
-    parser = ArgumentParser(exit_on_error=False)  # its own, without Lightning's instantiators
-    parser.add_subclass_arguments(Publisher, "publisher")
-    made: Publisher = parser.instantiate(parser.parse_object({"publisher": given})).publisher
+    made: Publisher = instantiate("publisher", Publisher, given)
     return made
+
+
+def instantiate(part: str, base: type, settings: Any) -> Any:  # noqa: ANN401  of that class
+    """Return the object that the settings of a part of an experiment describe."""
+    parser = ArgumentParser(exit_on_error=False)  # its own, without Lightning's instantiators
+    parser.add_subclass_arguments(base, part)
+    return parser.instantiate(parser.parse_object({part: settings}))[part]
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

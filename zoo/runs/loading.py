@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jsonargparse import ArgumentError, ArgumentParser
+from jsonargparse import ArgumentError
 
 from datamodules import CrossDomainDataModule
 from zoo.methods.base import Recommender
 from zoo.methods.target_data import refuse_other_data
 from zoo.runs.bundle import BUNDLE, load_bundle
 from zoo.runs.import_policy import importing_nothing
-from zoo.runs.inputs import UsageError, read_checkpoint
+from zoo.runs.inputs import UsageError, instantiate, read_checkpoint
 from zoo.runs.predictor import Predictor, check_names, explain_mismatch, read_inputs
 from zoo.runtime.exports import VERSION
 from zoo.runtime.run_folder import BEST, CONFIG, refusal
@@ -108,11 +108,9 @@ def settings_of(folder: Path) -> dict[str, Any]:
 
 
 def _instantiate(part: str, base: type, settings: Any, folder: Path) -> Any:  # noqa: ANN401  a method, or a datamodule
-    parser = ArgumentParser(exit_on_error=False)  # its own, without Lightning's instantiators
-    parser.add_subclass_arguments(base, part)
     with importing_nothing(folder / CONFIG):
         try:
-            return parser.instantiate(parser.parse_object({part: settings}))[part]
+            return instantiate(part, base, settings)
         except (ArgumentError, TypeError, ValueError) as error:
             raise UsageError(
                 f"`{part}` of {folder / CONFIG} does not fit version {VERSION}: {refusal(error)}"

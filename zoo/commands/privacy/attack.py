@@ -20,14 +20,14 @@ from datamodules.users import COMMON, write_users
 from zoo.commands.privacy.attacks.inverse import perceptron_inverse, ridge_inverse
 from zoo.commands.privacy.attacks.reconstruction import Adversary, Learner, popularity_guess, recovered
 from zoo.commands.privacy.attacks.updates import guessed_right, rows_moved_alike, rows_named
-from zoo.commands.privacy.plan import instantiate, read_settings
+from zoo.commands.privacy.plan import read_settings
 from zoo.data.ratings import Ratings
 from zoo.privacy.mechanisms.vectors import Floats, UserVectors, clip_vectors, noisy_vectors
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import rounded_up
 from zoo.publishers.base import PublicSizes
 from zoo.publishers.embeddings import EmbeddingPublisher
-from zoo.runs.inputs import make_publisher
+from zoo.runs.inputs import instantiate, make_publisher
 from zoo.runtime.run_folder import atomic_write, visible
 
 #: Caption of every table.
@@ -71,7 +71,7 @@ class Attack:
             raise TypeError(
                 f"{type(publisher).__name__} releases no vectors. Set the publisher to an EmbeddingPublisher, or use privacy audit."
             )
-        data = instantiate(CrossDomainDataModule, settings.data)
+        data = instantiate("data", CrossDomainDataModule, settings.data)
         if source is None and len(data.sources) != 1:
             raise ValueError(f"The experiment has the sources {list(data.sources)}. Choose one: --source NAME.")
         name = source or data.sources[0]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 from pytorch_lightning.cli import LightningArgumentParser
 from rich.markup import escape
 from rich.table import Column, Table
@@ -23,7 +23,7 @@ from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
 from zoo.privacy.spending.total import Account, Total, total_of
 from zoo.publishers.base import Publisher
 from zoo.runs.cli import ZooCLI, import_names
-from zoo.runs.inputs import UsageError, make_publisher
+from zoo.runs.inputs import UsageError, instantiate, make_publisher
 from zoo.runtime import builtin_configs
 from zoo.runtime.run_folder import visible
 
@@ -74,13 +74,6 @@ def read_settings(config: Path, overrides: Sequence[str]) -> Namespace:
     return settings
 
 
-def instantiate(kind: type[Any], settings: Namespace) -> Any:  # noqa: ANN401  of that kind
-    """Return the object that a section of the settings describes."""
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_subclass_arguments(kind, "part")
-    return parser.instantiate(parser.parse_object({"part": settings})).part
-
-
 def read_experiment(config: Path, overrides: Sequence[str]) -> Experiment:
     """Read an experiment with overrides such as ``--publisher.epsilon 4``.
 
@@ -95,7 +88,7 @@ def read_experiment(config: Path, overrides: Sequence[str]) -> Experiment:
     catalogues = settings.get("catalogues") or {}
     items = {name: c if isinstance(c, int) else len(read_catalogue(Path(c))) for name, c in catalogues.items()}
     maker = _maker(parsed)
-    module = instantiate(CrossDomainDataModule, data)
+    module = instantiate("data", CrossDomainDataModule, data)
     module.users_worked_out = module.users == COMMON  # as fit would
     if isinstance(maker, Recommender):
         maker.check_signs(module.signs)  # values that are not signs would reveal which items were rated
@@ -106,7 +99,7 @@ def read_experiment(config: Path, overrides: Sequence[str]) -> Experiment:
 def _maker(settings: Namespace) -> Publisher | Maker:
     """Return the publisher; without one, the method if it has a privacy claim for its target."""
     if settings.get("publisher") is None and settings.get("model") is not None:
-        method = instantiate(Recommender, settings.model)
+        method = instantiate("model", Recommender, settings.model)
         if hasattr(method, "forecast"):
             maker: Maker = method
             return maker
