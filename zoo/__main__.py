@@ -4,7 +4,7 @@ import os
 import re
 import sys
 
-from zoo.commands.cached_help import asked_help
+from zoo.commands.cached_help import requested_help
 from zoo.commands.listing import KINDS, listing
 from zoo.runtime import builtin_configs
 from zoo.runtime.exports import VERSION
@@ -61,7 +61,7 @@ def list_kinds(kinds: list[str]) -> str:
     return listing(kinds or KINDS)
 
 
-def answered(arguments: list[str]) -> bool:
+def answer(arguments: list[str]) -> bool:
     """Answer what needs no training library, and return whether that was all; exit if the command does not exist."""
     if not arguments or arguments in (["-h"], ["--help"]):
         print(HELP, end="")
@@ -71,7 +71,7 @@ def answered(arguments: list[str]) -> bool:
         print(list_kinds(arguments[1:]))
     elif arguments == ["--version"]:
         print(VERSION)
-    elif (text := asked_help(arguments)) is not None:
+    elif (text := requested_help(arguments)) is not None:
         print(text, end="")
     elif not arguments[0].startswith("-") and f"\n  {arguments[0]} " not in HELP:
         sys.stderr.write(unknown_command(arguments[0]) + "\n")
@@ -107,7 +107,7 @@ def read_arguments() -> list[str]:
 def run_command() -> None:
     """Answer at once what needs no training library; else import and run the command."""
     arguments = sys.argv[1:] = read_arguments()
-    if answered(arguments):
+    if answer(arguments):
         return
     match arguments[0]:
         case "benchmark":

@@ -182,7 +182,7 @@ class System:
 
     def __post_init__(self) -> None:
         """Find a config that comes with the code wherever one stands."""
-        object.__setattr__(self, "config", builtin_configs.found(self.config))
+        object.__setattr__(self, "config", builtin_configs.find(self.config))
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -77,7 +77,7 @@ COMMANDS = {
 }
 
 
-def asked_help(arguments: Sequence[str]) -> str | None:
+def requested_help(arguments: Sequence[str]) -> str | None:
     """Return the help that arguments of the command line ask for; None if the parser has to answer."""
     if not arguments or arguments[0] not in COMMANDS:
         return None

@@ -55,21 +55,21 @@ def main(arguments: Sequence[str]) -> None:
             for name in builtin_configs.names():
                 print(f"{name:<{width}}  {head_of(name)}".rstrip())
         elif options.command == "show":
-            print("\n".join(shown(existing(options.config))))
+            print("\n".join(config_lines(find_config(options.config))))
         else:
-            print(f"Copied: {visible(str(copied(existing(options.config), options.out)))}")
+            print(f"Copied: {visible(str(copy_config(find_config(options.config), options.out)))}")
     except (OSError, ValueError) as error:
         sys.exit(refusal(error))
 
 
-def existing(path: Path) -> Path:
+def find_config(path: Path) -> Path:
     """Return the file of a config; raise a `ConfigError` with similar names if there is none."""
-    if not (found := builtin_configs.found(path)).is_file():
-        raise ConfigError(builtin_configs.missing(path))
+    if not (found := builtin_configs.find(path)).is_file():
+        raise ConfigError(builtin_configs.not_found_message(path))
     return found
 
 
-def copied(config: Path, out: Path | None) -> Path:
+def copy_config(config: Path, out: Path | None) -> Path:
     """Copy a config to a new file."""
     out = out or Path(config.name)
     if out.exists():
@@ -79,7 +79,7 @@ def copied(config: Path, out: Path | None) -> Path:
     return out
 
 
-def shown(config: Path) -> Iterator[str]:
+def config_lines(config: Path) -> Iterator[str]:
     """Yield the printable lines of a config, then the classes that it names."""
     if (size := config.stat().st_size) > MOST:
         raise ConfigError(f"{config} has {size:,} bytes. A config has at most {MOST:,}.")

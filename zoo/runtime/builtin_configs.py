@@ -26,13 +26,13 @@ def names() -> list[str]:
     return sorted(path.relative_to(folder()).with_suffix("").as_posix() for path in folder().rglob(f"*{ENDING}"))
 
 
-def found(path: Path) -> Path:
+def find(path: Path) -> Path:
     """Return the path if it is a file, else the builtin config of that name, else the path.
 
     ``pricdr/quickstart``, ``pricdr/quickstart.yaml`` and ``configs/pricdr/quickstart.yaml`` are the same name.
 
     Examples:
-        >>> found(Path("pricdr/quickstart")).name
+        >>> find(Path("pricdr/quickstart")).name
         'quickstart.yaml'
     """
     if path.is_file():
@@ -41,7 +41,7 @@ def found(path: Path) -> Path:
     return folder() / f"{name}{ENDING}" if name in names() else path
 
 
-def missing(path: Path) -> str:
+def not_found_message(path: Path) -> str:
     """Return the message about a config that does not exist, with similar names."""
     listed = "Names: python -m zoo configs list"
     if path.is_dir():
@@ -68,7 +68,7 @@ def with_configs_found(arguments: list[str]) -> list[str]:
 
 
 def _file(given: str) -> str:
-    path = found(Path(given))
+    path = find(Path(given))
     if path.is_dir() or not (path.exists() or re.search(r"[{:\n]", given)):
-        raise FileNotFoundError(missing(path))
+        raise FileNotFoundError(not_found_message(path))
     return str(path)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from zoo.__main__ import answered
+from zoo.__main__ import answer
 from zoo.commands import cached_help
 
 TEXT = "usage: ünlike\n"
@@ -28,18 +28,18 @@ def computed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 @pytest.mark.parametrize("option", ["-h", "--help"])
 def test_help_shows_the_first_options(option: str, computed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     for command, more in (("fit", ["--config", "x"]), ("publish", [])):
-        assert answered([command, *more, option])
+        assert answer([command, *more, option])
         lines = capsys.readouterr().out.splitlines()
         assert lines[-1] == f"All options: python -m zoo {command} --help-all"
         assert 10 <= sum(line.startswith("  --") for line in lines) <= 16
         assert max(map(len, lines)) <= 88
-    assert not answered(["fit", "--model.help", option])
+    assert not answer(["fit", "--model.help", option])
     assert computed == []
 
 
 def test_help_all_is_computed_once(computed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("fit", "publish", "fit"):
-        assert answered([command, "--help-all"])
+        assert answer([command, "--help-all"])
         assert capsys.readouterr().out == TEXT
     assert computed == ["fit", "publish"]
 

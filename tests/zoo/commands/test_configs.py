@@ -22,15 +22,15 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["pricdr/quickstart", "pricdr/quickstart.yaml", "configs/pricdr/quickstart.yaml"])
 def test_a_config_is_found_by_name_and_a_file_that_is_there_goes_before(name: str, tmp_path: Path) -> None:
-    assert builtin_configs.found(Path(name)) == ROOT / "configs" / "pricdr" / "quickstart.yaml"
+    assert builtin_configs.find(Path(name)) == ROOT / "configs" / "pricdr" / "quickstart.yaml"
     (tmp_path / name).parent.mkdir(parents=True)
     (tmp_path / name).touch()
-    assert builtin_configs.found(Path(name)) == Path(name)
+    assert builtin_configs.find(Path(name)) == Path(name)
 
 
 def test_what_is_no_config_stays_as_it_was_given() -> None:
     for name in ("absent", "../pyproject.toml", "pricdr/../pricdr/quickstart", "configs", ""):
-        assert builtin_configs.found(Path(name)) == Path(name)
+        assert builtin_configs.find(Path(name)) == Path(name)
 
 
 def test_only_config_arguments_are_looked_up() -> None:
@@ -61,7 +61,7 @@ def test_the_program_finds_them(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 def test_list_names_configs_and_no_path_that_is_not_there() -> None:
     names = [line.split()[0] for line in listing().split("configs (")[1].splitlines()[1:]]
     assert "pricdr/quickstart" in names
-    assert all(builtin_configs.found(Path(name)).is_file() for name in names)
+    assert all(builtin_configs.find(Path(name)).is_file() for name in names)
 
 
 def test_a_copy_is_made_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

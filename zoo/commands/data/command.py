@@ -58,9 +58,9 @@ def main(arguments: Sequence[str]) -> None:
 def _describe(options: argparse.Namespace, overrides: list[str]) -> None:
     from rich.console import Console
 
-    from zoo.commands.data.describe import described, long_tail, of_config, tables
+    from zoo.commands.data.describe import describe_data, long_tail, read_datamodule, tables
 
-    found, tails = described(of_config(options.config, overrides))
+    found, tails = describe_data(read_datamodule(options.config, overrides))
     if options.json:
         print(json.dumps(found, indent=1))
     else:

@@ -23,7 +23,7 @@ from zoo.runs.trainer import quietly
 from zoo.runtime.run_folder import atomic_write, visible
 
 
-def of_config(config: Path, overrides: Sequence[str]) -> CrossDomainDataModule:
+def read_datamodule(config: Path, overrides: Sequence[str]) -> CrossDomainDataModule:
     """Return the datamodule of an experiment, without opening data."""
     import_names()
     with quietly():
@@ -31,7 +31,7 @@ def of_config(config: Path, overrides: Sequence[str]) -> CrossDomainDataModule:
         return ZooCLI(args=["--config", str(config), *overrides], run=False).datamodule
 
 
-def described(data: CrossDomainDataModule) -> tuple[dict[str, Any], dict[str, list[int]]]:
+def describe_data(data: CrossDomainDataModule) -> tuple[dict[str, Any], dict[str, list[int]]]:
     """Return facts about each available domain and each source, and the number of ratings of each item.
 
     Sources are filtered as for publishing, the target as for `fit`. Domains without a file are listed as absent.

@@ -30,7 +30,7 @@ def third_party_notes(records: Iterable[PrivacyRecord]) -> list[str]:
     return [THIRD_PARTY.format(said=sentence(code)) for code in codes]
 
 
-def audited(audit: Audit | OneRunAudit, runs: int, beta: float) -> Result | OneRunResult:
+def perform_audit(audit: Audit | OneRunAudit, runs: int, beta: float) -> Result | OneRunResult:
     """Run an audit of two worlds, with ``runs`` in each, or of one run; beta bounds the probability of a false alarm."""
     return run_once(audit, beta) if isinstance(audit, OneRunAudit) else run_audit(audit, runs, beta)
 
@@ -69,7 +69,7 @@ def write_findings(results: Sequence[Result | OneRunResult], path: Path) -> None
 
 
 def audit_table(results: Sequence[Result | OneRunResult], runs: int, beta: float) -> Table:
-    """Return claim, measurement and verdict of each audit as a table; arguments as of :func:`audited`."""
+    """Return claim, measurement and verdict of each audit as a table; arguments as of :func:`perform_audit`."""
     table = Table(title=f"Audit: {runs:,} runs in each of two worlds")
     table.add_column("mechanism", overflow="fold", min_width=16)
     for column in ("epsilon", ">=", "mu", ">=", "noise"):

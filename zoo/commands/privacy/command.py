@@ -198,7 +198,7 @@ def _budget(options: argparse.Namespace, *_: object) -> None:
 
 
 def _audit(options: argparse.Namespace, overrides: list[str], console: Console) -> None:
-    from zoo.commands.privacy.audit import audit_table, audited, write_findings
+    from zoo.commands.privacy.audit import audit_table, perform_audit, write_findings
 
     if options.all == (options.config is not None):
         raise ValueError("Nothing to audit. Pass either --config FILE or --all.")
@@ -208,7 +208,7 @@ def _audit(options: argparse.Namespace, overrides: list[str], console: Console) 
     with console.status("") as status:
         for audit in audits:
             status.update(f"Auditing {escape(audit.name)} ...")
-            results.append(audited(audit, options.runs, options.beta))
+            results.append(perform_audit(audit, options.runs, options.beta))
     if options.json:
         print(_json("audit", results, options.runs, options.beta, notes))
     else:

@@ -66,7 +66,7 @@ class Experiment:
 def read_settings(config: Path, overrides: Sequence[str]) -> Namespace:
     """Return the settings of an experiment with overrides such as ``--publisher.epsilon 4``."""
     if not config.is_file():
-        raise FileNotFoundError(builtin_configs.missing(config))
+        raise FileNotFoundError(builtin_configs.not_found_message(config))
     import_names()
     settings = _Parsed(args=["--config", str(config), *overrides], run=False, seed_everything_default=False).settings()
     if settings.get("data") is None:

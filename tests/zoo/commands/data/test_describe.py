@@ -7,7 +7,7 @@ import pytest
 
 from datamodules import Evaluation, Files, Filters
 from zoo.commands.data.command import main
-from zoo.commands.data.describe import described, tables
+from zoo.commands.data.describe import describe_data, tables
 
 TARGET = "a,x,5,1\na,y,4,2\na,z,5,3\nb,x,3,1\nb,y,5,2\nb,w,1,3\nc,x,5,9\n"
 SOURCE = "a,z,5,1\na,p,4,2\nb,p,5,5\nd,q,1,7\n"
@@ -23,7 +23,7 @@ def own(root: Path, source: bool = True) -> Files:
 
 
 def test_counts_are_those_by_hand(tmp_path: Path) -> None:
-    found, tails = described(own(tmp_path))
+    found, tails = describe_data(own(tmp_path))
     counts = {
         name: [step[key] for key in ("users", "items", "ratings")] for name, step in found["domains"]["m"].items()
     }
@@ -44,7 +44,7 @@ def test_counts_are_those_by_hand(tmp_path: Path) -> None:
 
 
 def test_a_domain_that_is_elsewhere_is_named(tmp_path: Path) -> None:
-    found, _ = described(own(tmp_path, source=False))
+    found, _ = describe_data(own(tmp_path, source=False))
     assert list(found["domains"]) == ["m"]
     assert "No ratings of 's'" in found["absent"]["s"]
     assert "s is not available" in str(next(iter(tables(found))).caption)

@@ -310,7 +310,9 @@ def test_all_mechanisms_are_audited_and_published_claims_are_caught(
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_audited(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("zoo.commands.privacy.audit.audited", lambda *arguments: pytest.fail("it has been audited"))
+    monkeypatch.setattr(
+        "zoo.commands.privacy.audit.perform_audit", lambda *arguments: pytest.fail("it has been audited")
+    )
     for path in (tmp_path / "absent" / "audit.csv", tmp_path):
         said = refused("audit", *SMALL, "--out", str(path))
         assert f"--out is {path}. It must be a file in an existing folder." in said
