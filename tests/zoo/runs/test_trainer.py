@@ -162,10 +162,10 @@ def test_a_source_party_publishes_from_python(tmp_path: Path) -> None:
 
 def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
     with pytest.raises(
-        AttributeError, match=r"no attribute 'PriCDRs'\. Did you mean PriCDR or PriCDRSym\? It exports \["
+        AttributeError, match=r"no attribute 'PriCDRs'\. Did you mean PriCDR or PriCDRSym\? Exported: \["
     ):
         zoo.PriCDRs  # noqa: B018
-    with pytest.raises(AttributeError, match=r"no attribute 'xyz'\. It exports \["):
+    with pytest.raises(AttributeError, match=r"no attribute 'xyz'\. Exported: \["):
         zoo.xyz  # noqa: B018
 
 

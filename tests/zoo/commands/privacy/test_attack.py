@@ -107,6 +107,6 @@ def test_what_cannot_be_attacked_is_refused(config: Path) -> None:
     assert "--seeds is 0." in refused(*one, "--seeds", 0)
     assert "epsilon must be" in refused(*one, "--epsilon", -1)
     assert "The share of known users is 1.5" in refused(*one, "--known", 1.5)
-    assert "must name a file in a folder that exists" in refused(*one, "--out", "absent/a.csv")
+    assert "It must be a file in an existing folder" in refused(*one, "--out", "absent/a.csv")
     assert "No config 'absent.yaml'" in refused("attack", "--config", "absent.yaml")
     assert f"'{MARKUP}' is no source of this experiment" in refused("attack", "--config", config, "--source", MARKUP)
