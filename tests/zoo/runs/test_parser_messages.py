@@ -98,28 +98,17 @@ def test_another_class_names_what_it_has_no_place_for(
     assert "--publisher" not in said
 
 
-def on_synthetic_data() -> tuple[str, ...]:
-    """Of a run of the target alone."""
-    words = ("--data", "Synthetic", *arguments("data", "Synthetic"))
-    return (*words, "--publisher", "null", "--trainer.accelerator", "cpu")
+def bpr_on_synthetic_data() -> tuple[str, ...]:
+    """Arguments of a single-domain run."""
+    parts = ("--model", "BPR", *arguments("model", "BPR"), "--data", "Synthetic", *arguments("data", "Synthetic"))
+    return ("fit", *parts, "--publisher", "null", "--trainer.accelerator", "cpu")
 
 
 def test_a_loss_that_is_no_number_ends_the_run_with_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code = ended(
-        monkeypatch,
-        "fit",
-        "--model",
-        "BPR",
-        *arguments("model", "BPR"),
-        *on_synthetic_data(),
-        "--model.lr",
-        "1e38",
-        "--trainer.max_epochs",
-        "9",
-    )
+    code = ended(monkeypatch, *bpr_on_synthetic_data(), "--model.lr", "1e38", "--trainer.max_epochs", "9")
     assert re.search(
         r"DivergedError: train/loss is NaN in epoch \d: BPR has diverged.* a smaller --model.lr \(it is 1e\+38\)", code
     )
@@ -128,17 +117,7 @@ def test_a_loss_that_is_no_number_ends_the_run_with_a_sentence(
 def test_a_figure_that_nobody_logs_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     stop = ("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor", "val/ndgc@10")
-    code = ended(
-        monkeypatch,
-        "fit",
-        "--model",
-        "BPR",
-        *arguments("model", "BPR"),
-        *on_synthetic_data(),
-        *stop,
-        "--trainer.max_epochs",
-        "1",
-    )
+    code = ended(monkeypatch, *bpr_on_synthetic_data(), *stop, "--trainer.max_epochs", "1")
     assert "EarlyStopping watches 'val/ndgc@10', which nothing logs. Did you mean val/ndcg@10" in code
     assert metric_message("anything else") == ""
 
