@@ -150,16 +150,12 @@ class Predictor:
     def _with_extra_users(self, others: Sequence[str]) -> tuple[Any, SparseRows]:
         """Return the data and seen items with users of releases added; refuse unknown users."""
         method = self.method
-        by_rows = method.scores_by_rows
-        found = (
-            {name: index_of(release.user_ids, others) for name, release in self.data.releases.items()}
-            if by_rows
-            else {}
-        )
+        releases = self.data.releases if method.scores_by_rows else {}
+        found = {name: index_of(release.user_ids, others) for name, release in releases.items()}
         missing = [user for index, user in enumerate(others) if all(rows[index] < 0 for rows in found.values())]
         if missing:
             where = "the training data" + (f" or the releases of {sorted(found)}" if found else "")
-            reason = "" if by_rows else f" {type(method).__name__} scores only users of its training."
+            reason = "" if method.scores_by_rows else f" {type(method).__name__} scores only users of its training."
             if not self.has_user_ids:
                 reason += " The bundle has no user ids. Export it --with-user-ids, or load it with data=..."
             listed = ", ".join(repr(visible(user)) for user in missing[:5]) + (", ..." if len(missing) > 5 else "")
@@ -183,10 +179,8 @@ class Predictor:
             rows, items = entries(seen, batch)
             for row, user in enumerate(train.user_ids[batch.numpy()].tolist()):
                 if found := [at for at in index_of(train.item_ids, more[user]) if at >= 0] if more.get(user) else []:
-                    rows, items = (
-                        torch.cat([rows, torch.full((len(found),), row)]),
-                        torch.cat([items, torch.tensor(found)]),
-                    )
+                    rows = torch.cat([rows, torch.full((len(found),), row)])
+                    items = torch.cat([items, torch.tensor(found)])
             best = best_unseen(self.scores(data, batch), PredictBatch(batch, rows, items), k)
             parts.append(table_of(train, best))
         return pl.concat(parts)

@@ -190,7 +190,22 @@ class ZooTrainer(Trainer):
 
 @dataclass(frozen=True)
 class Run:
-    """A finished training, as `fit` returns it; also the path of its folder (``os.PathLike``)."""
+    """A finished training, as `fit` returns it; also the path of its folder (``os.PathLike``).
+
+    Examples:
+        >>> import tempfile, zoo
+        >>> from datamodules import Synthetic
+        >>> quiet = {"accelerator": "cpu", "enable_progress_bar": False}
+        >>> data = Synthetic(num_users=60, num_items=40, sources=[])
+        >>> run = zoo.fit(zoo.Popularity(), data, runs=tempfile.mkdtemp(), **quiet)
+        Data: target music, split latest2, seed 0...
+        >>> metrics = run.test()
+        Popularity: test...
+        >>> metrics["test/sampled/ndcg@10"] > 0.1
+        True
+        >>> (run.folder / "metrics.json").is_file()
+        True
+    """
 
     method: Recommender
     data: CrossDomainDataModule
@@ -201,23 +216,7 @@ class Run:
         return str(self.folder)
 
     def test(self) -> dict[str, float]:
-        """Test the best checkpoint.
-
-        Returns:
-            Metrics by name, such as ``test/sampled/ndcg@10``, which are also written to the run folder.
-
-        Examples:
-            >>> import tempfile, zoo
-            >>> from datamodules import Synthetic
-            >>> quiet = {"accelerator": "cpu", "enable_progress_bar": False}
-            >>> data = Synthetic(num_users=60, num_items=40, sources=[])
-            >>> run = zoo.fit(zoo.Popularity(), data, runs=tempfile.mkdtemp(), **quiet)
-            Data: target music, split latest2, seed 0...
-            >>> metrics = run.test()
-            Popularity: test...
-            >>> metrics["test/sampled/ndcg@10"] > 0.1
-            True
-        """
+        """Test the best checkpoint; return metrics by name, such as ``test/sampled/ndcg@10``, which the run folder also has."""
         with quietly():
             self.trainer.test_best(self.method, self.data)
         return {name: float(value) for name, value in self.trainer.callback_metrics.items() if name.startswith("test/")}

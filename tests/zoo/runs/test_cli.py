@@ -52,7 +52,20 @@ def test_a_command_makes_its_own_parser_alone(cli: Command, given: str, parsers:
 
 def test_list_names_everything_in_a_line_each() -> None:
     lines = front("import sys; sys.argv = ['zoo', 'list']; from zoo.__main__ import main; main()").splitlines()
-    for name in "PriCDR PriCDRSym DMF EASE Popularity JLT Plaintext Amazon Ciao Douban Files Synthetic".split():
+    for name in [
+        "PriCDR",
+        "PriCDRSym",
+        "DMF",
+        "EASE",
+        "Popularity",
+        "JLT",
+        "Plaintext",
+        "Amazon",
+        "Ciao",
+        "Douban",
+        "Files",
+        "Synthetic",
+    ]:
         (line,) = [line for line in lines if line.split()[:1] == [name]]
         assert len(line.split()) > 3, f"{name} says nothing of itself"
     for config in (ROOT / "configs").rglob("*.yaml"):

@@ -23,7 +23,7 @@ GROUPS = (1, 2, 5, 10, 50)
 #: Most multiplications to analyse a projection: some seconds, e.g. 5,000 items at width 400.
 MOST_PRODUCTS = 10**10
 
-LOOKED_INTO = "The costs of k ratings are computed from the inner products of the columns of the named projection."
+ANALYSED = "The costs of k ratings are computed from the inner products of the columns of the named projection."
 TOO_LARGE = "The projection is too large to analyse here, so k ratings cost k times mu, the worst case."
 
 
@@ -52,9 +52,9 @@ def basis(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:
     matrix = projection_of(record)
     if matrix is None:
         return []
-    if not looked_into(matrix):
+    if not is_analysable(matrix):
         return [TOO_LARGE]
-    return [LOOKED_INTO] if _single_gaussian(ledger) else []
+    return [ANALYSED] if _single_gaussian(ledger) else []
 
 
 def _single_gaussian(ledger: Sequence[PrivacyEvent]) -> bool:
@@ -72,7 +72,7 @@ def projection_of(record: PrivacyRecord) -> PublicMatrix | None:
         return None
 
 
-def looked_into(matrix: PublicMatrix) -> bool:
+def is_analysable(matrix: PublicMatrix) -> bool:
     """Return whether a matrix is small enough to compute its Gram matrix in seconds."""
     return matrix.fits and matrix.num_items**2 * matrix.dim <= MOST_PRODUCTS
 
@@ -83,7 +83,7 @@ def stretches(record: PrivacyRecord, ledger: Sequence[PrivacyEvent], sizes: Sequ
     Computed for a single release with a named projection that is small enough; otherwise {}.
     """
     matrix = projection_of(record)
-    if matrix is None or not looked_into(matrix) or not _single_gaussian(ledger):
+    if matrix is None or not is_analysable(matrix) or not _single_gaussian(ledger):
         return {}
     longest = float(matrix.column_norms().max())
     return {size: min(size, bound / longest) for size, bound in group_stretch(matrix, sizes).items()}

@@ -44,7 +44,12 @@ class Adversary(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """Attack success, averaged over users; see `vectors_recovered` and `items_recovered`."""
+    """Attack success, averaged over users; see `vectors_recovered` and `items_recovered`.
+
+    Examples:
+        >>> Recovered(leakage=1.0, explained=1.0, auc=0.5, precision=0.1).auc
+        0.5
+    """
 
     leakage: float
     explained: float
