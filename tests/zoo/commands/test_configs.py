@@ -102,15 +102,10 @@ def test_a_received_config_is_shown_and_not_run(tmp_path: Path, capsys: pytest.C
 
 
 def test_what_is_no_config_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for content, said in (
-        (b"a: [", "not valid YAML"),
-        (b"\xff\x00", "not valid YAML"),
-        (b"[" * 500, "not valid YAML"),
-        (b"1", "# Classes in"),
-    ):
+    for content in (b"a: [", b"\xff\x00", b"[" * 500, b"1"):
         (tmp_path / "x.yaml").write_bytes(content)
         configs(["show", "x.yaml"])
-        assert said in capsys.readouterr().out
+        assert ("# Classes in" if content == b"1" else "not valid YAML") in capsys.readouterr().out
     (tmp_path / "x.yaml").write_bytes(b"#" * (2**20 + 1))
     with pytest.raises(SystemExit, match=r"1,048,577 bytes\. A config has at most 1,048,576"):
         configs(["show", "x.yaml"])
