@@ -105,6 +105,6 @@ def test_a_bundle_says_what_it_is_and_what_it_lacks(
     assert "Release of book: rating, eps 8.00, delta 1e-05, proved." in said
     assert "No guarantee covers the target's ratings of music." in said
     assert said.endswith(f"Bundle: {bundle}\n")
-    assert "PriCDR scores by the ratings" in ended(["recommend", bundle, "--users", "u0001"], monkeypatch)
+    assert "PriCDR needs the ratings" in ended(["recommend", bundle, "--users", "u0001"], monkeypatch)
     said = f"{bundle} exists, and a bundle is never overwritten. Choose another path or remove it."
     assert said in ended(["export", finished, "--out", bundle], monkeypatch)
