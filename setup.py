@@ -1,7 +1,6 @@
-"""Puts the configs into the package where it is built. Everything else is said in pyproject.toml.
+"""Copies the configs into the built package; everything else is in pyproject.toml.
 
-They stay a folder of their own in the repository, since they are no code, and no setting of setuptools takes a folder beside the
-packages for data of one: `package-dir` maps packages that are listed by name, `data-files` knows no folders of folders.
+`configs/` stays a top-level folder, and setuptools has no setting for package data outside of packages.
 """
 
 import shutil
@@ -12,10 +11,10 @@ from setuptools.command.build_py import build_py
 
 
 class WithConfigs(build_py):
-    """Copies ``configs`` to ``zoo/configs`` of what is built; an editable installation reads those of the clone."""
+    """Copies ``configs`` to ``zoo/configs`` of the build; an editable installation reads the clone."""
 
     def run(self) -> None:
-        """Build, then copy."""
+        """Build and copy."""
         super().run()
         if not self.editable_mode:
             shutil.copytree("configs", Path(self.build_lib, "zoo", "configs"), dirs_exist_ok=True)

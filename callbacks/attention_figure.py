@@ -11,7 +11,7 @@ from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 from torch import Tensor
 
-from zoo.runtime.run_folder import ATTENTION, folder_of_run, visible, whole
+from zoo.runtime.run_folder import ATTENTION, atomic_write, folder_of_run, visible
 
 #: Beside the figures of the last epoch: their course, a line for each epoch, source and layer, and what is drawn of both.
 COURSE, FIGURE = "attention_course.csv", "attention.png"
@@ -136,7 +136,7 @@ def draw_attention(course: Mapping[int, Sequence[Weights]], path: Path) -> None:
         weights.set_ylim(max(len(sources), 1) - 0.5, -0.5)
         if not sources:
             weights.text(0.5, 0.5, "no source", ha="center", va="center", transform=weights.transAxes)
-        with whole(path) as temporary:
+        with atomic_write(path) as temporary:
             figure.savefig(temporary, format="png", dpi=130, metadata={"Software": None})
 
 
@@ -190,7 +190,7 @@ def _shown(name: str) -> str:
 
 
 def _write(path: Path, names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    with whole(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(names)
         writer.writerows(rows)

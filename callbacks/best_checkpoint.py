@@ -12,7 +12,7 @@ from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
 
 from zoo.data.metrics import SELECTION_METRIC
-from zoo.runtime.run_folder import whole
+from zoo.runtime.run_folder import atomic_write
 
 BEST, LAST = "best.ckpt", "last.ckpt"
 #: The previous best epoch, to which the last checkpoint refers until the next last checkpoint is written.
@@ -27,7 +27,7 @@ class WholeCheckpoints(TorchCheckpointIO):
         if storage_options is not None:
             raise TypeError(f"storage_options is {storage_options!r}. A checkpoint file has none. Leave them out.")
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with whole(Path(path)) as temporary, temporary.open("wb") as file:
+        with atomic_write(Path(path)) as temporary, temporary.open("wb") as file:
             try:
                 torch.save(checkpoint, file)
             except RuntimeError as error:  # torch hides the cause of a failed write
@@ -112,7 +112,7 @@ class BestCheckpoint(ModelCheckpoint):
             best, own = self._best_of(state_dict), Path(self.dirpath) / BEST
             if own.resolve() != best.resolve():
                 own.parent.mkdir(parents=True, exist_ok=True)
-                with whole(own) as temporary:
+                with atomic_write(own) as temporary:
                     shutil.copyfile(best, temporary)  # the earlier run stays unchanged
             state |= {"best_model_path": str(own), "kth_best_model_path": str(own)}
             state["best_k_models"] = {str(own): state_dict["best_model_score"]}

@@ -8,7 +8,7 @@ import yaml
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from zoo.runtime.exports import VERSION
-from zoo.runtime.run_folder import CONFIG, class_path, folder_of_run, whole
+from zoo.runtime.run_folder import CONFIG, atomic_write, class_path, folder_of_run
 
 
 class SaveExperiment(Callback):
@@ -45,7 +45,7 @@ class SaveExperiment(Callback):
         names = ", ".join(type(callback).__name__ for callback in self.others)
         head = f"# cdr-zoo {VERSION}{f'; with the callbacks {names}' if names else ''}\n"
         folder.mkdir(parents=True, exist_ok=True)
-        with whole(folder / CONFIG) as file:
+        with atomic_write(folder / CONFIG) as file:
             text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
             file.write_text(head + text, encoding="utf-8")
 

@@ -31,7 +31,7 @@ from zoo.data.evaluation import HeldOutCases
 from zoo.data.ratings import Ratings, Step
 from zoo.data.rows import SparseRows
 from zoo.release.files import save_tensors
-from zoo.runtime.run_folder import plain, visible, whole_folder, write_json, write_table
+from zoo.runtime.run_folder import atomic_folder, plain, visible, write_json, write_table
 
 #: Bytes of files that are reported and cached; smaller ones take a second or two.
 LARGE = 1 << 26
@@ -72,7 +72,7 @@ class PreparedTarget(NamedTuple):
         """Write it to a folder, atomically, with the warnings given while it was made."""
         with suppress(*_BROKEN):  # a full disk, a read-only folder, or a faster process
             folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # ratings are private
-            with whole_folder(folder, private=True) as temporary:
+            with atomic_folder(folder, private=True) as temporary:
                 save_tensors(self._tensors(), temporary / _TENSORS)
                 for name, ids in zip(_IDS, (self.train.user_ids, self.train.item_ids), strict=True):
                     write_table(temporary / name, pl.DataFrame({"id": ids}))

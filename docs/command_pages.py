@@ -128,8 +128,10 @@ def benchmark_file() -> str:
 
 
 def fit_help() -> str:
-    """Return the output of ``fit --help``, from its own process because its classes have the order of imports."""
-    printed = subprocess.run([sys.executable, "-m", "zoo", "fit", "--help"], cwd=ROOT, capture_output=True, check=True)
+    """Return what ``fit --help-all`` prints, from its own process: the order of classes is that of imports."""
+    printed = subprocess.run(
+        [sys.executable, "-m", "zoo", "fit", "--help-all"], cwd=ROOT, capture_output=True, check=True
+    )
     return f"```text\n{printed.stdout.decode('utf-8').rstrip()}\n```"
 
 

@@ -6,7 +6,7 @@ from tables import table
 
 from datamodules.amazon import AMAZON
 from datamodules.files import KNOWN_FILES, Domain
-from zoo.commands.data.by_hand import BY_HAND
+from zoo.commands.data.manual_downloads import MANUAL_DOWNLOADS
 
 COUNTS = ("users", "items", "rows")
 
@@ -39,7 +39,9 @@ def ciao() -> str:
 
 def by_hand() -> str:
     """Return where to get what is not fetched; folders of one origin share a line."""
-    origins = {said: [name for name, other in BY_HAND.items() if other == said] for said in BY_HAND.values()}
+    origins = {
+        said: [name for name, other in MANUAL_DOWNLOADS.items() if other == said] for said in MANUAL_DOWNLOADS.values()
+    }
     return "\n".join(f"- {', '.join(f'`{name}`' for name in names)}: {said}" for said, names in origins.items())
 
 

@@ -24,7 +24,7 @@ from result_tables import cross_domain, gains, leakage, one_bit
 from tables import Row, distinct, name, read, table, where
 
 import zoo
-from zoo.privacy.record.legacy import EARLIER
+from zoo.privacy.record.legacy import earlier_sentences
 from zoo.privacy.record.record import rounded_up
 from zoo.privacy.record.words import SENTENCES
 
@@ -37,7 +37,7 @@ ONE_BIT, CROSS_DOMAIN = RESULTS / "one_bit.md", RESULTS / "cross_domain.md"
 FAMILIES = ("cross-domain", "federated", "single-domain", "private training")
 COLUMNS = {"NDCG@10, all": "full/ndcg@10", "NDCG@10": "sampled/ndcg@10", "HR@10": "sampled/hit_rate@10"}
 #: The code of each condition as earlier reports word it.
-CODES = {text: code for code, texts in EARLIER.items() for text in texts}
+CODES = {text: code for code, texts in earlier_sentences().items() for text in texts}
 #: What a gain of a method's page and its p-values are.
 FAMILY = (
     "Gain: over the noise baseline of the row. In brackets p over users / over seeds, of paired t-tests with Holm's correction for "

@@ -1,11 +1,10 @@
-"""BPR whose tables of users and items lie in parts on several devices: for tables that no device alone can hold.
+"""BPR with tables of users and items sharded over several devices, for tables that do not fit on one.
 
     export PYTHONPATH=examples
     python -m zoo fit --config configs/bpr/ml_100k.yaml --config configs/overlays/sharded.yaml --trainer.devices 2
 
-Each process keeps some rows of both tables, with their gradients and what Adam keeps of them. A batch is the same in every process:
-each looks up the rows that it has, and what they answer is added up. The tables are DTensors of torch, in the hands of Lightning's
-`ModelParallelStrategy`; both libraries call that experimental.
+Each process has some rows of both tables, with gradients and optimiser states. All processes get the same batch, look up their own
+rows and sum the results. The tables are DTensors of torch, managed by Lightning's `ModelParallelStrategy`; both are experimental.
 """
 
 import math
@@ -22,15 +21,15 @@ from zoo.methods.target_data import Sizes
 
 
 class ShardedTable(nn.Module):
-    """An embedding whose rows lie in parts, one after another, on the processes of a mesh of one dimension.
+    """An embedding with consecutive shards of rows on the processes of a one-dimensional mesh.
 
-    Torch's own `RowwiseParallel` looks up the same, but its gradient is the whole table in every process (seen with torch 2.13).
+    The gradient of torch's `RowwiseParallel` is the whole table in every process (torch 2.13).
     """
 
     def __init__(self, num_rows: int, dim: int, mesh: DeviceMesh, device: torch.device, seed: int) -> None:
         super().__init__()
         place, number = mesh.get_local_rank(), mesh.size()
-        each = -(-num_rows // number)  # as torch divides them; the last have fewer
+        each = -(-num_rows // number)  # as in torch; the last shards may be smaller
         self.first = min(place * each, num_rows)
         self.num_here = min(self.first + each, num_rows) - self.first
         deviation = math.sqrt(2 / (num_rows + dim))  # Glorot's, of the whole table
@@ -41,7 +40,7 @@ class ShardedTable(nn.Module):
         self.weight = nn.Parameter(whole)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Rows of any shape, shape ``(*shape, dim)``: those that are here, and zeros for the others, added up over processes."""
+        """Return embeddings of rows, ``(*shape, dim)``: own rows, with zeros for others, summed over processes."""
         places = rows - self.first
         here = (places >= 0) & (places < self.num_here)
         own = F.embedding(places.where(here, 0), self.weight.to_local()) * here[..., None]
@@ -51,13 +50,13 @@ class ShardedTable(nn.Module):
 
 
 class ShardedBPR(BPR):
-    """`BPR` with its tables in parts: the same loss, the same batches, the same scores.
+    """`BPR` with sharded tables: same loss, batches and scores.
 
     Args:
-        num_factors: Width of a user's and of an item's factor.
-        l2: Half of it times the squared factors of a triple is added to the triple's loss.
+        num_factors: Width of factors.
+        l2: Weight of half the squared factors of a triple in its loss.
         lr: Step size of Adam.
-        init_seed: Of the first values of the rows, which each process draws for its own.
+        init_seed: Seed of the initial rows, which each process draws for its shard.
     """
 
     def __init__(self, num_factors: int = 64, l2: float = 0.0, lr: float = 1e-3, init_seed: int = 0) -> None:
@@ -65,7 +64,7 @@ class ShardedBPR(BPR):
         self.init_seed = init_seed
 
     def build(self, sizes: Sizes) -> None:
-        """Make the rows that are here; all of them where one process scores with a checkpoint."""
+        """Make the shard of this process, or the whole tables if a single process loads a checkpoint."""
         if self.device_mesh is None:
             super().build(sizes)
             return
@@ -76,11 +75,11 @@ class ShardedBPR(BPR):
             self.factors.add_module(name, table)
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Inner products with given items, shape ``(batch, candidates)``."""
+        """Return scores of given items, ``(batch, candidates)``."""
         return (self.factors.users(users)[:, None] * self.factors.items(items)).sum(-1)
 
     def score_all(self, users: Tensor) -> Tensor:
-        """Inner products with all items, shape ``(batch, num_items)``; each process works out those of its items."""
+        """Return scores of all items, ``(batch, num_items)``; each process computes those of its items."""
         items = self.factors.items.weight
         factors: Tensor = self.factors.users(users)
         if isinstance(items, DTensor):

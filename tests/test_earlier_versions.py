@@ -70,7 +70,7 @@ def test_runs_and_bundles_recommend_what_they_did(earlier: Path) -> None:
         run, bundle = earlier / place, earlier / f"bundle-{Path(place).parent.name}"
         assert zoo.load(run).recommend(USERS, 3)["item_id"].to_list() == items, place
         if bundle.is_dir():
-            with pytest.raises(DataNotAvailableError, match="scores by the releases that it was trained on"):
+            with pytest.raises(DataNotAvailableError, match="needs the releases of its training"):
                 zoo.load(bundle).recommend(USERS, 3)
             bundled = zoo.load(bundle, releases={"book": run / "releases" / "book"})
             assert bundled.recommend(USERS, 3)["item_id"].to_list() == items, place

@@ -127,7 +127,7 @@ def test_each_source_is_a_release(cli: Command, tmp_path: Path) -> None:
     two = ("--data", "Files", "--data.name", "partly", "--data.target", "left", "--data.sources", "[right, third]")
     given = ("--model", "PriCDR", *two, "--data.evaluation.split", "random2", "--data.missing_users", "zero")
     publisher = ("--publisher", "JLT", "--publisher.epsilon", "4", "--publisher.num_components", "8")
-    with pytest.raises(UsageError, match=r"sources \['right', 'third'\]; say which is yours: --source NAME"):
+    with pytest.raises(UsageError, match=r"sources \['right', 'third'\]. Choose one: --source NAME"):
         cli("publish", *given, *publisher, "--out", tmp_path / "x")
     releases: list[object] = []
     for name in ("right", "third"):
@@ -177,21 +177,21 @@ def test_a_checkpoint_keeps_its_release(cli: Command, tmp_path: Path) -> None:
         cli("test", "--config", CONFIG, *TINY, *checkpoint, "--data.releases.book", tmp_path / "other")
     with pytest.raises(ReleaseMismatchError, match=r"these differ: \['music'\]"):
         cli("test", "--config", together / "config.yaml", *checkpoint, "--data.evaluation.split", "random2")
-    with pytest.raises(UsageError, match=r"another publisher than the checkpoint.*\['init_args.epsilon'\]"):
+    with pytest.raises(UsageError, match=r"trained with another publisher.*\['init_args.epsilon'\]"):
         cli("test", "--config", CONFIG, *TINY, *checkpoint, "--publisher.epsilon", "4")
     assert [folder.name for folder in together.parent.iterdir()] == [together.name], "what is refused leaves no folder"
 
 
 @pytest.mark.usefixtures("zoo_data")
 def test_commands_on_a_checkpoint_never_publish(cli: Command) -> None:
-    with pytest.raises(UsageError, match=r"test needs a trained model: --ckpt_path"):
+    with pytest.raises(UsageError, match=r"test needs a checkpoint. Pass --ckpt_path"):
         cli("test", "--config", CONFIG, *TINY)
     assert not Path("runs").exists()
 
 
 @pytest.mark.usefixtures("zoo_data")
 def test_a_target_without_release_or_publisher_is_told(cli: Command) -> None:
-    with pytest.raises(UsageError, match=r"No publisher in the settings.*--data.releases.NAME PATH"):
+    with pytest.raises(UsageError, match=r"publisher is not set.*--data.releases.NAME PATH"):
         cli("fit", "--config", CONFIG, "--publisher", "null")
 
 
@@ -206,7 +206,9 @@ def test_a_release_is_never_overwritten(cli: Command, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("zoo_data")
 def test_a_release_of_fit_is_not_trained_on_under_other_settings(cli: Command) -> None:
     together = run_folder(cli("fit", "--config", CONFIG, *TINY))
-    with pytest.raises(UsageError, match=r"published with another publisher; these differ: \['init_args.epsilon'\]"):
+    with pytest.raises(
+        UsageError, match=r"published with another publisher; these settings differ: \['init_args.epsilon'\]"
+    ):
         cli("fit", "--config", together / "config.yaml", "--publisher.epsilon", "1")
     again = cli("fit", "--config", together / "config.yaml", "--publisher.epsilon", "1", "--data.releases", "null")
     report = json.loads((run_folder(again) / "metrics.json").read_text())
@@ -217,11 +219,11 @@ def test_a_release_of_fit_is_not_trained_on_under_other_settings(cli: Command) -
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (("--data.evaluation.split", "latest1"), "split 'latest1' has no validation set"),
-        (("--data.filters.min_item_ratings", "21"), "No row of"),
-        (("--data.filters.threshold", "6"), "threshold is 6.*, above all"),
+        (("--data.evaluation.split", "latest1"), "split 'latest1' is not validated"),
+        (("--data.filters.min_item_ratings", "21"), "No row is left"),
+        (("--data.filters.threshold", "6"), "None of .* ratings reaches the threshold 6"),
         (("--data.target", "film"), "No ratings of 'film'"),
-        (("--data.sources", "[]"), "PriCDR learns from releases, and this experiment names no source"),
+        (("--data.sources", "[]"), "data.sources is empty, and PriCDR needs a release"),
     ],
 )
 @pytest.mark.usefixtures("zoo_data")

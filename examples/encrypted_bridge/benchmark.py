@@ -1,14 +1,13 @@
-"""Measure an encrypted bridge: what it costs, and its figures next to those of the plain bridge. Needs a clone of the zoo.
+"""Measure cost and accuracy of an encrypted bridge next to the plain bridge. Needs a clone of the zoo.
 
     python examples/encrypted_bridge/benchmark.py sizes 1000 100000     # CPU time and bytes, on generated ratings
     python examples/encrypted_bridge/benchmark.py books 5               # Books <- Movies, 5 splits; $ZOO_DATA has the data
 
-`sizes` has a table of Markdown with a row for each number of users: 400 items, 20 ratings of each user, 6 directions. Seconds are
-those of the processor, for other processes may use the machine; bytes are those of the arrays, to which a file adds its ids.
+`sizes` prints a Markdown table with a row per number of users: 400 items, 20 ratings per user, 6 directions. Times are CPU time;
+bytes are those of the arrays, without user ids.
 
-`books` is `configs/bridge/cold_start.yaml`: of each split the target's training ratings make the places, once as they are and once
-encrypted; the source makes a map of either, with the same noise (of a seed, so the records have no guarantee); the target decrypts
-the second one; and the method is tested with each.
+`books` runs `configs/bridge/cold_start.yaml` with a plain and an encrypted map of the same embeddings and the same seeded noise, so
+the records have no guarantee, and tests the method with each.
 """
 
 import resource
@@ -35,14 +34,14 @@ FIGURES = ("test/sampled/hit_rate@10", "test/sampled/ndcg@10", "test/full/ndcg@1
 
 
 def timed(make: Callable[[], Any]) -> tuple[Any, float]:
-    """What is made, and the processor's seconds that it took."""
+    """Return a result and its CPU time in seconds."""
     start = time.process_time()
-    made = make()
-    return made, time.process_time() - start
+    result = make()
+    return result, time.process_time() - start
 
 
 def sizes(users: int) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     rng = np.random.default_rng(1)
     columns, starts = rng.integers(ITEMS, size=users * EACH), np.arange(users + 1) * EACH
     rows = csr_array((np.ones(len(columns)), columns, starts), shape=(users, ITEMS))
@@ -69,7 +68,7 @@ def sizes(users: int) -> str:
 
 
 def books(seed: int) -> dict[str, dict[str, float]]:
-    """Figures of the plain map and of the one that was encrypted, on one split."""
+    """Return the metrics of the plain and the encrypted map on one split."""
     import yaml
 
     import zoo
@@ -97,22 +96,15 @@ def books(seed: int) -> dict[str, dict[str, float]]:
             if name == "encrypted":
                 path = folder / "decrypted"
                 decrypt(folder / name, folder / "books.key", path)
-            run = zoo.fit(
-                zoo.Bridge(),
-                Amazon(**settings | {"users": str(users), "releases": {"movies": path}}),
-                runs=folder / "runs",
-                seed=seed,
-                max_epochs=1,
-                accelerator="cpu",
-                enable_progress_bar=False,
-            )
-            tested = run.test()
+            data = Amazon(**settings | {"users": str(users), "releases": {"movies": path}})
+            quiet: dict[str, Any] = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False}
+            tested = zoo.fit(zoo.Bridge(), data, runs=folder / "runs", seed=seed, **quiet).test()
             found[name] = {figure: float(tested[figure]) for figure in FIGURES}
     return found
 
 
 def main() -> None:
-    """Print what was asked for."""
+    """Print the requested table."""
     what, *numbers = sys.argv[1:]
     if what == "sizes":
         print(

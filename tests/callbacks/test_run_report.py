@@ -144,7 +144,7 @@ def test_a_run_that_holds_nothing_out_says_that_nothing_was_measured(
     said = capsys.readouterr().out
     assert "nothing is held out (split none), so nothing was measured" in " ".join(said.split())
     assert f"Run folder: {folder}" in said
-    with pytest.raises(ValueError, match=r"test has nothing to measure: evaluation.split is none"):
+    with pytest.raises(ValueError, match=r"evaluation.split is none"):
         cli("test", "--config", folder / "config.yaml", "--ckpt_path", folder / "checkpoints" / "best.ckpt")
 
 

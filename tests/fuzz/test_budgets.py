@@ -11,7 +11,7 @@ from tests.fuzz.damage import CHANGES, ENDS, HITS, ODD, Change, Hit, cases, chan
 from tests.zoo.privacy.spending.accounts import account
 from zoo.commands.privacy.as_json import budget_values, written
 from zoo.commands.privacy.show import as_text
-from zoo.commands.privacy.spent import budget_parts
+from zoo.commands.privacy.total import budget_parts
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.spending.budget import Budget, BudgetError, Cap
 

@@ -7,7 +7,11 @@ CONCLUSIONS = (
         "zoo/runs/resume.py",
         ("tests/zoo/runs/test_resume.py",),
         ("a run resumes from its best epoch", '("last.ckpt", "best.ckpt")', '("best.ckpt", "last.ckpt")'),
-        ("an unlimited training is the shortest", 'float("inf") if asked in (None, -1)', "0.0 if asked in (None, -1)"),
+        (
+            "an unlimited training is the shortest",
+            'float("inf") if setting in (None, -1)',
+            "0.0 if setting in (None, -1)",
+        ),
         (
             "a folder below that of a run is left",
             "for folder in (run.parent, run.parent.parent):",

@@ -52,7 +52,7 @@ ENCRYPTION = (
             "        path.unlink(missing_ok=True)\n        content",
         ),
         ("any keys decrypt any map", "if made_with != tensor_digest(keys.public_key):", "if made_with is None:"),
-        ("a map without noise is decrypted", "    made.check_noise()  # which nobody could see before\n", ""),
+        ("a map without noise is decrypted", "    decrypted_release.check_noise()\n", ""),
     ),
     *edits_of(
         f"{PACKAGE}/kinds.py",

@@ -20,7 +20,7 @@ OTHERS = (
         NOTHING_IMPORTED,
         (
             "a bundle asks a module for more",
-            "else there.get(last)",
+            "else names.get(last)",
             "else getattr(sys.modules.get(module), last, None)",
         ),
     ),
@@ -29,8 +29,8 @@ OTHERS = (
         ("tests/zoo/runtime/test_plugins.py",),
         (
             "a plugin takes a name of ours",
-            "asked = set(_words_in(words)) - set(taken)",
-            "asked = set(_words_in(words))",
+            "named = set(_words_in(words)) - set(taken)",
+            "named = set(_words_in(words))",
         ),
         ("the last of two plugins wins", "if names.count(plugin.name) == 1}", "if plugin.name in names}"),
     ),

@@ -44,7 +44,7 @@ PROCESSES = (
             "len(os.sched_getaffinity(0)) if hasattr",
             "os.cpu_count() or 1 if hasattr",
         ),
-        ("a task has what its machine has", "return min(mine, int(asked))", "return max(mine, int(asked))"),
+        ("a task has what its machine has", "return min(mine, int(slurm))", "return max(mine, int(slurm))"),
     ),
     *edits_of(
         "zoo/benchmark/command.py",

@@ -183,9 +183,9 @@ RUNS = (
     *edits_of(
         "zoo/runs/checks.py",
         ("tests/zoo/runs/test_cli.py", "tests/zoo/runs/test_trainer.py"),
-        ("a second clip voids the first", "gradient_clip_val and promises", "gradient_clip_val and not promises"),
+        ("a second clip voids the first", "gradient_clip_val and private", "gradient_clip_val and not private"),
         ("a release is paid for and W&B has no key", "    _check_trackers(trainer)\n", ""),
-        ("a run that needs no key is refused", "return not (begun or", "return not ("),
+        ("a run that needs no key is refused", "return not (started or", "return not ("),
         ("each process asks for a key", "if trainer.is_global_zero and any(map(_needs_key", "if any(map(_needs_key"),
         ("counts are kept in half precision", 'precision in ("16-true", "bf16-true")', 'precision in ("16-true",)'),
     ),
@@ -227,7 +227,7 @@ RUNS = (
     *edits_of(
         "zoo/runs/exporting.py",
         ("tests/zoo/runs/test_bundle.py",),
-        ("users are named unasked", "trained.user_ids if user_ids else None", "trained.user_ids"),
+        ("users are named unasked", "predictor.user_ids if user_ids else None", "predictor.user_ids"),
         ("a bundle tells where things lay", "if name not in AT_HOME", "if name"),
     ),
     *edits_of(
@@ -240,8 +240,8 @@ RUNS = (
         ("tests/zoo/runs/test_resume.py",),
         (
             "a run goes on with other settings",
-            "if not _free(key) and key != EPOCHS",
-            "if not _free(key) and key == EPOCHS",
+            "if not _may_change(key) and key != EPOCHS",
+            "if not _may_change(key) and key == EPOCHS",
         ),
         ("fewer epochs are no other run", "_epochs(theirs[EPOCHS]) < _epochs(ours[EPOCHS])", "False"),
         ("a run folder with figures is taken away", "if not run.is_dir() or any(", "if not run.is_dir() or all("),

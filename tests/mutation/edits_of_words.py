@@ -13,7 +13,7 @@ WORDS: tuple[Edit, ...] = (
         ("options of another command are offered", "if name in self._given)", "if name not in self._given)"),
         ("an option with its value is looked for whole", 'word.split("=")[0] for word', "word for word"),
         ("a refusal ends as if all were well", "self.exit(2, ", "self.exit(0, "),
-        ("options stand with the command above", "{asked.prog}", "{self.prog}"),
+        ("options stand with the command above", "{parser.prog}", "{self.prog}"),
     ),
     *edits_of(
         "zoo/runtime/suggestions.py",
@@ -21,7 +21,11 @@ WORDS: tuple[Edit, ...] = (
         ("one is many", "if count == 1 else", "if count == 0 else"),
         ("initials are no name", "= 0.6, 0.9", "= 0.6, 0.0"),
         ("everything looks alike", "= 0.6, 0.9", "= 0.0, 0.9"),
-        ("what looks least alike stands first", "key=lambda name: -likeness[name]", "key=lambda name: likeness[name]"),
+        (
+            "what looks least alike stands first",
+            "key=lambda name: -similarity[name]",
+            "key=lambda name: similarity[name]",
+        ),
         ("all names that look alike are listed", "found[:3]", "found"),
         ("a path is known by its last part", 'if own == word.lstrip("-") else 0.0', "if own else 0.0"),
     ),
@@ -40,7 +44,7 @@ WORDS: tuple[Edit, ...] = (
         ("figures that are not validated are awaited", "if not watching:", "if watching:"),
     ),
     *edits_of(
-        f"{COMMANDS}/data/by_hand.csv",
+        f"{COMMANDS}/data/manual_downloads.csv",
         (f"{OF_COMMANDS}/data/test_fetch.py",),
         ("another's repository is named", "fengzhu1/GA-DTCDR", "fengzhu1/GA-DTCDS"),
         ("a licence is forgotten", "GPL-3.0; cite Zhu", "Cite Zhu"),
@@ -51,9 +55,9 @@ WORDS: tuple[Edit, ...] = (
         ),
     ),
     *edits_of(
-        f"{COMMANDS}/data/by_hand.py",
+        f"{COMMANDS}/data/manual_downloads.py",
         (f"{OF_COMMANDS}/data/test_fetch.py",),
-        ("tables go into another folder", "$ZOO_DATA/{name}, or", "$ZOO_DATA, or"),
+        ("tables go into another folder", "$ZOO_DATA/{name} or", "$ZOO_DATA or"),
     ),
     *edits_of(
         "zoo/benchmark/report/files.py",

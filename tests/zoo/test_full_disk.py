@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 
 from callbacks.best_checkpoint import WholeCheckpoints
 from datamodules.public_lists import write_users
-from zoo.commands.configs import copied
+from zoo.commands.configs import copy_config
 from zoo.release.files import save_tensors
-from zoo.runtime.run_folder import whole, write_json, write_table
+from zoo.runtime.run_folder import atomic_write, write_json, write_table
 
 ROOM = 2048
 MANY = list(range(20_000))
@@ -34,14 +34,14 @@ def room_for(size: int) -> Iterator[None]:
 def save_figure(path: Path) -> None:
     figure = Figure()
     figure.add_subplot().plot(MANY)
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, format="svg")
 
 
-def copy_config(path: Path) -> None:
+def copy_to_full_disk(path: Path) -> None:
     (path.parent / "long.txt").write_text("#" * 10 * ROOM)  # written where there is room
     with room_for(ROOM):
-        copied(path.parent / "long.txt", path)
+        copy_config(path.parent / "long.txt", path)
 
 
 #: Every way that something is written, by the name of its file.
@@ -75,7 +75,7 @@ def test_a_folder_that_cannot_be_written_is(tmp_path: Path, name: str) -> None:
 
 def test_a_config_is_copied_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="File too large"):
-        copy_config(tmp_path / "mine.yaml")
+        copy_to_full_disk(tmp_path / "mine.yaml")
     assert [path.name for path in tmp_path.iterdir()] == ["long.txt"]
 
 

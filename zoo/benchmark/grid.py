@@ -178,7 +178,7 @@ class System:
     reason: str = ""  # why our result may differ from the paper's
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "config", builtin_configs.found(self.config))
+        object.__setattr__(self, "config", builtin_configs.find(self.config))
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -31,7 +31,7 @@ class _Once(yaml.SafeLoader):
 def read_benchmark(path: Path) -> Benchmark:
     """Read a benchmark; raise `BenchmarkError` if the file is missing or wrong."""
     if not path.is_file():
-        raise BenchmarkError(builtin_configs.missing(path))
+        raise BenchmarkError(builtin_configs.not_found_message(path))
     if (size := path.stat().st_size) > MOST_BYTES:
         raise BenchmarkError(f"{path} has {size:,} bytes. At most {MOST_BYTES:,} are allowed. Split it.")
     try:

@@ -1,4 +1,4 @@
-"""``python -m zoo configs``: configs that come with the code, and any config shown as text, with the classes that it names."""
+"""``python -m zoo configs``: list, show and copy configs; a shown config is not run."""
 
 import shutil
 import sys
@@ -12,41 +12,42 @@ import yaml
 from zoo.commands.listing import head_of
 from zoo.runtime import builtin_configs, plugins
 from zoo.runtime.arguments import Arguments
-from zoo.runtime.run_folder import refusal, visible, whole
+from zoo.runtime.run_folder import atomic_write, refusal, visible
 
-#: Bytes of a config at most: the largest that is shipped has a hundredth of this.
+#: Largest config that is shown, in bytes.
 MOST = 2**20
-#: Ours, which lie beside one another.
+#: Packages of the zoo.
 OURS = ("zoo", "datamodules", "callbacks")
 
 
 class ConfigError(ValueError):
-    """A config that is not there, or that cannot be shown."""
+    """A config that does not exist, or that cannot be shown."""
 
 
 def parser() -> Arguments:
     """Options of the command."""
     made = Arguments(
         prog="python -m zoo configs",
-        description="Configs that come with the code, by names such as pricdr/quickstart, which --config takes wherever you "
-        "stand; and any config as text.",
+        description="List, show and copy the configs of the zoo. --config takes their names, such as pricdr/quickstart.",
     )
     commands = made.add_subparsers(dest="command", required=True)
-    commands.add_parser("list", help="names, with the first line of each")
+    commands.add_parser("list", help="names and first lines")
     show = commands.add_parser(
         "show",
-        help="a config's text, and which classes it names from where; nothing is imported or made. To look at one that "
-        "somebody sent: every command that takes --config imports the classes that it names",
+        help="show a config and the packages of its classes, without importing them: inspect configs of other parties "
+        "before you run them",
     )
-    copy = commands.add_parser("copy", help="copy a config here, to change it")
+    copy = commands.add_parser("copy", help="copy a config to change it")
     for each in (show, copy):
-        each.add_argument("config", type=Path, metavar="NAME", help="such as pricdr/quickstart, or a file")
-    copy.add_argument("--out", type=Path, metavar="FILE", help="default: the last part of its name, here")
+        each.add_argument("config", type=Path, metavar="NAME", help="name, such as pricdr/quickstart, or file")
+    copy.add_argument(
+        "--out", type=Path, metavar="FILE", help="default: last part of the name, in the working directory"
+    )
     return made
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command; a refusal ends with its message."""
+    """Run the command; an expected error ends it with its message."""
     options = parser().parse_args(arguments)
     try:
         if options.command == "list":
@@ -54,55 +55,55 @@ def main(arguments: Sequence[str]) -> None:
             for name in builtin_configs.names():
                 print(f"{name:<{width}}  {head_of(name)}".rstrip())
         elif options.command == "show":
-            print("\n".join(shown(existing(options.config))))
+            print("\n".join(config_lines(find_config(options.config))))
         else:
-            print(f"Copied: {visible(str(copied(existing(options.config), options.out)))}")
+            print(f"Copied: {visible(str(copy_config(find_config(options.config), options.out)))}")
     except (OSError, ValueError) as error:
         sys.exit(refusal(error))
 
 
-def existing(path: Path) -> Path:
-    """The file of a config; refused, with the nearest names, where there is none."""
-    if not (found := builtin_configs.found(path)).is_file():
-        raise ConfigError(builtin_configs.missing(path))
+def find_config(path: Path) -> Path:
+    """Return the file of a config; raise a `ConfigError` with similar names if there is none."""
+    if not (found := builtin_configs.find(path)).is_file():
+        raise ConfigError(builtin_configs.not_found_message(path))
     return found
 
 
-def copied(config: Path, out: Path | None) -> Path:
-    """Copy a config; a file that is there is not written over."""
+def copy_config(config: Path, out: Path | None) -> Path:
+    """Copy a config to a new file."""
     out = out or Path(config.name)
     if out.exists():
-        raise ConfigError(f"{out} exists, and is not written over. Choose another name: --out FILE.")
-    with whole(out) as temporary:
+        raise ConfigError(f"{out} exists. Choose another file: --out FILE.")
+    with atomic_write(out) as temporary:
         shutil.copyfile(config, temporary)
     return out
 
 
-def shown(config: Path) -> Iterator[str]:
-    """The lines of a config as a terminal can only show them, then what it names."""
+def config_lines(config: Path) -> Iterator[str]:
+    """Yield the printable lines of a config, then the classes that it names."""
     if (size := config.stat().st_size) > MOST:
-        raise ConfigError(f"{config} has {size:,} bytes, and a config at most {MOST:,}: it is not read.")
+        raise ConfigError(f"{config} has {size:,} bytes. A config has at most {MOST:,}.")
     text = config.read_bytes().decode("utf-8", errors="backslashreplace")
     yield from (visible(line) for line in text.split("\n"))
-    yield f"# {visible(str(config))} names these classes; nothing of them was imported, and nothing was run."
+    yield f"# Classes in {visible(str(config))}; nothing was imported or run:"
     try:
         named = sorted(set(classes_in(yaml.safe_load(text))))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        yield f"# It is no YAML ({type(error).__name__}), and no command will take it."
+        yield f"# It is not valid YAML ({type(error).__name__}). No command accepts it."
         return
     for name in named:
         yield f"#   {visible(name)}: {origin(name)}"
 
 
 def classes_in(value: Any) -> Iterator[str]:  # noqa: ANN401  what YAML holds
-    """Texts that may name a class: those where classes are named, and dotted names anywhere whose last part is capitalised."""
-    left, looked_at = [("", value)], set[tuple[str, int]]()  # aliases may lead to a part often, or into itself
+    """Yield texts that may name a class: values of class keys, and dotted names with a capitalised last part."""
+    left, seen = [("", value)], set[tuple[str, int]]()  # aliases may repeat a part, or form a cycle
     while left:
         key, part = left.pop()
         if isinstance(part, str):
             yield from [part] if part and _names_a_class(key, part) else []
-        elif (key, id(part)) not in looked_at:
-            looked_at.add((key, id(part)))
+        elif (key, id(part)) not in seen:
+            seen.add((key, id(part)))
             if isinstance(part, dict):
                 left += [(str(name), item) for name, item in part.items()]
             elif isinstance(part, list):
@@ -116,7 +117,7 @@ def _names_a_class(key: str, value: str) -> bool:
 
 
 def origin(name: str) -> str:
-    """Whose a class is, told by its name; nothing of it is imported."""
+    """Return the owner of a class by its name, without importing it."""
     module = name.rpartition(".")[0]
     top = module.partition(".")[0]
     if not module:
@@ -129,8 +130,8 @@ def origin(name: str) -> str:
     except (ImportError, ValueError):
         spec = None
     if spec is None:
-        return "nothing of that name can be imported here"
-    place = next((place for place in (spec.origin, *(spec.submodule_search_locations or ())) if place), "")
-    if place in ("built-in", "frozen"):
+        return "not installed"
+    path = next((path for path in (spec.origin, *(spec.submodule_search_locations or ())) if path), "")
+    if path in ("built-in", "frozen"):
         return "Python itself"
-    return f"{visible(place)}; taking this config would run its code"
+    return f"{visible(path)}; running this config runs its code"

@@ -1,7 +1,4 @@
-"""``python -m zoo export``: a run as a bundle to hand over.
-
-What the command needs is imported when it runs: ``--help`` and a refusal of its options stay quick.
-"""
+"""``python -m zoo export``: write a run as a bundle to hand over. Imports are late, so that ``--help`` stays quick."""
 
 import json
 import sys
@@ -15,28 +12,24 @@ def parser() -> Arguments:
     """Options of the command."""
     made = Arguments(
         prog="python -m zoo export",
-        description="Writes a run's best checkpoint as a bundle to hand over: weights (safetensors, no pickle), settings, "
-        "item ids, figures, privacy record and a model card (README.md). `python -m zoo recommend` and zoo.load open it.",
+        description="Write a run's best checkpoint as a bundle to hand over: weights (safetensors, no pickle), settings, item "
+        "ids, metrics, privacy record and a model card (README.md). `python -m zoo recommend` and zoo.load open it.",
     )
     option = made.add_argument
     option("run", type=Path, metavar="RUN", help="folder of a run")
     option("--out", type=Path, required=True, metavar="DIR", help="folder to write; must not exist")
     option(
-        "--with-user-ids",
-        action="store_true",
-        help="name the users. Left out unless asked for: ids are personal data, and say who is a user of the target",
+        "--with-user-ids", action="store_true", help="include user ids: personal data, which reveal the target's users"
     )
     option(
-        "--with-ratings",
-        action="store_true",
-        help="with what each user has, which some methods score by; more personal still, and takes --with-user-ids",
+        "--with-ratings", action="store_true", help="include ratings, which some methods need; takes --with-user-ids"
     )
     offer_imports(made)
     return made
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command; a refusal ends with its message."""
+    """Run the command; an expected error ends it with its message."""
     options = parser().parse_args(arguments)
     from zoo.methods.target_data import ReleaseMismatchError
     from zoo.runs.bundle import BUNDLE

@@ -1,4 +1,4 @@
-"""``python -m zoo list``: what there is to name, in a line each; read from files, nothing is imported for it."""
+"""``python -m zoo list``: names with one line each, parsed from files without importing them."""
 
 import ast
 from collections.abc import Collection
@@ -7,17 +7,18 @@ from pathlib import Path
 from zoo.runtime import builtin_configs, plugins
 from zoo.runtime.exports import METHODS, PERTURBATIONS, PUBLISHERS, imported_names
 
-#: What is listed, in this order.
+#: Kinds in the order of the list.
 KINDS = ("methods", "publishers", "perturbations", "datamodules", "callbacks", "configs")
-#: Bases, which nobody names.
+#: Base classes, which are not listed.
 BASES = ("zoo.methods.one_bit_mc.perturbation.Perturbation", "datamodules.base", "datamodules.protocol")
 
 
 def listing(kinds: Collection[str] = KINDS) -> str:
-    """Methods, publishers, perturbations, datamodules, callbacks and configs, ours and those of installed packages.
+    """Return the names of each kind with one line each, ours and those of plugins.
 
-    Args:
-        kinds: Which of these.
+    Examples:
+        >>> print(listing(["publishers"]).splitlines()[0])
+        publishers:
     """
     root = Path(__file__).parents[2]
     homes = {
@@ -42,14 +43,14 @@ def listing(kinds: Collection[str] = KINDS) -> str:
             name: head_of(name) for name in builtin_configs.names()
         }
     lines = []
-    for title, said in sections.items():
-        width = max(map(len, said), default=0)
-        lines += [f"{title}:", *(f"  {name:<{width}}  {text}".rstrip() for name, text in said.items())]
+    for title, entries in sections.items():
+        width = max(map(len, entries), default=0)
+        lines += [f"{title}:", *(f"  {name:<{width}}  {text}".rstrip() for name, text in entries.items())]
     return "\n".join(lines)
 
 
 def first_line(file: Path, name: str) -> str:
-    """First line of a class's docstring, read without importing it."""
+    """Return the first line of a class's docstring without importing it."""
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef) and node.name == name:
             return (ast.get_docstring(node) or "").split("\n")[0]
@@ -57,28 +58,28 @@ def first_line(file: Path, name: str) -> str:
 
 
 def head_of(config: str) -> str:
-    """The comment in the first line of a config that comes with the code."""
+    """Return the comment in the first line of a builtin config."""
     file = builtin_configs.folder() / f"{config}{builtin_configs.ENDING}"
     head = file.read_text(encoding="utf-8").split("\n", 1)[0]
     return head.lstrip("# ") if head.startswith("#") else ""
 
 
 def of_plugins(kind: str) -> dict[str, str]:
-    """What installed packages bring of a kind: the line of each names its package, and says where something is wrong."""
+    """Return the plugins of a kind with one line each, which names the package and any problem."""
     if kind not in plugins.GROUPS:
         return {}
-    return {_shown(name): _shown(_line(plugin)) for name, plugin in sorted(plugins.brought(kind).items())}
+    return {_printable(name): _printable(_line(plugin)) for name, plugin in sorted(plugins.brought(kind).items())}
 
 
 def _line(plugin: plugins.Plugin) -> str:
-    whose = f"[{plugin.package}: {plugin.path}]"
+    package = f"[{plugin.package}: {plugin.path}]"
     if (file := plugin.source()) is None:
-        return f"{whose} is not there: its package is damaged or gone. Install it again, or uninstall it"
+        return f"{package} has no file. Reinstall or uninstall the package"
     try:
-        return f"{first_line(file, plugin.attribute)} {whose}".lstrip()
+        return f"{first_line(file, plugin.attribute)} {package}".lstrip()
     except (OSError, SyntaxError, ValueError) as error:
-        return f"{whose} cannot be read ({type(error).__name__}). Mend or uninstall its package"
+        return f"{package} cannot be read ({type(error).__name__}). Repair or uninstall the package"
 
 
-def _shown(text: str) -> str:
+def _printable(text: str) -> str:  # `run_folder.visible` imports too much for a list
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)

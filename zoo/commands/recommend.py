@@ -1,7 +1,4 @@
-"""``python -m zoo recommend``: the best items for some users, from a run or a bundle.
-
-What the command needs is imported when it runs: ``--help`` and a refusal of its options stay quick.
-"""
+"""``python -m zoo recommend``: show the best items for some users. Imports are late, so that ``--help`` stays quick."""
 
 from __future__ import annotations
 
@@ -23,52 +20,49 @@ from zoo.runtime.suggestions import count_of
 if TYPE_CHECKING:
     import polars as pl
 
-#: Forms of a file of recommendations, by what its name ends with.
+#: Suffixes of a file of recommendations.
 FORMS = (".parquet", ".csv")
-#: The column of users' ids, in a file that has columns.
+#: Column of user ids in a CSV file.
 USER_ID = "user_id"
 
 
-class AskedError(ValueError):
-    """What is asked for cannot be read, or is nothing."""
+class RequestError(ValueError):
+    """The requested users or options are invalid."""
 
 
 def parser() -> Arguments:
     """Options of the command."""
     made = Arguments(
         prog="python -m zoo recommend",
-        description="The best items for some users, by their own ids, without items that they have. Reads a run's best checkpoint "
-        "and the data that its config names, or a bundle, which needs no data where its method can do without.",
+        description="Show the best items for some users, without items that they have. Reads a run's best checkpoint and its "
+        "data, or a bundle, which needs no data if its method can score without them.",
     )
     option = made.add_argument
-    option("run", type=Path, metavar="RUN", help="folder of a run, or of a bundle (python -m zoo export)")
+    option("run", type=Path, metavar="RUN", help="folder of a run or a bundle")
     who = made.add_mutually_exclusive_group(required=True)
-    who.add_argument("--users", metavar="A,B,C", help="the users' ids, with commas between them")
+    who.add_argument("--users", metavar="A,B,C", help="user ids, separated by commas")
     who.add_argument(
-        "--users-file",
-        type=Path,
-        metavar="FILE",
-        help="a text file of ids, one a line; or a CSV file with a column user_id",
+        "--users-file", type=Path, metavar="FILE", help="user ids, one a line, or a CSV file with a column user_id"
     )
-    option("--k", type=int, default=10, help="items for each user (default: %(default)s)")
-    option("--out", type=Path, metavar="FILE", help="write a table, .parquet or .csv, instead of showing it")
+    option("--k", type=int, default=10, help="number of items per user (default: %(default)s)")
+    option("--out", type=Path, metavar="FILE", help="write a table (.parquet or .csv) instead of showing it")
     option(
         "--release",
         action="append",
         default=[],
         metavar="NAME=PATH",
-        help="where the release of a source lies now; once for each that is not found as the run's config says",
+        help="folder of the release of a source, if it was moved; repeatable",
     )
     offer_imports(made)
     return made
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command; a refusal ends with its message."""
+    """Run the command; an expected error ends it with its message."""
     options = parser().parse_args(arguments)
     try:
         if options.out is not None and options.out.suffix not in FORMS:
-            raise AskedError(f"--out must end with one of {', '.join(FORMS)}; got {options.out}.")
+            raise RequestError(f"--out is {options.out}. It must end with {' or '.join(FORMS)}.")
         users = ids_in(options.users) if options.users is not None else read_users_file(options.users_file)
         releases = _releases(options.release)
     except (OSError, ValueError) as error:
@@ -82,14 +76,12 @@ def main(arguments: Sequence[str]) -> None:
     try:
         with quietly():
             import_trusted(options.imports)
-            trained = load(options.run, releases=releases)
-            table = trained.recommend(users, options.k)
-        if not trained.sees:
-            sys.stderr.write(
-                "The bundle does not hold what users have, so they may be recommended what they have already.\n"
-            )
+            predictor = load(options.run, releases=releases)
+            table = predictor.recommend(users, options.k)
+        if not predictor.has_ratings:
+            sys.stderr.write("The bundle has no ratings, so items that users have may be recommended.\n")
         if options.out is None:
-            Console().print(shown(table))
+            Console().print(recommendation_table(table))
         else:
             options.out.parent.mkdir(parents=True, exist_ok=True)
             write_table(options.out, table)
@@ -99,54 +91,52 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def ids_in(text: str) -> list[str]:
-    """Users' ids with commas between them; that there is none is refused."""
+    """Return user ids that commas separate.
+
+    Examples:
+        >>> ids_in("u1, u2")
+        ['u1', 'u2']
+    """
     if not (users := [user.strip() for user in text.split(",") if user.strip()]):
-        raise AskedError(
-            f"--users names nobody: got {text!r}. Ids stand with commas between them, such as u0001,u0002."
-        )
+        raise RequestError(f"--users is {text!r}. Pass ids separated by commas, such as u0001,u0002.")
     return users
 
 
 def read_users_file(path: Path) -> list[str]:
-    """The users of a file, in their order: of its column ``user_id``, or of each line where there is no such column.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        AskedError: It is no text, has several columns of which none is ``user_id``, or names nobody.
-    """
-    form = f"It holds ids, one a line, or is a CSV file with a column {USER_ID}."
+    """Return the users of a file in order: its column ``user_id``, or its lines; raise a `RequestError` if there are none."""
+    form = f"Write one id a line, or a CSV file with a column {USER_ID}."
     if not path.is_file():
         raise FileNotFoundError(f"No list of users at {path}. {form}")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = [[cell.strip() for cell in row] for row in csv.reader(file)]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise AskedError(f"{path} is no list of users ({error}). {form}") from error
+        raise RequestError(f"{path} is not a list of users ({error}). {form}") from error
     rows = [row for row in rows if any(row)]
     head = rows[0] if rows else []
     if USER_ID in head:
         at = head.index(USER_ID)
         users = [row[at] for row in rows[1:] if len(row) > at and row[at]]
     elif any(len(row) > 1 for row in rows) or USER_ID in re.split(r"[;|\t ]", head[0] if head else ""):
-        raise AskedError(
-            f"{path} has several columns, {', '.join(map(repr, head))}, and none between commas is called {USER_ID}. {form}"
+        raise RequestError(
+            f"{path} has the columns {', '.join(map(repr, head))} and no comma-separated column {USER_ID}. {form}"
         )
     else:
         users = [row[0] for row in rows]
     if not users:
-        raise AskedError(f"{path} names nobody. {form}")
+        raise RequestError(f"{path} has no user. {form}")
     return users
 
 
 def _releases(given: Sequence[str]) -> dict[str, Path]:
     wrong = [text for text in given if not text.partition("=")[0] or not text.partition("=")[2]]
     if wrong:
-        raise AskedError(f"--release takes NAME=PATH, such as book=releases/book; got {wrong[0]!r}.")
+        raise RequestError(f"--release is {wrong[0]!r}. Pass NAME=PATH, such as book=releases/book.")
     return {name: Path(path) for name, _, path in (text.partition("=") for text in given)}
 
 
-def shown(table: pl.DataFrame) -> Table:
-    """Recommendations for the terminal, a user's own lines together."""
+def recommendation_table(table: pl.DataFrame) -> Table:
+    """Return recommendations as a table for the terminal."""
     made = Table("user", Column("rank", justify="right"), "item", Column("score", justify="right"))
     for user, rank, item, score in table.iter_rows():
         name = escape(visible(user)) if rank == 1 else ""

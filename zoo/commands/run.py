@@ -4,23 +4,23 @@ import os
 import sys
 
 from zoo.runs.cli import ZooCLI, import_names
-from zoo.runs.parser_messages import in_a_sentence
+from zoo.runs.parser_messages import error_message
 from zoo.runs.processes import let_the_first_speak
 from zoo.runs.resume import INTERRUPTED
 from zoo.runs.trainer import quietly
 
 
 def main() -> None:
-    """Run the command; a refusal ends with its message, and with ``ZOO_TRACEBACK=1`` its traceback."""
+    """Run the command; an expected error ends it with a message, and with ``ZOO_TRACEBACK=1`` with a traceback."""
     import_names()
     try:
         with quietly():
             ZooCLI()
     except KeyboardInterrupt:  # before there is a run
-        sys.stderr.write("Interrupted before the training began.\n")
+        sys.stderr.write("Interrupted before training started.\n")
         sys.exit(INTERRUPTED)
     except Exception as error:
-        if os.environ.get("ZOO_TRACEBACK") or not (said := in_a_sentence(error)):
+        if os.environ.get("ZOO_TRACEBACK") or not (message := error_message(error)):
             raise
         let_the_first_speak()
-        sys.exit(said)
+        sys.exit(message)

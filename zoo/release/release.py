@@ -42,7 +42,7 @@ from zoo.release.lazy_rows import LazyRows
 from zoo.release.metadata import ReleaseMetadata
 from zoo.release.signature import SigningKey, TrustedKeys, check_signature
 from zoo.runtime.renamed import OldName
-from zoo.runtime.run_folder import whole_folder
+from zoo.runtime.run_folder import atomic_folder
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +190,7 @@ class Release:
         path = Path(path)
         if path.exists():
             raise FileExistsError(f"{path} exists. A release is never overwritten. Choose another path or remove it.")
-        with whole_folder(path) as folder:
+        with atomic_folder(path) as folder:
             if isinstance(self.tensors, LazyRows) and not self.tensors.in_memory:
                 manifest = self._manifest(self.metadata, self.tensors.write(folder))
             else:

@@ -1,4 +1,4 @@
-"""Bundles: a trained method as files that were handed over, read as untrusted input."""
+"""Bundles: trained methods as files, read as untrusted input."""
 
 from __future__ import annotations
 
@@ -26,36 +26,33 @@ from zoo.methods.base import Recommender
 from zoo.methods.target_data import ReleaseMismatchError, refuse_other_data
 from zoo.release.files import ReleaseError, all_finite, check_ids
 from zoo.release.release import Release
-from zoo.runs.predictor import Predictor, check_names, of_this_version, read_inputs
+from zoo.runs.predictor import Predictor, check_names, explain_mismatch, read_inputs
 from zoo.runtime import plugins
 from zoo.runtime.exports import METHODS, VERSION, exported
 
-#: Says what is in a bundle, with the SHA-256 of every other file.
+#: Manifest of a bundle, with the SHA-256 of every other file.
 BUNDLE = "bundle.json"
 TENSORS, ITEMS, USERS = "tensors.safetensors", "items.json", "users.json"
 SCHEMA = 1
-_FIELDS: dict[str, type] = {
-    "schema": int,
-    "version": str,
-    "method": str,
-    "settings": dict,
-    "sizes": dict,
-    "digests": dict,
-    "holds": dict,
-    "sha256": dict,
-}
-#: Bytes of a file of a bundle that is read as text, at most.
+_FIELDS = {"schema": int, "version": str, "method": str} | dict.fromkeys(
+    ("settings", "sizes", "digests", "holds", "sha256"), dict
+)
+#: Largest text file of a bundle, in bytes.
 _MOST_TEXT = 2**28
 STATE = "state."
 
 
 class BundleError(ValueError):
-    """A bundle that is damaged, or not what it says."""
+    """A bundle that is damaged or invalid."""
+
+
+def _damaged(problem: str) -> BundleError:
+    return BundleError(f"{problem}. Ask for the bundle again.")
 
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """Ratings of which only the counts are known, for methods that score without the ratings; as `zoo.data.ratings.Ratings`."""
+    """Counts of ratings instead of `zoo.data.ratings.Ratings`, for methods that score without ratings."""
 
     user_ids: Ids
     item_ids: Ids
@@ -64,46 +61,46 @@ class Counts:
 
     @property
     def num_users(self) -> int:
-        """How many rows there are."""
+        """Number of users."""
         return len(self.user_ids)
 
     @property
     def num_items(self) -> int:
-        """How many columns there are."""
+        """Number of items."""
         return len(self.item_ids)
 
     def compressed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Row pointers; columns and values are unknown, zeros that take no memory stand for them."""
+        """Return row pointers, and zeros without memory for the unknown columns and values."""
         starts = torch.cat([torch.zeros(1).long(), self.by_user.cumsum(0)])
         columns, values = (torch.zeros(1, dtype=kind).expand(int(starts[-1])) for kind in (torch.long, torch.float))
         return starts, columns, values
 
     def transpose(self) -> Counts:
-        """Gives the item x user matrix."""
+        """Return the counts with users and items swapped."""
         return Counts(self.item_ids, self.user_ids, self.by_item, self.by_user)
 
     def with_users(self, ids: Sequence[str]) -> Counts:
-        """Gives the same with more users, who have rated nothing."""
+        """Return the counts with further users, who have no ratings."""
         named = np.concatenate([self.user_ids, np.array(ids, dtype=np.str_)])
         return replace(self, user_ids=named, by_user=torch.cat([self.by_user, torch.zeros(len(ids)).long()]))
 
 
 @dataclass(frozen=True)
 class MissingRelease:
-    """A release that is not available, for methods that score without it: nobody has a row in it."""
+    """Placeholder for a release that is not available: it has no rows."""
 
     kind: str
     width: int
     user_ids: Ids
 
     def device_rows(self) -> SparseRows:
-        """No rows."""
+        """Return no rows."""
         return SparseRows(torch.zeros(1).long(), torch.zeros(0).long(), torch.zeros(0), self.width)
 
 
 @dataclass
 class BundleData:
-    """What a bundle knows of the data, as `zoo.methods.target_data.TargetData`."""
+    """Data of a bundle, as a `zoo.methods.target_data.TargetData`."""
 
     sizes: dict[str, Any]
     digests: dict[str, str]
@@ -121,19 +118,17 @@ class BundleData:
 
 
 def load_bundle(
-    folder: Path,
-    data: CrossDomainDataModule | None = None,
-    releases: Mapping[str, Path | str] | None = None,
+    folder: Path, data: CrossDomainDataModule | None = None, releases: Mapping[str, Path | str] | None = None
 ) -> Predictor:
-    """A bundle's method, with data where they are given; as `zoo.runs.loading.load`. It is untrusted input."""
+    """Load a bundle, which is untrusted input; see `zoo.runs.loading.load`."""
     manifest = _manifest(folder)
     for name, digest in manifest["sha256"].items():
         if not (folder / name).is_file() or hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
-            raise BundleError(f"{folder / name} is missing, truncated or changed. Ask for the bundle again.")
+            raise _damaged(f"{folder / name} is missing, truncated or changed")
     try:
         tensors = load_file(folder / TENSORS)
     except (SafetensorError, OSError) as error:
-        raise BundleError(f"{folder / TENSORS} is damaged: {error}. Ask for the bundle again.") from error
+        raise _damaged(f"{folder / TENSORS} is damaged: {error}") from error
     method = _method(folder, manifest, tensors)
     if data is not None:
         check_names(releases or {}, data.sources)
@@ -141,97 +136,88 @@ def load_bundle(
         read_inputs(data, method)
         refuse_other_data({"digests": manifest["digests"], "paths": None}, data.digests)
         return Predictor(method, data, data.test.seen, folder)
-    known, seen = _known(folder, manifest, tensors, releases or {})
-    named, sees = (bool(manifest["holds"].get(part)) for part in ("user_ids", "ratings"))
-    missing = [
-        *([] if sees else ["ratings"]),
-        *(["releases"] if known.sizes["sources"].keys() - (releases or {}) else []),
-    ]
-    return Predictor(method, known, seen, folder, named=named, sees=sees, missing=missing)
+    own, seen = _bundle_data(folder, manifest, tensors, releases or {})
+    user_ids, ratings = (bool(manifest["holds"].get(part)) for part in ("user_ids", "ratings"))
+    missing = [] if ratings else ["ratings"]
+    missing += ["releases"] if own.sizes["sources"].keys() - (releases or {}) else []
+    return Predictor(method, own, seen, folder, has_user_ids=user_ids, has_ratings=ratings, missing=missing)
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
     manifest = _json(folder, BUNDLE)
     if not isinstance(manifest, dict) or any(type(manifest.get(name)) is not kind for name, kind in _FIELDS.items()):
-        raise BundleError(f"{folder / BUNDLE} must hold {sorted(_FIELDS)}. Ask for the bundle again.")
+        raise _damaged(f"{folder / BUNDLE} must hold {sorted(_FIELDS)}")
     if manifest["schema"] != SCHEMA:
         raise BundleError(
-            f"{folder} is a bundle of schema {manifest['schema']}, of version {manifest['version'][:20]!r}; this is "
-            f"{VERSION}, which reads schema {SCHEMA}. Use that version, or export again."
+            f"{folder} has schema {manifest['schema']} (version {manifest['version'][:20]!r}); version {VERSION} reads schema "
+            f"{SCHEMA}. Use that version, or export again."
         )
     if TENSORS not in manifest["sha256"] or ITEMS not in manifest["sha256"]:
-        raise BundleError(f"{folder / BUNDLE} names neither {TENSORS} nor {ITEMS}. Ask for the bundle again.")
+        raise _damaged(f"{folder / BUNDLE} names neither {TENSORS} nor {ITEMS}")
     if any(Path(name).name != name for name in manifest["sha256"]):
-        raise BundleError(f"{folder / BUNDLE} names files outside the bundle; it is not read.")
+        raise _damaged(f"{folder / BUNDLE} names files outside the bundle")
     if not _are_sizes(manifest["sizes"]) or not all(isinstance(one, str) for one in manifest["digests"].values()):
-        raise BundleError(
-            f"{folder / BUNDLE} says nothing of its users, items and sources that can be. Ask for the bundle again."
-        )
+        raise _damaged(f"{folder / BUNDLE} has invalid sizes or digests")
     return manifest
 
 
 def _are_sizes(sizes: Mapping[str, Any]) -> bool:
-    """Whether they are sizes of `zoo.methods.target_data.TargetData`: numbers, and of each source a kind and numbers."""
     sources = sizes.get("sources")
     if not isinstance(sources, dict) or not all(isinstance(source, dict) for source in sources.values()):
         return False
-    told = [sizes.get("num_users"), sizes.get("num_items")]
+    numbers = [sizes.get("num_users"), sizes.get("num_items")]
     for source in sources.values():
         if source.keys() != {"kind", "num_users", "width", "num_layers"} or not isinstance(source["kind"], str):
             return False
-        told += [source[name] for name in ("num_users", "width", "num_layers")]
-    return all(type(number) is int and 0 < number < 2**40 for number in told)
+        numbers += [source[name] for name in ("num_users", "width", "num_layers")]
+    return all(type(number) is int and 0 < number < 2**40 for number in numbers)
 
 
 def _json(folder: Path, name: str) -> Any:  # noqa: ANN401  what JSON holds
     path = folder / name
     if path.stat().st_size > _MOST_TEXT:
-        raise BundleError(f"{path} has {path.stat().st_size:,} bytes; at most {_MOST_TEXT:,} are read.")
+        raise BundleError(f"{path} has {path.stat().st_size:,} bytes. At most {_MOST_TEXT:,} are read.")
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise BundleError(f"{path} is damaged: {error}. Ask for the bundle again.") from error
+        raise _damaged(f"{path} is damaged: {error}") from error
 
 
 def _class(name: str) -> type[Recommender]:
-    """A method of the zoo, of a plugin, or of a module that was imported already: a bundle imports nothing else."""
+    """Return a method of the zoo, of a plugin or of an imported module; nothing else is imported."""
     module, _, last = name.rpartition(".")
     for plugin in plugins.brought("methods").values():
         if plugin.path == name:
             plugin.load()
-    there = vars(sys.modules[module]) if module in sys.modules else {}  # some modules import what they are asked for
-    found = exported(name) if name in METHODS else there.get(last)
+    names = vars(sys.modules[module]) if module in sys.modules else {}  # getattr might import
+    found = exported(name) if name in METHODS else names.get(last)
     if not (isinstance(found, type) and issubclass(found, Recommender)):
         raise BundleError(
-            f"The bundle is of the method {name[:200]!r}, which is none of the zoo. If it is of a package that you trust, import "
-            "that first; a bundle imports nothing."
+            f"The method {name[:200]!r} is not one of the zoo, and a bundle imports nothing. If you trust its package, import it "
+            "first."
         )
     return found
 
 
 def _method(folder: Path, manifest: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Recommender:
-    """The method with its weights, built once it is known that tensors of just these shapes are there."""
+    """Return the method with its weights; it is built only after the shapes of all tensors were checked."""
     own = _class(manifest["method"])
     state = {name.removeprefix(STATE): value for name, value in tensors.items() if name.startswith(STATE)}
     if not all(all_finite(value) for value in state.values() if value.is_floating_point()):
-        raise BundleError(f"Weights in {folder} are NaN or infinite; it is not read.")
-    with of_this_version(folder, manifest):
+        raise _damaged(f"Weights in {folder} are NaN or infinite")
+    with explain_mismatch(folder, manifest):
         try:
             with torch.device("meta"):
                 shapes = _built(own, manifest).state_dict()
             if {k: v.shape for k, v in shapes.items()} != {k: v.shape for k, v in state.items()}:
-                raise RuntimeError("The weights are not those that the settings ask for.")
+                raise RuntimeError("Weights and settings differ.")
             method = _built(own, manifest)
             method.load_state_dict(state)
         except (ValueError, AttributeError, IndexError, OverflowError) as error:
-            raise BundleError(
-                f"The settings in {folder / BUNDLE} make no method: {error} Ask for the bundle again."
-            ) from error
+            raise _damaged(f"Invalid settings in {folder / BUNDLE}: {error}") from error
     kinds = {source["kind"] for source in manifest["sizes"]["sources"].values()}
     if method.accepted_releases and not kinds <= method.accepted_releases:
-        raise BundleError(
-            f"{folder / BUNDLE} names releases that {own.__name__} does not read. Ask for the bundle again."
-        )
+        raise _damaged(f"{folder / BUNDLE} names releases that {own.__name__} cannot read")
     return method
 
 
@@ -242,16 +228,12 @@ def _built(own: type[Recommender], manifest: Mapping[str, Any]) -> Recommender:
     return method
 
 
-def _known(
-    folder: Path,
-    manifest: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
-    releases: Mapping[str, Path | str],
+def _bundle_data(
+    folder: Path, manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], releases: Mapping[str, Path | str]
 ) -> tuple[BundleData, SparseRows]:
-    """What the bundle itself holds of the data, with the releases that are given."""
     sizes, holds = manifest["sizes"], manifest["holds"]
     items = _ids(folder, ITEMS, sizes.get("num_items"))
-    # Nobody can be called by what stands in for an id that is not there: ids are not empty, and hold no line break.
+    # Placeholders cannot equal a user id, which has no line break.
     users = _ids(folder, USERS, sizes.get("num_users")) if holds.get("user_ids") else None
     ids = np.array([f"\n{row}" for row in range(sizes["num_users"])]) if users is None else users
     train, seen = _ratings(folder, holds, tensors, ids, items)
@@ -259,15 +241,13 @@ def _known(
     given = {name: Release.load(path) for name, path in releases.items()}
     for name, release in given.items():
         if release.digest != manifest["digests"].get(name):
-            raise ReleaseMismatchError(
-                f"{releases[name]} is not the release of {name!r} that the method was trained on. Pass that one."
-            )
+            raise ReleaseMismatchError(f"{releases[name]} is not the release of {name!r} from training. Pass that one.")
     linked: dict[str, Any] = {}
     links: dict[str, Tensor] = {}
     for name, source in sizes["sources"].items():
         if name in given and users is not None:
             links[name] = link_users(users, name, given[name], str(releases[name]), missing_is_error=False)
-        else:  # nobody here has a name, or there is no release; who is in a release alone is linked still
+        else:  # users of a release alone are added later
             links[name] = torch.full((len(ids),), -1)
         linked[name] = given.get(name) or MissingRelease(source["kind"], source["width"], ids[:0])
     return BundleData(sizes, manifest["digests"], train, linked, links, bool(manifest.get("signs"))), seen
@@ -276,29 +256,24 @@ def _known(
 def _ids(folder: Path, name: str, count: Any) -> Ids:  # noqa: ANN401  of a manifest
     found = _json(folder, name)
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found) or len(found) != count:
-        raise BundleError(f"{folder / name} must be a list of {count} ids. Ask for the bundle again.")
+        raise _damaged(f"{folder / name} must be a list of {count} ids")
     try:
         check_ids(found)
     except ReleaseError as error:
         raise BundleError(f"{folder / name}: {error}") from error
     if len(set(found)) != len(found):
-        raise BundleError(f"{folder / name} names an id twice. Ask for the bundle again.")
+        raise _damaged(f"{folder / name} names an id twice")
     return np.array(found, dtype=np.str_)
 
 
 def _ratings(
-    folder: Path,
-    holds: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
-    users: Ids,
-    items: Ids,
+    folder: Path, holds: Mapping[str, Any], tensors: Mapping[str, Tensor], users: Ids, items: Ids
 ) -> tuple[Ratings | Counts, SparseRows]:
-    """The training ratings, or their counts; and what each user has."""
     try:
         if not holds.get("ratings"):
             by_user, by_item = tensors["by_user"], tensors["by_item"]
             if by_user.shape != (len(users),) or by_item.shape != (len(items),):
-                raise ValueError("counts of other numbers of users or items")
+                raise ValueError("counts have another shape")
             for counts, most in ((by_user, len(items)), (by_item, len(users))):
                 if not 0 <= int(counts.min()) <= int(counts.max()) <= most:
                     raise ValueError(f"counts below 0 or above {most}")

@@ -1,4 +1,4 @@
-"""Export: a run's best checkpoint as a bundle to hand over, which says what protects it and what it can do alone."""
+"""Export a run as a bundle to hand over, with a model card."""
 
 from __future__ import annotations
 
@@ -21,49 +21,60 @@ from zoo.runs.inputs import UsageError, read_checkpoint
 from zoo.runs.loading import load_run, settings_of
 from zoo.runs.predictor import Predictor, needs_of
 from zoo.runtime.exports import METHODS, VERSION
-from zoo.runtime.run_folder import BEST, CONFIG, METRIC_NAMES, METRICS, PRIVACY, visible, whole_folder, write_json
+from zoo.runtime.run_folder import BEST, CONFIG, METRIC_NAMES, METRICS, PRIVACY, atomic_folder, visible, write_json
 from zoo.runtime.suggestions import count_of
 
-#: The model card of a bundle.
+#: Model card of a bundle.
 CARD = "README.md"
-#: Settings of data that say where things lie at home: nobody's business, and no part of what an experiment is.
+#: Settings of data that name local paths, which a bundle omits.
 AT_HOME = ("releases", "trusted", "root", "users", "catalogues", "files", "folder")
 
 
 def export(
     run: Path | str | Predictor, out: Path | str, *, with_user_ids: bool = False, with_ratings: bool = False
 ) -> Path:
-    """Write a run's best checkpoint as a bundle: files to hand over, without a pickle in them.
+    """Write a run's best checkpoint as a bundle: files to hand over, without pickle.
 
-    A bundle holds weights (safetensors), the settings of the experiment, item ids, figures, the privacy record and a model
-    card. `zoo.load` opens it; it recommends without the training data where the method can, and says what it needs where not.
+    A bundle holds weights (safetensors), settings, item ids, metrics, the privacy record and a model card. `zoo.load` opens it.
+    It recommends without the training data if its method can; otherwise its card names the data that it needs.
 
     Args:
-        run: Folder of the run, whose data are read to see what the method can do without them; or what `zoo.load` made of it.
+        run: Run folder, or the predictor that `zoo.load` returned for it.
         out: Folder to write; must not exist.
-        with_user_ids: Whether the users' ids are in it. They are personal data, and say who is a user of the target; without
-            them nobody can be recommended to by name.
-        with_ratings: Whether the training ratings are in it, and what else each user has, which some methods score by and which
-            are left out of recommendations. More personal still; takes ``with_user_ids``.
+        with_user_ids: Whether to include the ids of users: personal data, which reveal the users of the target. Without them
+            `recommend` needs the data.
+        with_ratings: Whether to include the training ratings and the other items of each user, which are excluded from
+            recommendations and which some methods score by. Personal data; needs ``with_user_ids``.
 
     Returns:
         The folder.
 
     Raises:
-        FileExistsError: There is something at ``out``.
+        FileExistsError: ``out`` exists.
         UsageError: ``with_ratings`` without ``with_user_ids``, or ``run`` is no run.
+
+    Examples:
+        >>> import tempfile, zoo
+        >>> from datamodules import Synthetic
+        >>> folder, quiet = tempfile.mkdtemp(), {"accelerator": "cpu", "enable_progress_bar": False}
+        >>> data = Synthetic(num_users=60, num_items=40, sources=[])
+        >>> run = zoo.fit(zoo.Popularity(), data, runs=folder, **quiet)
+        Data: target music, split latest2, seed 0...
+        >>> bundle = zoo.export(run, folder + "/bundle", with_user_ids=True)
+        >>> sorted(file.name for file in bundle.iterdir())[:3]
+        ['README.md', 'bundle.json', 'config.yaml']
     """
     out = Path(out)
     if with_ratings and not with_user_ids:
-        raise UsageError("Ratings are of users: export them with the users' ids (--with-user-ids), or neither.")
+        raise UsageError("with_ratings needs with_user_ids. Pass both (--with-user-ids --with-ratings), or neither.")
     if out.exists():
-        raise FileExistsError(f"{out} exists, and a bundle is never written over it. Choose another path or remove it.")
-    trained = run if isinstance(run, Predictor) else load_run(Path(run))
-    if not (trained.folder / BEST).is_file():
-        raise UsageError(f"{trained.folder} is a bundle already, or no run: a bundle is made of a run with its {BEST}.")
-    content = _Content.of(trained, with_user_ids, with_ratings)
-    with whole_folder(out) as folder:
-        _write(content, trained.folder, folder)
+        raise FileExistsError(f"{out} exists, and a bundle is never overwritten. Choose another path or remove it.")
+    predictor = run if isinstance(run, Predictor) else load_run(Path(run))
+    if not (predictor.folder / BEST).is_file():
+        raise UsageError(f"{predictor.folder} has no {BEST}, so it is no run. Pass the folder of a run.")
+    content = _Content.of(predictor, with_user_ids, with_ratings)
+    with atomic_folder(out) as folder:
+        _write(content, predictor.folder, folder)
         (folder / CARD).write_text(card(folder, content.manifest), encoding="utf-8")
         write_json(folder / BUNDLE, content.manifest | {"sha256": _digests(folder)})
     return out
@@ -78,9 +89,9 @@ class _Content:
     config: dict[str, Any]
 
     @classmethod
-    def of(cls, trained: Predictor, user_ids: bool, ratings: bool) -> _Content:
-        method, data = trained.method, trained.data
-        checkpoint, config = read_checkpoint(trained.folder / BEST), settings_of(trained.folder)
+    def of(cls, predictor: Predictor, user_ids: bool, ratings: bool) -> _Content:
+        method, data = predictor.method, predictor.data
+        checkpoint, config = read_checkpoint(predictor.folder / BEST), settings_of(predictor.folder)
         own = type(method)
         given = method.settings_given["init_args"]
         manifest = {
@@ -101,14 +112,13 @@ class _Content:
         rows, columns = (SparseRows.from_ratings(part) for part in (data.train, data.train.transpose()))
         tensors |= {"by_user": rows.counts(), "by_item": columns.counts()}
         if ratings:
-            for name, kept in (("train", rows), ("seen", trained.seen)):
-                tensors |= {f"{name}.{part}": getattr(kept, part) for part in ("starts", "items", "weights")}
-        users = trained.user_ids if user_ids else None
-        return cls(manifest, {k: v.clone().contiguous() for k, v in tensors.items()}, trained.item_ids, users, config)
+            for name, matrix in (("train", rows), ("seen", predictor.seen)):
+                tensors |= {f"{name}.{part}": getattr(matrix, part) for part in ("starts", "items", "weights")}
+        users = predictor.user_ids if user_ids else None
+        return cls(manifest, {k: v.clone().contiguous() for k, v in tensors.items()}, predictor.item_ids, users, config)
 
 
 def _write(content: _Content, run: Path, folder: Path) -> None:
-    """The files of a bundle, but for manifest and card."""
     save_tensors(content.tensors, folder / TENSORS)
     write_json(folder / ITEMS, content.items)
     if content.users is not None:
@@ -131,23 +141,19 @@ def _digests(folder: Path) -> dict[str, str]:
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
 
-# The model card.
-
-
 def card(folder: Path, manifest: Mapping[str, Any]) -> str:
-    """The card of a bundle, as Markdown, from its manifest and the files beside it."""
+    """Return the model card of a bundle as Markdown."""
     method, sizes = manifest["method"], manifest["sizes"]
+    counts = f"{count_of(sizes['num_users'], 'user')} and {count_of(sizes['num_items'], 'item')}"
+    releases = "".join(f", with the release of {visible(name)}" for name in sizes["sources"])
     parts = [
         f"# {visible(method)} for {visible(manifest['target'])}",
-        f"{visible(method)} of CDR Zoo {manifest['version']}, trained on {count_of(sizes['num_users'], 'user')} and "
-        f"{count_of(sizes['num_items'], 'item')}"
-        + "".join(f", with the release of {visible(name)}" for name in sizes["sources"])
-        + ".",
+        f"{visible(method)} of CDR Zoo {manifest['version']}, trained on {counts}{releases}.",
         "```python\nimport zoo\n\nzoo.load(PATH).recommend(user_ids, k=10)\n```",
-        "## What it can do",
+        "## Abilities",
         "\n".join(f"- {line}" for line in abilities(manifest)),
-        "## Figures",
-        _figures(folder),
+        "## Metrics",
+        _metrics_table(folder),
         "## Privacy",
         "\n".join(f"- {line}" for line in privacy(folder, manifest)),
     ]
@@ -155,59 +161,57 @@ def card(folder: Path, manifest: Mapping[str, Any]) -> str:
 
 
 def abilities(manifest: Mapping[str, Any]) -> list[str]:
-    """What a bundle can do alone, and what it needs otherwise."""
+    """Return what a bundle can do alone, and the data that it needs."""
     method, holds, needs = visible(manifest["method"]), manifest["holds"], manifest["needs"]
     if needs:
-        said = [
-            f"{method} scores by {needs}, which are not in here: "
-            "`zoo.load(PATH, data=..., releases=...)` gives it what it needs."
+        lines = [
+            f"{method} needs {needs}, which the bundle lacks. Pass them: `zoo.load(PATH, data=..., releases=...)`."
         ]
     else:
-        said = [f"{method} scores its users by what is in here."]
+        lines = [f"{method} scores its users without further data."]
     if not holds["user_ids"]:
-        said.append("Users are not named, as ids are personal data: nobody can be asked for by name without the data.")
+        lines.append(
+            "User ids are personal data and not included. To recommend to a user by id, load it with the data."
+        )
     if not holds["ratings"]:
-        said.append("What users have is not in here: pass it as `seen`, or it may be recommended to them again.")
-    return said
+        lines.append("Items that users have are not included. Pass them as `seen`, or they may be recommended again.")
+    return lines
 
 
 def privacy(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
-    """What the run's records say, and what no guarantee covers."""
+    """Return the privacy records of the run in words, and what no guarantee covers."""
     path, method = folder / PRIVACY, manifest["method"]
     found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     records = {name: record_of(values) for name, values in found.items()}
-    said = []
+    lines = []
     for name, record in records.items():
-        whose = "The training on the target" if name == method else f"The release of {visible(name)}"
-        said.append(f"{whose}: {visible(record.summary())}.")
+        whose = "Training on the target" if name == method else f"Release of {visible(name)}"
+        lines.append(f"{whose}: {visible(record.summary())}.")
     own = records.get(method)
     if own is None or not own.claims:
-        said.append(
-            f"**Not covered by any guarantee: the target's ratings of {visible(manifest['target'])}.** The weights were "
-            "learned from them without noise, and who has the weights may find out about them."
+        lines.append(
+            f"**No guarantee covers the target's ratings of {visible(manifest['target'])}.** The weights were learned from them "
+            "without noise and may reveal them."
         )
     elif own.not_protected:
-        said.append(
-            f"Not covered by the guarantee of the training: {visible('; '.join(own.sentences('not_protected')))}."
-        )
+        lines.append(f"The training does not protect: {visible('; '.join(own.sentences('not_protected')))}.")
     if maps := [visible(name) for name, source in manifest["sizes"]["sources"].items() if source["kind"] == "map"]:
-        said.append(
-            f"**People are placed by their own rows of {' and '.join(maps)}, as they are and under no epsilon**, where these lay "
-            "at hand in training: the weights then hold what these people rated there, and are for who holds those ratings."
+        lines.append(
+            f"**Users are embedded by their own ratings of {' and '.join(maps)}, without noise or epsilon**, if available in "
+            "training. The weights then reveal these ratings: give them only to parties that have them."
         )
-    said.append(
-        "**In here without noise, and under no guarantee named above**: how many ratings each user and each item has, the list of "
-        "items, digests of the ratings (who knows all of them but one can try the last), and figures measured on held-out ratings."
+    lines.append(
+        "**Included without noise, outside every guarantee above**: the number of ratings of each user and each item, the list of "
+        "items, digests of the ratings (which confirm a guess of one missing rating), and metrics on held-out ratings."
     )
     if manifest["holds"]["user_ids"]:
-        said.append("The users' ids are in here: personal data, which say who is a user of the target.")
+        lines.append("The ids of users are included: personal data, which reveal the users of the target.")
     if manifest["holds"]["ratings"]:
-        said.append("The users' ratings are in here as they are. Treat the bundle as the data themselves.")
-    return said
+        lines.append("The ratings of users are included without noise. Protect the bundle like the data.")
+    return lines
 
 
-def _figures(folder: Path) -> str:
-    """The figures of the run's test, as a table."""
+def _metrics_table(folder: Path) -> str:
     path = folder / METRICS
     if not path.is_file():
         return "The run was not tested."

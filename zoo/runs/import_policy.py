@@ -1,4 +1,4 @@
-"""Which classes a file of somebody else may name: those of packages that are imported, or were installed as plugins."""
+"""Import policy: classes that an untrusted file may name, those of packages that are imported or are plugins."""
 
 from __future__ import annotations
 
@@ -9,25 +9,19 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
-from jsonargparse import _common as policy  # pinned to a minor version: its rule has no form that ends
+from jsonargparse import _common as policy  # pinned to a minor version; the public API cannot undo the policy
 
 from zoo.runs.inputs import UsageError
 from zoo.runtime import plugins
 
-_DENIED = re.compile(r"Importing '([^']*)' is not allowed")
+DENIED = re.compile(r"Importing '([^']*)' is not allowed")
 
 
 @contextmanager
 def importing_nothing(file: Path) -> Iterator[None]:
-    """While settings of a file are parsed, let them name classes of packages alone that are imported, or that bring plugins.
+    """Allow settings that are parsed meanwhile only classes of packages that are imported or bring plugins.
 
-    The rule is that of jsonargparse, and holds wherever it would import: a ``class_path``, or a text in the place of one.
-
-    Args:
-        file: Whose settings they are, for the message.
-
-    Raises:
-        UsageError: They name something of another package; nothing of it was imported.
+    jsonargparse enforces it for a ``class_path`` and for a text instead of one. A `UsageError` names another package and the file.
     """
     imported = {name.partition(".")[0] for name in list(sys.modules)} | plugins.packages()
     allowed = {name: True for name in imported if name.isidentifier() and name != "jsonargparse"}
@@ -41,16 +35,15 @@ def importing_nothing(file: Path) -> Iterator[None]:
             raise
         package = named.partition(".")[0]
         raise UsageError(
-            f"{file} names {named}, of a package that is not imported, and a file does not have code imported. Look at it "
-            f"(python -m zoo configs show {file}); if you trust {package}, import it first (`import {package}` in Python, "
-            f"--import {package} on the command line)."
+            f"{file} names {named}, of a package that is not imported. Inspect it (python -m zoo configs show {file}). If you "
+            f"trust {package}, import it first, or pass --import {package}."
         ) from error
     finally:
         policy.parsing_settings |= {key: before[key] for key in ("import_path_verdicts", "import_paths_enforced")}
 
 
 def import_trusted(packages: Sequence[str]) -> None:
-    """Import what the user trusts by name, before a file is read that names its classes; a UsageError if it cannot be."""
+    """Import packages that the user trusts, before a file is read that names their classes."""
     for package in packages:
         try:
             import_module(package)
@@ -59,9 +52,9 @@ def import_trusted(packages: Sequence[str]) -> None:
 
 
 def denied(error: BaseException | None) -> str | None:
-    """What an error, or one that it came of, says was not to be imported; None where it says nothing of the kind."""
+    """Return the class that an error or its causes say was not imported, or None."""
     while error is not None:
-        if found := _DENIED.search(str(error)):
+        if found := DENIED.search(str(error)):
             return found.group(1)
         error = error.__cause__ or error.__context__
     return None

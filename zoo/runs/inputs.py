@@ -1,4 +1,4 @@
-"""Where the inputs of a run come from: the releases that it reads, and the list of its users."""
+"""Inputs of a run: the releases that it reads and its list of users."""
 
 from __future__ import annotations
 
@@ -21,56 +21,56 @@ from zoo.publishers.base import Publisher, Stamped
 from zoo.release.release import Release
 from zoo.runtime.run_folder import differing, folder_of_run, load_tensors, plain, write_json
 
-#: Carries the inputs that rank 0 prepared to the processes that Lightning's launcher starts.
+#: Environment variable with the inputs that rank 0 prepared, for the processes that Lightning starts.
 HANDOVER = "ZOO_HANDOVER"
-#: In the run folder: the releases that `fit` published, the users in common that it worked out.
+#: In the run folder: releases that `fit` published, and the users in common.
 RELEASES, USERS = "releases", "users.csv"
-#: Lies beside the releases that `fit` published: what made them.
+#: Next to these releases: the settings of their publisher.
 PUBLISHER = "publisher.json"
 
 
 class UsageError(ValueError):
-    """A command that cannot be carried out as it was given."""
+    """A command or call whose settings do not fit together."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a run reads beside the target's own ratings."""
+    """Inputs of a run other than the ratings of the target."""
 
     releases: Mapping[str, Path]  # folder of the release of each source
     users: str  # ``own``, ``common`` or the path of a list
 
-    def completed(self, others: Inputs) -> Inputs:
-        """These, and of others what they leave open."""
+    def with_defaults(self, others: Inputs) -> Inputs:
+        """Return these inputs, completed from others."""
         missing = {name: path for name, path in others.releases.items() if name not in self.releases}
         return Inputs({**self.releases, **missing}, others.users if self.users == COMMON else self.users)
 
-    def found_in(self, run: Path, kept: Inputs) -> Inputs:
-        """Those that a checkpoint's own run published or worked out, where its folder lies now; others as they are."""
+    def relocated(self, run: Path, saved: Inputs) -> Inputs:
+        """Return the inputs with those that the run of a checkpoint made itself in its present folder."""
         releases = {
             name: run / RELEASES / name
-            if path == kept.releases.get(name)
+            if path == saved.releases.get(name)
             and path.parts[-2:] == (RELEASES, name)
             and (run / RELEASES / name).is_dir()
             else path
             for name, path in self.releases.items()
         }
-        own = self.users == kept.users and Path(self.users).name == USERS and (run / USERS).is_file()
+        own = self.users == saved.users and Path(self.users).name == USERS and (run / USERS).is_file()
         return Inputs(releases, str(run / USERS) if own else self.users)
 
-    def resolved(self) -> Inputs:
-        """With absolute paths, which a saved config needs."""
+    def absolute(self) -> Inputs:
+        """Return the inputs with absolute paths, for a saved config."""
         users = self.users if self.users in (OWN, COMMON) else str(Path(self.users).resolve())
         return Inputs({name: path.resolve() for name, path in self.releases.items()}, users)
 
     def plain(self) -> dict[str, Any]:
-        """As a checkpoint and the handover keep them."""
+        """Return plain values for a checkpoint or the handover."""
         return {"paths": {name: str(path) for name, path in self.releases.items()}, "users": self.users}
 
     @classmethod
-    def from_plain(cls, kept: Mapping[str, Any]) -> Inputs:
-        """Those that :meth:`plain` gave."""
-        return cls({name: Path(path) for name, path in kept["paths"].items()}, kept["users"])
+    def from_plain(cls, values: Mapping[str, Any]) -> Inputs:
+        """Invert :meth:`plain`."""
+        return cls({name: Path(path) for name, path in values["paths"].items()}, values["users"])
 
 
 def resolve(
@@ -81,102 +81,95 @@ def resolve(
     publisher: Publisher | Namespace | None = None,
     ckpt_path: str | Path | None = None,
 ) -> Inputs:
-    """Return the inputs of a run: those that the data name, and the rest from the first of these places that there is.
+    """Return the inputs of a run: those that the data name, and the rest from the first available source.
 
-    1. The checkpoint that is resumed or scored: it keeps its releases and users, and nothing is published beside them. What lies in
-       its run folder is taken from there, wherever that was moved.
-    2. What the first process of this run handed over, in those that it started.
-    3. What is published here, and the users in common that are worked out here, by the first process.
+    1. The checkpoint that is resumed or scored: nothing is published, and inputs in its run folder are found if it was moved.
+    2. In a process that Lightning started: the inputs that the first process handed over.
+    3. Releases that the first process publishes now if the method ``reads`` any, and the users in common.
 
-    Args:
-        data: Names releases and users, as far as they are known.
-        trainer: Of the run.
-        reads: Whether the method reads releases.
-        publisher: A publisher, or the settings of one; it is made only if something has to be published.
-        ckpt_path: The checkpoint.
-
-    Raises:
-        UsageError: The publisher is not the one that made the checkpoint or a release; or nothing can be published here.
+    A `UsageError` refuses another publisher than that of the checkpoint or release, and publishing where it is impossible.
     """
     named = Inputs(data.release_paths, data.users)
-    asked = plain(publisher)
+    requested = plain(publisher)
     if ckpt_path:
-        kept = _kept(Path(ckpt_path), asked)
-        return named.completed(kept).found_in(Path(ckpt_path).resolve().parent.parent, kept).resolved()
-    _refuse_other_publisher(named, asked)
+        saved = _checkpoint_inputs(Path(ckpt_path), requested)
+        return named.with_defaults(saved).relocated(Path(ckpt_path).resolve().parent.parent, saved).absolute()
+    _refuse_other_publisher(named, requested)
     missing = [name for name in data.sources if name not in named.releases] if reads else []
     if missing or named.users == COMMON:
         if HANDOVER in os.environ and os.environ.get("LOCAL_RANK", "0") != "0":
             made = Inputs.from_plain(json.loads(os.environ[HANDOVER]))
         else:
-            _refuse_processes_from_outside(trainer)
-            made = _made_here(publisher, data, trainer, missing)
-            os.environ[HANDOVER] = json.dumps(named.completed(made).plain())
-        named = named.completed(made)
-    return named.resolved()
+            _refuse_external_processes(trainer)
+            made = _prepare(publisher, data, trainer, missing)
+            os.environ[HANDOVER] = json.dumps(named.with_defaults(made).plain())
+        named = named.with_defaults(made)
+    return named.absolute()
 
 
 def make_publisher(given: Publisher | Namespace | None) -> Publisher:
-    """Return a publisher, made from its settings if it was not made yet; a `UsageError` if there is none."""
+    """Return a publisher, instantiated from settings if needed; raise a `UsageError` without one."""
     if isinstance(given, Publisher):
         return given
     if given is None:
         raise UsageError(
-            "No publisher in the settings, so nothing can be published here. Set `publisher` (python -m zoo list shows "
-            "them; in Python zoo.fit(method, data, publisher=...)), or pass the release that the source party made: "
-            "--data.releases.NAME PATH (in Python releases={NAME: PATH} of the datamodule)."
+            "publisher is not set and a release is missing. Set it, or pass the release of the source party: "
+            "--data.releases.NAME PATH (Python: releases={NAME: PATH} of the datamodule)."
         )
-    parser = ArgumentParser(exit_on_error=False)  # its own: Lightning's instantiators stay out
-    parser.add_subclass_arguments(Publisher, "publisher")
-    made: Publisher = parser.instantiate(parser.parse_object({"publisher": given})).publisher
+    made: Publisher = instantiate("publisher", Publisher, given)
     return made
 
 
+def instantiate(part: str, base: type, settings: Any) -> Any:  # noqa: ANN401  of that class
+    """Return the object that the settings of a part of an experiment describe."""
+    parser = ArgumentParser(exit_on_error=False)  # its own, without Lightning's instantiators
+    parser.add_subclass_arguments(base, part)
+    return parser.instantiate(parser.parse_object({part: settings}))[part]
+
+
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """What a checkpoint of a run holds, tensors and plain values alone; a UsageError if it is none or is damaged."""
+    """Return the content of a checkpoint, tensors and plain values only; raise a `UsageError` if it is invalid."""
     if not path.is_file():
-        raise FileNotFoundError(
-            f"No checkpoint at {path}. A run keeps checkpoints/best.ckpt and checkpoints/last.ckpt."
-        )
+        raise FileNotFoundError(f"No checkpoint at {path}. A run has checkpoints/best.ckpt and checkpoints/last.ckpt.")
     try:
         found = load_tensors(path)
     except ValueError as error:
         raise UsageError(
-            f"{error} A run keeps checkpoints/best.ckpt and checkpoints/last.ckpt: take the other one, or train anew."
+            f"{error} Use the other of checkpoints/best.ckpt and checkpoints/last.ckpt, or train again."
         ) from error
-    kept = found.get("zoo") if isinstance(found, dict) else None
-    if not isinstance(kept, dict) or not {"sizes", "digests", "rng", "paths", "users"} <= kept.keys():
-        raise UsageError(f"{path} is no checkpoint of this project, or of a version before 0.2: train anew.")
+    own = found.get("zoo") if isinstance(found, dict) else None
+    if not isinstance(own, dict) or not {"sizes", "digests", "rng", "paths", "users"} <= own.keys():
+        raise UsageError(f"{path} is no checkpoint of this project from version 0.2 on. Train again.")
     return {**found}
 
 
-def _kept(ckpt: Path, publisher: Any) -> Inputs:  # noqa: ANN401  plain settings
-    """Inputs of the run that a checkpoint is of; refuses another publisher than its own."""
+def _checkpoint_inputs(ckpt: Path, publisher: Any) -> Inputs:  # noqa: ANN401  plain settings
+    """Return the inputs of the run of a checkpoint; refuse another publisher."""
     checkpoint = read_checkpoint(ckpt)
     made = checkpoint.get("publisher")
     if publisher and made and (changed := differing(publisher, made)):
         raise UsageError(
-            f"The settings ask for another publisher than the checkpoint was trained with; these differ: {changed}. "
-            "A checkpoint keeps its releases: use the run's own config, or train anew."
+            f"The checkpoint was trained with another publisher; these settings differ: {changed}. Use the config of its run, or "
+            "train again."
         )
     return Inputs.from_plain(checkpoint["zoo"])
 
 
-def _made_here(
+def _prepare(
     given: Publisher | Namespace | None, data: CrossDomainDataModule, trainer: Trainer, missing: Sequence[str]
 ) -> Inputs:
-    """Publish what is missing and work out the users in common; files are written once nothing can go wrong any more."""
+    """Publish missing releases and determine the users in common; write files after everything has succeeded."""
     publisher = make_publisher(given) if missing else None
     if missing and data.trusted is not None:
         raise UsageError(
-            f"data.trusted asks for releases that are signed, and those of {missing} would be published here, by nobody's key. "
-            "Pass what the source party published and signed (--data.releases.NAME PATH), or leave data.trusted out."
+            f"data.trusted is set, and the releases of {missing} would be published here unsigned. Pass signed releases "
+            "(--data.releases.NAME PATH), or omit data.trusted."
         )
     users = data.common_users() if data.users == COMMON else None
     with tempfile.TemporaryDirectory() as scratch:
-        if users is not None:  # the sources and the target are read with them from here on
+        if users is not None:
             data.users, data.users_from_ratings = str(write_users(users, Path(scratch) / "users.csv")), True
-        data.read_target()  # whatever is wrong with the target is said before anything is spent
+        data.read_target()  # refuse bad data before publishing
         releases = {} if publisher is None else _published(publisher, data, missing)
     folder = _folder(trainer)
     paths = {name: release.save(folder / RELEASES / name) for name, release in releases.items()}
@@ -186,58 +179,56 @@ def _made_here(
 
 
 def _published(publisher: Publisher, data: CrossDomainDataModule, names: Sequence[str]) -> dict[str, Release]:
-    """A release of each source, the first made when it is known that all can be read and have users of the target."""
+    """Publish each source, after all have been read and found to have users of the target."""
     releases = {}
-    with isolate_rng():  # the same random stream as a run that is handed the releases
-        sources = {name: _own_ratings(data, name) for name in names}
+    with isolate_rng():  # same random stream as with given releases
+        sources = {name: _source_ratings(data, name) for name in names}
         for name, source in sources.items():
-            if not publisher.control:  # which may be of nobody, or say of itself that it is of others
+            if not publisher.control:  # a control may have other users
                 data.check_source_users(name, source)
         for name in names:
             releases[name] = Stamped(publisher.for_target(data.train)).publish(sources.pop(name), name)
-            data.link_users(name, releases[name], f"The release of {name!r} just made")
+            data.link_users(name, releases[name], f"The new release of {name!r}")
     return releases
 
 
-def _own_ratings(data: CrossDomainDataModule, name: str) -> Ratings:
-    """The ratings of a source; where they do not lie here, it is said what a target party gives in their place."""
+def _source_ratings(data: CrossDomainDataModule, name: str) -> Ratings:
+    """Return the ratings of a source; if they are not available, say how to pass a release."""
     try:
         return data.source(name)
     except FileNotFoundError as error:
         raise FileNotFoundError(
-            f"{error} A target party, which has none of {name!r}, passes what the source party published: "
-            f"--data.releases.{name} PATH (in Python releases={{{name!r}: PATH}} of the datamodule)."
+            f"{error} At the target, pass the release of the source party: --data.releases.{name} PATH (Python: "
+            f"releases={{{name!r}: PATH}} of the datamodule)."
         ) from error
 
 
 def _folder(trainer: Trainer) -> Path:
-    """The run folder; a temporary one where there is none."""
     if (folder := folder_of_run(trainer)) is None:
         return Path(tempfile.mkdtemp(prefix="zoo-"))
-    _ = trainer.loggers[0].experiment  # type: ignore[attr-defined]  # the CSV log makes its folder before anything lies in it
+    _ = trainer.loggers[0].experiment  # type: ignore[attr-defined]  # the CSV log makes its folder, while it is empty
     return folder.resolve()
 
 
 def _refuse_other_publisher(named: Inputs, publisher: Any) -> None:  # noqa: ANN401  plain settings
-    """A release that was published by `fit` keeps its settings beside it; others may not be asked for in vain."""
+    """Refuse a publisher that differs from the one with which `fit` made a given release."""
     for name, path in named.releases.items():
         beside = path.parent / PUBLISHER
         if not publisher or not beside.is_file():
             continue
         if changed := differing(publisher, json.loads(beside.read_text(encoding="utf-8"))):
             raise UsageError(
-                f"The settings name a release of {name!r} that was published with another publisher; these differ: "
-                f"{changed}. To publish anew, leave the release out (--data.releases null)."
+                f"The release of {name!r} was published with another publisher; these settings differ: {changed}. To publish "
+                "again, omit the release (--data.releases null)."
             )
 
 
-def _refuse_processes_from_outside(trainer: Trainer) -> None:
-    """Of processes that somebody else started, none knows when another has published."""
+def _refuse_external_processes(trainer: Trainer) -> None:
+    """Refuse processes that Lightning did not start: they cannot wait for the first one to publish."""
     environment = getattr(trainer.strategy, "cluster_environment", None)  # one process has none
     outside = environment is not None and environment.creates_processes_externally and trainer.world_size > 1
     if outside or trainer.num_nodes > 1:
         raise UsageError(
-            "These processes were started from outside (torchrun, SLURM, several nodes), so none of them is alone to "
-            "publish or to work out users in common. Run `python -m zoo publish` first and pass --data.releases.NAME "
-            "PATH, and --data.users FILE in the place of 'common'."
+            "Processes of torchrun, SLURM or several nodes cannot publish. Run `python -m zoo publish` first and pass "
+            "--data.releases.NAME PATH, and --data.users FILE instead of 'common'."
         )

@@ -1,11 +1,7 @@
-"""Messages of the command line: what is wrong with its arguments, what is nearest, and what an error means."""
+"""Messages of the command line: what its parser does not accept, with similar names, and errors that users can correct."""
 
-import dataclasses
-import inspect
 import re
-import typing
-from collections.abc import Iterable, Iterator, Mapping
-from importlib import import_module
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -19,6 +15,7 @@ import callbacks
 import datamodules
 from zoo.methods.epoch_averages import DivergedError
 from zoo.methods.target_data import ReleaseMismatchError
+from zoo.runs.import_policy import DENIED
 from zoo.runs.processes import LostProcessError
 from zoo.runs.trackers import TrackerError, refused_by_wandb
 from zoo.runtime import plugins
@@ -26,172 +23,127 @@ from zoo.runtime.exports import METHODS, PERTURBATIONS, PUBLISHERS
 from zoo.runtime.run_folder import refusal
 from zoo.runtime.suggestions import suggest
 
-#: What ends with its message.
-REFUSALS = (
-    OSError,
-    TypeError,
-    ValueError,
-    MisconfigurationException,
-    DivergedError,
-    LostProcessError,
-    ReleaseMismatchError,
-    TrackerError,
+#: Errors that end a command with their message alone.
+EXPECTED = (
+    OSError, TypeError, ValueError, MisconfigurationException,
+    DivergedError, LostProcessError, ReleaseMismatchError, TrackerError,
+)  # fmt: skip
+_UNKNOWN = re.compile(
+    r"(?:unrecognized arguments: (?:--)?|Option '|dot import path string: |has no attribute ')(?P<name>[^\s'=]+)"
 )
-#: Of an error in a class: the key that the class was given to, the class, and what it said.
-_OF_CLASS = re.compile(
-    r"Problem with given class_path '(?P<path>[^']+)':\s*(?P<said>.*?)(?=\n    - |\n  Given value|$)", re.S
-)
-_OF_VALUE = re.compile(
-    r"(?:Parser key \"(?P<key>[^\"]+)\":\s*)?Expected a (?P<kind>.*)\. Got value: (?P<value>.*)", re.S
+_CLASS = re.compile(r"Problem with given class_path '([^']+)'")
+#: Lines in which the parser recounts its attempts.
+_ATTEMPTS = re.compile(
+    r"Parser key|Problem with|Does not validate|Subtypes:|Errors:|Given value|Expected a path but|.*NoneType'>$"
 )
 
 
-def in_few_words(message: str, parser: ArgumentParser) -> str:
-    """What a parser says of arguments that it cannot accept, in three lines at most."""
-    said = _said(message, parser)
-    lines = [line.strip() for line in said.split("\n") if line.strip() and "NoneType" not in line]
+def parser_message(message: str, parser: ArgumentParser) -> str:
+    """Return what a parser cannot accept, with similar names, in three lines at most."""
     command = parser.prog.replace(" [options]", "")
-    return "\n".join([*lines[:2], f"Options: {command} --help; all names: python -m zoo list"])
+    lines = [line.strip() for line in _message(message, parser).split("\n") if line.strip()]
+    return "\n".join([*lines[:2], f"Options: {command} --help-all; names: python -m zoo list"])
 
 
-def _said(message: str, parser: ArgumentParser) -> str:
-    found = re.search(r'Parser key "([^"]+)":', message)
-    key = found.group(1) if found else ""
-    if word := re.search(r"Importing '([^']*)' is not allowed", message):
-        return f"--{key}: a checkpoint names {word.group(1)}, and a file has nothing imported. Pass the run's own --config."
-    if word := re.search(r"Expected a dot import path string: (\S+)", message):
-        return f"--{key}: there is no {word.group(1)!r}.{suggest(word.group(1), _names(key))}"
-    if problem := _OF_CLASS.search(message):
-        return _of_class(key, problem["path"], problem["said"].strip())
-    if needed := re.search(r"the following arguments are required: (\w+)\.([\w.]+)", message):
-        return f"{needed[1]} needs --{needed[2]}."
-    if words := re.search(r"unrecognized arguments: (.*)", message):
-        first = words.group(1).split()[0].split("=")[0]
-        options = [option for action in parser._actions for option in action.option_strings]
-        return f"unknown: {words.group(1)}.{suggest(first, [*options, *_options_of_classes()])}"
-    return message
+def _message(message: str, parser: ArgumentParser) -> str:
+    keys = re.findall(r'Parser key "([^"]+)":', message)
+    option, unknown, cls = f"--{'.'.join(keys)}" if keys else "", _UNKNOWN.search(message), _CLASS.search(message)
+    if denied := DENIED.search(message):
+        return f"{option}: the file names {denied[1]}, a class that is not imported. Pass the --config of the run."
+    if unknown is not None and not keys:
+        own = [option for action in parser._actions for option in action.option_strings]
+        given = message.split("unrecognized arguments: ")[-1]
+        return f"unknown option {given}.{suggest('--' + unknown['name'], [*own, *_options_of_classes()])}"
+    if unknown is not None and cls is not None and "has no attribute" not in message:
+        name, arguments = cls[1].rsplit(".", 1)[-1], _arguments(cls[1])
+        near = suggest(unknown["name"], arguments) or f"\nIts arguments: {option}.help {name}"
+        return f"{option}.{unknown['name']}: {name} has no argument {unknown['name']!r}.{near}"
+    if unknown is not None:
+        return f"{option}: unknown class {unknown['name']!r}.{suggest(unknown['name'], _classes())}"
+    return _library_message(message, option)
 
 
-def _of_class(key: str, path: str, said: str) -> str:
-    """What is wrong with an argument of a class that was named."""
-    name = path.rsplit(".", 1)[-1]
-    if option := re.search(r"Option '([^']+)' is not accepted", said) or re.search(
-        r"unrecognized arguments: --([^=\s]+)", said
-    ):
-        word = option.group(1)
-        own = list(dict.fromkeys(_arguments(path)))
-        near = suggest(word, own) or f"\n{name} has {', '.join(own) or 'no argument'}."
-        return f"--{key}.{word}: {name} has no {word!r}.{near}"
-    if value := _OF_VALUE.search(said):
-        kinds = re.sub(r"<class '([^']+)'>|typing\.", r"\1", value["kind"])
-        one_of = re.findall(r"'([^']+)'", kinds) if kinds.startswith("Literal") else []
-        wanted = f"one of {', '.join(one_of)}" if one_of else kinds
-        got = value["value"].split("\n")[0]
-        return f"--{key}.{value['key'] or name}: expected {wanted}; got {got}.{suggest(got, one_of)}"
-    if found := re.search(r"module '([^']+)' has no attribute '([^']+)'", said):
-        module, word = found.groups()
-        there = [own for own, value in vars(import_module(module)).items() if isinstance(value, type)]
-        return f"--{key}: {module} has no {word!r}.{suggest(word, there)}"
-    if found := re.search(r"No module named '([^']+)'", said):
-        here = [path.stem for path in Path.cwd().iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()]
-        return (
-            f"--{key}: there is no module {found[1]!r}, neither installed nor where you stand.{suggest(found[1], here)}"
-        )
-    return f"--{key}: {name}: {said}"
+def _library_message(message: str, option: str) -> str:
+    """Return the library's message without its attempts, with the value and, for a choice, similar ones."""
+    lines = [line for line in (part.strip(" -") for part in message.split("\n")) if line and not _ATTEMPTS.match(line)]
+    text = "; ".join(dict.fromkeys(lines)) or re.sub(r"Parser key .*?: *", "", message)
+    text = re.sub(r"\ba (?=<|typing)|<class '([\w.]+)'>|typing\.|Got value: .*", r"\1", text).strip().rstrip(".")
+    if (value := re.search(r"(?:Got|Given) value: (.*)", message)) is not None:
+        near = suggest(value[1], re.findall(r"'([^']+)'", text)) if "Literal" in text else ""
+        return f"{option} is {value[1]}. {text}.{near}"
+    return f"{option}: {text}." if option else re.sub(r"required: \w+\.", "required: --", f"{text}.")
 
 
 def _options_of_classes() -> list[str]:
-    """The options that methods, publishers and datamodules of ours have, each under the name of its part."""
-    homes = {"model": [*METHODS], "publisher": [*PUBLISHERS]}
-    classes = [(part, f"zoo.{name}") for part, names in homes.items() for name in names]
+    """Return the options that our methods, publishers and datamodules have, as the command line writes them."""
+    classes = [("model", f"zoo.{name}") for name in METHODS] + [("publisher", f"zoo.{name}") for name in PUBLISHERS]
     classes += [("data", f"datamodules.{name}") for name in datamodules.__all__]
     return list(dict.fromkeys(f"--{part}.{name}" for part, path in classes for name in _arguments(path)))
 
 
-def _names(key: str) -> list[str]:
-    """Classes that a key may name without their module."""
-    brought = {kind: list(plugins.brought(kind)) for kind in plugins.GROUPS}
-    homes: dict[str, Iterable[str]] = {
-        "model": [*METHODS, *brought["methods"]],
-        "publisher": [*PUBLISHERS, *brought["publishers"]],
-        "data": [*datamodules.__all__, *brought["datamodules"]],
-        "trainer.callbacks": [*callbacks.__all__, *pytorch_lightning.callbacks.__all__, *brought["callbacks"]],
-    }
-    return list(homes.get(key, [*homes["model"], *homes["publisher"], *PERTURBATIONS, *homes["data"]]))
+def _classes() -> list[str]:
+    brought = (name for kind in plugins.GROUPS for name in plugins.brought(kind))
+    ours = (*METHODS, *PUBLISHERS, *PERTURBATIONS, *datamodules.__all__, *callbacks.__all__)
+    return [*ours, *pytorch_lightning.callbacks.__all__, *brought]
 
 
 def _arguments(path: str) -> list[str]:
-    """Arguments of a class and of those below it, and the fields of those that are settings of their own."""
+    """Return the arguments of a class, as a parser has them: fields of settings with dots."""
+    parser = ArgumentParser(exit_on_error=False)
     try:
-        made = resolve_name(path)
-    except (ImportError, AttributeError):
+        parser.add_class_arguments(resolve_name(path), fail_untyped=False)
+    except (ImportError, AttributeError, ValueError):
         return []
-    return [name for one in made.__mro__ for name in _own_arguments(one)]
+    return [action.dest for action in parser._actions if not action.dest.endswith("help")]
 
 
-def _own_arguments(made: type) -> Iterator[str]:
-    try:
-        hints = typing.get_type_hints(made.__init__)  # type: ignore[misc]  # of a class that is looked at, not made
-    except NameError:
-        hints = {}
-    for name, parameter in inspect.signature(made).parameters.items():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue  # no argument is called so
-        yield name
-        kind = hints.get(name)
-        if dataclasses.is_dataclass(kind):
-            yield from (f"{name}.{field.name}" for field in dataclasses.fields(kind))
+def error_message(error: Exception) -> str:
+    """Return the message of an error that users can correct; "" for a bug of the zoo, which has a traceback."""
+    if message := refused_by_wandb(error, "the logger"):
+        return message
+    return refusal(error) if isinstance(error, EXPECTED) else metric_message(str(error)) or memory_message(error)
 
 
-def in_a_sentence(error: Exception) -> str:
-    """What is said of an error that somebody can do something about; nothing of a slip of ours, which has a traceback."""
-    if said := refused_by_wandb(error, "the logger"):
-        return said
-    return refusal(error) if isinstance(error, REFUSALS) else of_monitor(str(error)) or of_memory(error)
-
-
-def of_monitor(message: str) -> str:
-    """What Lightning says of a callback that watches a figure which nobody logs, in a sentence; nothing of other messages."""
-    found = re.match(
-        r"Early stopping conditioned on metric `([^`]*)` which is not available.*following: (.*)", message, re.S
-    )
+def metric_message(message: str) -> str:
+    """Return the message for Lightning's error about a callback whose metric is not logged; "" for other messages."""
+    found = re.match(r"Early stopping conditioned on metric `([^`]*)` which is not .*following: (.*)", message, re.S)
     if found is None:
         return ""
-    logged = sorted(re.findall(r"`([^`]+)`", found.group(2)))
-    listed = f"{suggest(found.group(1), logged)} It may watch {', '.join(logged)}."
-    return f"EarlyStopping watches {found.group(1)!r}, which nothing logs.{listed}"
+    logged = sorted(re.findall(r"`([^`]+)`", found[2]))
+    return f"EarlyStopping watches {found[1]!r}, which nothing logs.{suggest(found[1], logged)} Logged: {', '.join(logged)}."
 
 
-def of_memory(error: BaseException) -> str:
-    """What the libraries say where there is no memory left, in a sentence; nothing of other errors."""
-    said = str(error)
-    if not isinstance(error, MemoryError) and not re.search("can't allocate memory|out of memory", said, re.I):
+def memory_message(error: BaseException) -> str:
+    """Return the message for a lack of memory; "" for other errors.
+
+    Examples:
+        >>> memory_message(MemoryError())
+        'Not enough memory. Lower data.batch_size or data.evaluation_batch_size, or use fewer processes.'
+    """
+    text = str(error)
+    if not isinstance(error, MemoryError) and not re.search("can't allocate memory|out of memory", text, re.I):
         return ""
-    first = said.split("\n", 1)[0]
-    return (
-        f"There is not enough memory{f' ({first})' if first else ''}. Take smaller batches (data.batch_size, and "
-        "data.evaluation_batch_size where it is validation or the test that ends so), fewer processes, or a smaller model."
-    )
+    detail = f" ({text.splitlines()[0]})" if text else ""
+    return f"Not enough memory{detail}. Lower data.batch_size or data.evaluation_batch_size, or use fewer processes."
 
 
-def dropped(settings: Mapping[str, Any]) -> Iterator[str]:
-    """What of config files is left out where another class was asked for than they name: a sentence for each key."""
+def dropped_settings(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a message for each part whose class the command line replaces, with the settings of the files that it ignores."""
     files = [str(path) for path in settings.get("config") or ()]
     for key in ("model", "publisher", "data"):
-        given = next((part for file in reversed(files) if (part := _read(file).get(key))), None)
-        now = settings.get(key)
-        if not (isinstance(given, dict) and now and given.get("init_args")) or _short(given) == _short(now):
+        old = next((part for file in reversed(files) if (part := _read(file).get(key))), None)
+        new = settings.get(key)
+        if not (isinstance(old, dict) and new and old.get("init_args")) or _class_name(old) == _class_name(new):
             continue
-        kept = {**now.get("init_args", {}), **now.get("dict_kwargs", {})}
-        if gone := [f"{name} ({value})" for name, value in given["init_args"].items() if name not in kept]:
-            yield f"--{key} {_short(now)} takes the place of {_short(given)} and has no {', '.join(gone)}: left out."
+        used = {**new.get("init_args", {}), **new.get("dict_kwargs", {})}
+        if dropped := [f"{name} ({value})" for name, value in old["init_args"].items() if name not in used]:
+            yield f"--{key} {_class_name(new)} replaces {_class_name(old)}. Ignored: {', '.join(dropped)}."
 
 
-def _short(given: Mapping[str, Any]) -> str:
-    return str(given.get("class_path", "")).rsplit(".", 1)[-1]
+def _class_name(part: Mapping[str, Any]) -> str:
+    return str(part.get("class_path", "")).rsplit(".", 1)[-1]
 
 
 def _read(file: str) -> dict[str, Any]:
-    """A config file's settings; nothing of one that holds none."""
-    read = yaml.safe_load(Path(file).read_text(encoding="utf-8")) if Path(file).is_file() else None
-    return read if isinstance(read, dict) else {}
+    found = yaml.safe_load(Path(file).read_text(encoding="utf-8")) if Path(file).is_file() else None
+    return found if isinstance(found, dict) else {}

@@ -1,4 +1,4 @@
-"""Predictor: a trained method with what it scores on, which recommends to users by their own ids."""
+"""Predictor: a trained method with its data, which recommends items to users by their ids."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from zoo.methods.base import Recommender
 from zoo.methods.target_data import TargetData
 from zoo.runs.inputs import UsageError
 from zoo.runtime.exports import VERSION
+from zoo.runtime.renamed import OldName
 from zoo.runtime.run_folder import visible
 from zoo.runtime.suggestions import suggest
 
-#: Users that are scored at a time.
+#: Number of users that are scored together.
 BATCH = 512
 
 
 class UnknownUserError(ValueError):
-    """Recommendations are asked for somebody of whom nothing is known."""
+    """A user is in neither the data nor a release that the method can score by."""
 
 
 class DataNotAvailableError(LookupError):
@@ -41,19 +42,13 @@ NotHeldError = DataNotAvailableError
 
 
 def needs_of(method: Recommender, missing: Collection[str]) -> str:
-    """What of the missing data (``ratings``, ``releases``) a method needs for scoring, in words; empty for nothing."""
+    """Return which of the missing data (``ratings``, ``releases``) a method needs for scoring, in words; "" for none."""
     needed = " and the ".join(sorted(method.scoring_needs & set(missing)))
-    return f"the {needed} that it was trained on" if needed else ""
+    return f"the {needed} of its training" if needed else ""
 
 
 class WithExtraUsers:
-    """Data of a target with users added after all others, who have rated nothing; all else is that of the data.
-
-    Args:
-        data: The data.
-        users: Ids of the added users.
-        rows: By source, the row of each added user in its release, -1 for none; each (num_added,).
-    """
+    """Data of a target with further users without ratings; ``rows`` (num_added,) are their release rows or -1."""
 
     def __init__(self, data: TargetData, users: Sequence[str], rows: Mapping[str, Tensor]) -> None:
         self._data, self.train = data, data.train.with_users(users)
@@ -64,17 +59,32 @@ class WithExtraUsers:
 
 
 class Predictor:
-    """A trained method and what it scores on: what `zoo.load` gives.
+    """A trained method with its data, as `zoo.load` returns it.
 
     Args:
-        method: The method, its weights in place.
-        data: What it was trained on, or as much of it as there is.
-        seen: Items that each user of ``data`` has, which are never recommended.
-        folder: Where it was loaded from.
-        named: Whether users have their own ids in ``data``.
-        sees: Whether ``seen`` is known; if not, all that a user has may be recommended again, unless it is named.
-        missing: What of ``ratings`` and ``releases`` is not available here; a method that needs it is refused when it scores.
+        method: Method with its weights.
+        data: Data of its training, or the available part.
+        seen: Items that each user of ``data`` has, which are not recommended.
+        folder: Folder of the run or bundle.
+        has_user_ids: Whether ``data`` has the ids of users.
+        has_ratings: Whether ``seen`` is known; otherwise a user's items may be recommended again.
+        missing: Which of ``ratings`` and ``releases`` are not available; a method that needs them refuses to score.
+
+    Examples:
+        >>> import tempfile, zoo
+        >>> from datamodules import Synthetic
+        >>> quiet = {"accelerator": "cpu", "enable_progress_bar": False}
+        >>> data = Synthetic(num_users=60, num_items=40, sources=[])
+        >>> run = zoo.fit(zoo.Popularity(), data, runs=tempfile.mkdtemp(), **quiet)
+        Data: target music, split latest2, seed 0...
+        >>> predictor = zoo.load(run)
+        >>> len(predictor.user_ids), len(predictor.item_ids)
+        (60, 40)
+        >>> predictor.recommend(predictor.user_ids[:1], k=2)["rank"].to_list()
+        [1, 2]
     """
+
+    named, sees = OldName("has_user_ids"), OldName("has_ratings")
 
     def __init__(
         self,
@@ -83,50 +93,50 @@ class Predictor:
         seen: SparseRows,
         folder: Path,
         *,
-        named: bool = True,
-        sees: bool = True,
+        has_user_ids: bool = True,
+        has_ratings: bool = True,
         missing: Collection[str] = (),
     ) -> None:
         self.method, self.data, self.seen, self.folder = method.eval().requires_grad_(False), data, seen, folder
-        self.named, self.sees, self.missing = named, sees, missing
-        self._read: object = None  # what the method reads at present
+        self.has_user_ids, self.has_ratings, self.missing = has_user_ids, has_ratings, missing
+        self._read: object = None  # data that the method reads now
 
     @property
     def user_ids(self) -> list[str]:
-        """Users whom the method was trained on; none where a bundle does not name them."""
-        ids: list[str] = self.data.train.user_ids.tolist() if self.named else []
+        """Ids of the training users; empty for a bundle without user ids."""
+        ids: list[str] = self.data.train.user_ids.tolist() if self.has_user_ids else []
         return ids
 
     @property
     def item_ids(self) -> list[str]:
-        """Items that it ranks."""
+        """Ids of the ranked items."""
         ids: list[str] = self.data.train.item_ids.tolist()
         return ids
 
     def recommend(
         self, user_ids: Iterable[str | int], k: int = 10, *, seen: Mapping[str, Iterable[str]] | None = None
     ) -> pl.DataFrame:
-        """The ``k`` best items for each user, without those that the user has.
+        """Return the ``k`` best items for each user, without items that the user has.
 
-        Who is no user of the target, but has a row in a release, is scored by that row where the method can.
+        A user who is in a release but not in the target is scored by the release, if the method can.
 
         Args:
-            user_ids: The users' own ids, as the target or a release has them.
-            k: Items for each user; fewer where fewer are left.
-            seen: More items to leave out, by user; items that are not ranked are of no account.
+            user_ids: Ids of users, as in the target or in a release.
+            k: Number of items for each user, or fewer if fewer are left.
+            seen: Further items to exclude, by user.
 
         Returns:
-            The columns user_id, rank (from 1), item_id and score, users in the order in which they were asked for.
+            Columns user_id, rank (from 1), item_id and score; users in the given order.
 
         Raises:
-            DataNotAvailableError: The method scores by data that are not available here.
-            UnknownUserError: A user is neither in the target nor in a release that the method can score by.
+            DataNotAvailableError: The method needs data that are not available.
+            UnknownUserError: A user is in neither the target nor a release that the method can score by.
             ValueError: ``k`` is below 1.
         """
         users = list(dict.fromkeys(_listed(user_ids)))
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise ValueError(f"k is how many items to recommend, a whole number of at least 1; got {k!r}.")
-        at = index_of(self.data.train.user_ids, users) if users and self.named else [-1] * len(users)
+            raise ValueError(f"k is {k!r}. It must be a whole number of at least 1.")
+        at = index_of(self.data.train.user_ids, users) if users and self.has_user_ids else [-1] * len(users)
         known = [user for user, index in zip(users, at, strict=True) if index >= 0]
         others = [user for user, index in zip(users, at, strict=True) if index < 0]
         more = {str(user): _listed(items) for user, items in (seen or {}).items()}
@@ -138,27 +148,18 @@ class Predictor:
         return table.sort("at", "rank").select(*SCHEMA)
 
     def _with_extra_users(self, others: Sequence[str]) -> tuple[Any, SparseRows]:
-        """The data with users of releases alone added to it; refuses users who are nowhere."""
+        """Return the data and seen items with users of releases added; refuse unknown users."""
         method = self.method
-        by_rows = method.scores_by_rows
-        found = (
-            {name: index_of(release.user_ids, others) for name, release in self.data.releases.items()}
-            if by_rows
-            else {}
-        )
+        releases = self.data.releases if method.scores_by_rows else {}
+        found = {name: index_of(release.user_ids, others) for name, release in releases.items()}
         missing = [user for index, user in enumerate(others) if all(rows[index] < 0 for rows in found.values())]
         if missing:
-            where = "the data that it was trained on" + (f", nor in the releases of {sorted(found)}" if found else "")
-            reason = "" if by_rows else f" {type(method).__name__} scores none but those whom it was trained with."
-            if not self.named:
-                reason += (
-                    " This bundle names no users: export it --with-user-ids, or load it with the data of its training."
-                )
-            named = ", ".join(repr(visible(user)) for user in missing[:5]) + (", ..." if len(missing) > 5 else "")
-            raise UnknownUserError(
-                f"{len(missing)} of the users asked for are not in {where}: {named}.{reason} Check that they are written as "
-                "there, or leave them out."
-            )
+            where = "the training data" + (f" or the releases of {sorted(found)}" if found else "")
+            reason = "" if method.scores_by_rows else f" {type(method).__name__} scores only users of its training."
+            if not self.has_user_ids:
+                reason += " The bundle has no user ids. Export it --with-user-ids, or load it with data=..."
+            listed = ", ".join(repr(visible(user)) for user in missing[:5]) + (", ..." if len(missing) > 5 else "")
+            raise UnknownUserError(f"{len(missing)} users are not in {where}: {listed}.{reason} Correct or omit them.")
         wide = WithExtraUsers(self.data, others, {name: torch.from_numpy(rows.copy()) for name, rows in found.items()})
         starts = torch.cat([self.seen.starts, self.seen.starts[-1:].expand(len(others))])
         return wide, SparseRows(starts, self.seen.items, self.seen.weights, self.seen.width)
@@ -171,7 +172,6 @@ class Predictor:
         k: int,
         more: Mapping[str, Sequence[str]],
     ) -> pl.DataFrame:
-        """Recommendations for users (of whom each is in the data)."""
         train = data.train
         index = torch.from_numpy(index_of(train.user_ids, list(users)).copy()) if users else torch.zeros(0).long()
         parts = [pl.DataFrame(schema=SCHEMA)]
@@ -179,21 +179,19 @@ class Predictor:
             rows, items = entries(seen, batch)
             for row, user in enumerate(train.user_ids[batch.numpy()].tolist()):
                 if found := [at for at in index_of(train.item_ids, more[user]) if at >= 0] if more.get(user) else []:
-                    rows, items = (
-                        torch.cat([rows, torch.full((len(found),), row)]),
-                        torch.cat([items, torch.tensor(found)]),
-                    )
+                    rows = torch.cat([rows, torch.full((len(found),), row)])
+                    items = torch.cat([items, torch.tensor(found)])
             best = best_unseen(self.scores(data, batch), PredictBatch(batch, rows, items), k)
             parts.append(table_of(train, best))
         return pl.concat(parts)
 
     @torch.inference_mode()
     def scores(self, data: Any, users: Tensor) -> Tensor:  # noqa: ANN401  as `TargetData`
-        """Logits of all items (batch, num_items) for users (batch,) of the data, which the method reads if it did not yet."""
+        """Return logits of all items (batch, num_items) for users (batch,) of the data; the method reads the data first."""
         if needs := needs_of(self.method, self.missing):
             raise DataNotAvailableError(
-                f"{type(self.method).__name__} scores by {needs}, which are not in this bundle. Load it with what it "
-                "needs, zoo.load(PATH, data=..., releases={NAME: PATH}), or export the run --with-user-ids --with-ratings."
+                f"{type(self.method).__name__} needs {needs}, which the bundle lacks. Pass them: zoo.load(PATH, data=..., "
+                "releases={NAME: PATH}), or export --with-user-ids --with-ratings."
             )
         if self._read is not data:
             self._read = None
@@ -205,22 +203,21 @@ class Predictor:
 
 
 def _listed(ids: Iterable[str | int]) -> list[str]:
-    """Ids as strings; a single text is refused, whose letters would be taken for ids."""
+    """Return ids as strings; refuse a string, which would be read letter by letter."""
     if isinstance(ids, str):
-        raise TypeError(f"Ids are given as a list, such as [{ids!r}]; got the text {ids!r}.")
+        raise TypeError(f"Ids are the string {ids!r}. Pass a list, such as [{ids!r}].")
     found: list[str] = as_ids([str(one) if isinstance(one, int) else one for one in ids]).tolist()
     return found
 
 
 def check_names(releases: Collection[str], sources: Collection[str]) -> None:
-    """Refuse releases of domains that it was not trained with."""
+    """Refuse releases of domains that are no sources."""
     if others := sorted(set(releases) - set(sources)):
-        known = f"its sources are {sorted(sources)}" if sources else "it has no sources"
-        raise UsageError(f"releases names {others}, which are no sources of it; {known}.{suggest(others[0], sources)}")
+        raise UsageError(f"releases names {others}. The sources are {sorted(sources)}.{suggest(others[0], sources)}")
 
 
 def read_inputs(data: CrossDomainDataModule, method: Recommender) -> None:
-    """Read the target, and the releases for a method that learns from them."""
+    """Read the target, and the releases if the method uses them."""
     data.read_target()
     method.check_signs(data.signs)
     if method.accepted_releases and not data.releases:
@@ -228,13 +225,13 @@ def read_inputs(data: CrossDomainDataModule, method: Recommender) -> None:
 
 
 @contextmanager
-def of_this_version(folder: Path, kept: Mapping[str, Any]) -> Iterator[None]:
-    """Say which version made the weights where they do not fit the method as it is here."""
+def explain_mismatch(folder: Path, saved: Mapping[str, Any]) -> Iterator[None]:
+    """Raise a `UsageError` with both versions if weights do not fit the method."""
     try:
         yield
     except (KeyError, RuntimeError, TypeError) as error:
-        by = kept.get("version", "an older version")
+        version = saved.get("version", "an older version")
         raise UsageError(
-            f"The weights in {folder} were made by {by} of this project, and do not fit the method as {VERSION} has it. "
-            "Use that version, or train anew."
+            f"The weights in {folder} (version {version}) do not fit the method of version {VERSION}. Use that version, or train "
+            "again."
         ) from error

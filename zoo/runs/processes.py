@@ -1,4 +1,4 @@
-"""Several processes of one run: which of them reports an error that all have, and how a failed one ends the others."""
+"""Distributed runs: which process reports a common error, and how a failed process ends the others."""
 
 import re
 import signal
@@ -10,39 +10,38 @@ from typing import Any
 from pytorch_lightning import Trainer
 from pytorch_lightning.utilities import rank_zero_only
 
-#: Seconds that a process waits for the first, which mostly met the same, before it says by itself what is wrong.
+#: Seconds that a process waits for the first to report the same error.
 PATIENCE = 5.0
-#: What gloo and NCCL say where a process that they talk to is there no more.
+#: Messages of gloo and NCCL about a process that is gone.
 _GONE = re.compile(r"Connection (closed|reset) by peer|Broken pipe|remote process exited", re.I)
 
 
 class LostProcessError(RuntimeError):
-    """Another process of a training ended before its end."""
+    """Another process of a training ended early."""
 
 
 def is_first() -> bool:
-    """Whether this process is the first of its run, or the only one; on several nodes there is one first of all."""
+    """Return whether this is the first process of its run; on several nodes there is one."""
     return not rank_zero_only.rank  # type: ignore[attr-defined]  # Lightning sets it, from the environment at first
 
 
 def let_the_first_speak() -> None:
-    """Wait a moment in all processes but the first: where that has failed too, it speaks for all and ends the others."""
+    """Wait in all processes but the first: if it failed too, it reports the error and ends the others."""
     if not is_first():
         time.sleep(PATIENCE)
 
 
 @contextmanager
 def kill_on_failure(trainer: Trainer) -> Iterator[None]:
-    """Kill the processes that this one has started if it fails; raise a `LostProcessError` if another one was lost."""
+    """Kill the processes that this one started if it fails; raise a `LostProcessError` if another one ended."""
     try:
         yield
     except BaseException as error:
         launcher: Any = trainer.strategy.launcher
         if hasattr(launcher, "kill"):
-            launcher.kill(signal.SIGKILL)  # they may wait for this one for ever
+            launcher.kill(signal.SIGKILL)  # they may wait forever
         if isinstance(error, RuntimeError) and trainer.world_size > 1 and _GONE.search(str(error)):
             raise LostProcessError(
-                f"Another of the {trainer.world_size} processes has ended, by itself or from outside (memory that runs out is the "
-                "usual reason)."
+                f"One of the {trainer.world_size} processes ended, usually for lack of memory."
             ) from error
         raise

@@ -1,4 +1,4 @@
-"""Publishing at a source party: read its ratings, pay for a release, then write it."""
+"""Publishing at a source party: read the ratings, charge the budget, write the release."""
 
 import sys
 from collections.abc import Sequence
@@ -32,50 +32,58 @@ def publish(
     sign: Path | str | None = None,
     about: Statement = Statement(),  # noqa: B008  frozen
 ) -> Release:
-    """Publish a source domain of a datamodule at the party that owns it; opens no other domain's data.
+    """Publish a source domain at the party that owns it; only data of this domain are opened.
 
     Args:
         publisher: Turns the ratings into a release.
         data: Reads the source domain.
         out: Folder to write; must not exist.
-        source: Which source domain, where there are several.
-        budget: File that remembers what was spent and refuses what its cap does not allow.
+        source: Name of the source domain, if there are several.
+        budget: File of the privacy budget, which is charged and whose cap is enforced.
         sign: PEM file of this party's private Ed25519 key.
-        about: What is said of the release to whoever gets it; public.
+        about: Public statement of the publisher about the release.
 
     Returns:
-        The release, as it was written; ``print(release.record)`` says what it guarantees. Other processes than the first of a run,
-        which come to the same line of a script later, get the one that it has written, and pay nothing.
+        The written release; ``release.record`` is its privacy record. In a distributed script the first process publishes; the
+        others load its release, at no cost.
 
     Raises:
-        UsageError: There are several sources, and none is named; or this is not the first process, and that has not published yet.
-        FileExistsError: There is something at ``out``: a release is never overwritten.
-        BudgetExceededError: The budget cannot pay for it.
+        UsageError: Several sources and no ``source``; or the first process has not published yet.
+        FileExistsError: ``out`` exists: a release is never overwritten.
+        BudgetExceededError: The release would exceed the cap.
+
+    Examples:
+        >>> import tempfile, zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> release = zoo.publish(zoo.JLT(epsilon=8.0, num_components=16), data, tempfile.mkdtemp() + "/book")
+        >>> release.num_users, release.width
+        (60, 16)
+        >>> release.record.epsilon <= 8.0
+        True
     """
     names, out = data.sources, Path(out)
     if source is None and len(names) != 1:
         raise UsageError(
-            f"This experiment has the sources {list(names)}; say which is yours: --source NAME, in Python source=NAME."
+            f"The experiment has the sources {list(names)}. Choose one: --source NAME (Python: source=NAME)."
         )
     name = source or names[0]
     if not is_first():
-        return _of_the_first(out)
+        return _load_of_first_process(out)
     if out.exists():
         raise FileExistsError(f"{out} exists, and a release is never overwritten. Choose another path or remove it.")
-    # What cannot be read is said before anything is spent.
-    paid_from = None if budget is None else Budget(Path(budget))
+    # Unreadable files are refused before the budget is charged.
+    charged = None if budget is None else Budget(Path(budget))
     key = None if sign is None else SigningKey.read(Path(sign))
     ratings = data.source(name)
     published = ReleaseMetadata.today(about, f"cdr-zoo {VERSION}")
-    return publish_release(publisher, ratings, name, out, published, paid_from, key)
+    return publish_release(publisher, ratings, name, out, published, charged, key)
 
 
-def _of_the_first(out: Path) -> Release:
-    """What the first process of a run has published, in another that runs the same script: nothing is published twice."""
+def _load_of_first_process(out: Path) -> Release:
     if not out.is_dir():
         raise UsageError(
-            f"This process is not the first of its run, which alone publishes, and there is no release at {out} yet. Publish "
-            "before several processes are started: python -m zoo publish."
+            f"No release at {out} yet, and only the first process of a run publishes. Run python -m zoo publish first."
         )
     return Release.load(out)
 
@@ -89,11 +97,10 @@ def publish_release(
     budget: Budget | None = None,
     key: SigningKey | None = None,
 ) -> Release:
-    """Publish the ratings of a domain, and write the release to a folder, signed if there is a key.
+    """Publish the ratings of a domain to a folder, signed if there is a key.
 
-    With a budget, a release that it cannot pay is refused before its noise is drawn; and again, if others have spent in the
-    meantime, before it is written. What it costs is on the disk before the release is. What is refused before costs nothing, for
-    nothing has left the process.
+    A release above the cap of the budget is refused before noise is drawn, and again before it is written, in case others charged
+    the budget meanwhile. The charge is on disk before the release. A refused release costs nothing, since nothing left the process.
     """
     progress_reporter(ratings.num_ratings)(
         f"Publishing {ratings.num_ratings:,} ratings of {name!r} by {type(publisher).__name__}."
@@ -110,26 +117,27 @@ def publish_release(
     try:
         release.save(out, key)
     except BaseException:
-        sys.stderr.write(f"What the release costs was spent (line {line + 1} of {budget.path}) and stays so.\n")
+        sys.stderr.write(
+            f"The release was not written, but its cost stays charged (line {line + 1} of {budget.path}).\n"
+        )
         raise
     budget.note_release(line, release.digest)
     return release
 
 
 def save_chosen(chosen: Path, others: Sequence[Path], out: Path) -> None:
-    """Write a release that was chosen among several by their results, with a record that counts all of them."""
+    """Write a release that was chosen among several by results, with a record that counts all of them."""
     Release.load(chosen).chosen_among([Release.load(other) for other in others]).save(out)
 
 
-def spent_in_words(budget: Budget) -> str:
-    """What was spent of a budget, and under which conditions that is all."""
+def budget_summary(budget: Budget) -> str:
+    """Return cap, used budget and conditions of a budget in a line."""
     cap = budget.cap
-    said = [f"Budget {budget.path}: epsilon {cap.epsilon:g} at delta {shown_delta(cap.delta)}, {cap.relation.value}."]
+    text = [f"Budget {budget.path}: epsilon {cap.epsilon:g} at delta {shown_delta(cap.delta)}, {cap.relation.value}."]
     for domain, epsilon in budget.epsilon_by_domain().items():
-        whose = "all domains together" if cap.relation.unit is Unit.USER else repr(visible(domain))
-        said.append(f"Spent by {whose}: {rounded_up(epsilon)}.")
-    if conditions := dict.fromkeys(
-        text for spent in budget.entries for text in spent.account.record.sentences("conditions")
-    ):
-        said.append(f"That holds if {'; and if '.join(conditions)}.")
-    return " ".join(said)
+        whose = "all domains" if cap.relation.unit is Unit.USER else repr(visible(domain))
+        text.append(f"Used by {whose}: {rounded_up(epsilon)}.")
+    conditions = dict.fromkeys(
+        line for entry in budget.entries for line in entry.account.record.sentences("conditions")
+    )
+    return " ".join([*text, *([f"Assumes: {'; '.join(conditions)}."] if conditions else [])])

@@ -1,4 +1,4 @@
-"""What a tracker gets beside a training: whether it can take a run at all, and a report as a run of its own."""
+"""Trackers: check that one can take a run, and send a report as its own run."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ import yaml
 from pytorch_lightning.loggers import Logger, TensorBoardLogger, WandbLogger
 
 from callbacks.trackers import log_figure, log_table
-from zoo.runtime.run_folder import refusal, whole_folder
+from zoo.runtime.run_folder import atomic_folder, refusal
 
 if TYPE_CHECKING:
     import polars as pl
 
-#: Name of the project, and folder of the trackers: as in `configs/overlays`.
+#: Project name and folder, as in `configs/overlays`.
 PROJECT, FOLDER = "cdr-zoo", Path("runs")
 #: Modes in which W&B needs no key.
 WITHOUT_KEY = ("offline", "dryrun", "disabled")
-#: What W&B would send of the machine: its output, name, folders, packages and commits.
-NOTHING_OF_THE_MACHINE: Mapping[str, Any] = {
+#: Settings with which W&B sends nothing about the machine: output, name, folders, packages and commits.
+NO_MACHINE_DATA: Mapping[str, Any] = {
     "console": "off",
-    "silent": True,  # W&B's own lines would stand between ours
+    "silent": True,
     "host": "-",
     "disable_git": True,
     "x_disable_meta": True,
@@ -37,75 +37,53 @@ NOTHING_OF_THE_MACHINE: Mapping[str, Any] = {
 
 
 class TrackerError(RuntimeError):
-    """A tracker takes no run."""
+    """A tracker cannot take a run."""
 
 
 def check(tracker: str, without: str = "--tracker") -> None:
-    """Refuse a tracker that takes no run, before anything is computed for it.
-
-    Args:
-        tracker: ``wandb`` or ``tensorboard``.
-        without: What to leave out to do without the tracker.
-
-    Raises:
-        TrackerError: W&B has no key, or refuses it; or TensorBoard is not installed.
-    """
+    """Raise a `TrackerError` if ``wandb`` has no valid key or ``tensorboard`` is not installed; ``without`` is for the message."""
     if tracker == "wandb":
         _check_wandb(without)
     elif importlib.util.find_spec("tensorboard") is None:
-        raise TrackerError(
-            f"TensorBoard is not installed. It is an extra: pip install 'cdr-zoo[trackers]'. Or leave {without} out."
-        )
+        raise TrackerError(f"TensorBoard is not installed. pip install 'cdr-zoo[trackers]', or omit {without}.")
 
 
 def send_report(
     tracker: str, name: str, config: Mapping[str, Any], images: Mapping[str, bytes], tables: Mapping[str, pl.DataFrame]
 ) -> str:
-    """Send a report as a finished run of its own, and return a sentence that says where it is.
-
-    Args:
-        tracker: ``wandb`` or ``tensorboard``.
-        name: Name of the run, also of a folder.
-        config: Plain values.
-        images: PNG files by name.
-        tables: Tables by name.
-
-    Raises:
-        TrackerError: W&B takes no run.
-    """
+    """Send a report as its own run to ``wandb`` or ``tensorboard``, and return a message with its address."""
     if tracker == "wandb":
-        with in_a_sentence("--tracker"):
+        with short_errors("--tracker"):
             return _to_wandb(name, config, images, tables)
     return _to_tensorboard(name, config, images, tables)
 
 
 def refused_by_wandb(error: Exception, without: str) -> str:
-    """Return the message for an error of W&B, with what to leave out to do without it; "" for any other error."""
+    """Return the message for an error of W&B, with the option to omit; "" for any other error."""
     if not type(error).__module__.startswith("wandb."):
         return ""
-    return f"W&B: {refusal(error)} Without an account: WANDB_MODE=offline, or leave {without} out."
+    return f"W&B: {refusal(error)} Without an account: WANDB_MODE=offline, or omit {without}."
 
 
 @contextmanager
-def in_a_sentence(without: str) -> Iterator[None]:
+def short_errors(without: str) -> Iterator[None]:
     """Turn an error of W&B into a `TrackerError` of one line."""
     try:
         yield
     except Exception as error:
-        if said := refused_by_wandb(error, without):
-            raise TrackerError(" ".join(said.split())) from error
+        if message := refused_by_wandb(error, without):
+            raise TrackerError(" ".join(message.split())) from error
         raise
 
 
 def _check_wandb(without: str) -> None:
     import wandb
 
-    with in_a_sentence(without):
+    with short_errors(without):
         if wandb.setup().settings.mode in WITHOUT_KEY or wandb.login(prompt=False):
             return
     raise TrackerError(
-        "W&B: there is no API key, neither in WANDB_API_KEY nor from `wandb login`. Without an account: WANDB_MODE=offline, or "
-        f"leave {without} out."
+        f"W&B has no API key. Run `wandb login`, set WANDB_API_KEY or WANDB_MODE=offline, or omit {without}."
     )
 
 
@@ -121,11 +99,11 @@ def _to_wandb(
         name=name,
         config=dict(config),
         dir=str(FOLDER),
-        settings=dict(NOTHING_OF_THE_MACHINE),
+        settings=dict(NO_MACHINE_DATA),
     ) as run:
         _log(WandbLogger(experiment=run), images, tables)
     if run.disabled:
-        return "W&B is disabled (WANDB_MODE), so it was told nothing."
+        return "W&B is disabled (WANDB_MODE): nothing was sent."
     if not run.offline:
         return f"W&B: {run.url}"
     folder = os.path.relpath(Path(run.dir).parent)
@@ -135,15 +113,15 @@ def _to_wandb(
 def _to_tensorboard(
     name: str, config: Mapping[str, Any], images: Mapping[str, bytes], tables: Mapping[str, pl.DataFrame]
 ) -> str:
-    place = Path(TensorBoardLogger(FOLDER / "tensorboard" / PROJECT, name=f"report-{name}").log_dir)
-    with whole_folder(place) as temporary:
+    folder = Path(TensorBoardLogger(FOLDER / "tensorboard" / PROJECT, name=f"report-{name}").log_dir)
+    with atomic_folder(folder) as temporary:
         logger = TensorBoardLogger(temporary, name="", version="")
         try:
             logger.experiment.add_text("config", f"```yaml\n{yaml.safe_dump(dict(config), sort_keys=False)}```")
             _log(logger, images, tables)
         finally:
             logger.experiment.close()
-    return f"TensorBoard: {place}; `tensorboard --logdir {FOLDER / 'tensorboard'}` shows it."
+    return f"TensorBoard: {folder}; `tensorboard --logdir {FOLDER / 'tensorboard'}` shows it."
 
 
 def _log(logger: Logger, images: Mapping[str, bytes], tables: Mapping[str, pl.DataFrame]) -> None:

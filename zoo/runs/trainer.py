@@ -29,9 +29,9 @@ from zoo.runs.publishing import publish
 from zoo.runs.resume import checkpoint_of, remove_if_empty
 from zoo.runtime.run_folder import folder_of_run, plain
 
-#: What the libraries say of things that are meant: a closed form has no optimiser, latest1 and random1 no validation set.
+#: Warnings of the libraries about intended behaviour, such as closed forms without an optimiser.
 LIBRARY_CHATTER = (
-    "`max_epochs` was not set.*",  # `check_run` says it, where it matters
+    "`max_epochs` was not set.*",  # `check_run` warns instead
     ".*isinstance.treespec, LeafSpec.*",
     ".*configure_optimizers.* returned `None`.*",
     ".*training_step.* returned `None`.*",
@@ -39,13 +39,13 @@ LIBRARY_CHATTER = (
     "Full backward hook is firing.*",
     "Sparse CSR tensor support is in beta state.*",
 )
-#: Settings of the trainer that a run has unless it asks for others.
+#: Defaults of the trainer.
 TRAINER: Mapping[str, Any] = {"log_every_n_steps": 1, "enable_model_summary": False}
 
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Without what the libraries say of hardware that is not there and products that are not used; warnings and errors stay."""
+    """Silence information and known warnings of the libraries; other warnings and errors stay."""
     chatter = logging.getLogger("pytorch_lightning.utilities.rank_zero")
     before = chatter.level
     chatter.setLevel(logging.WARNING)
@@ -59,33 +59,29 @@ def quietly() -> Iterator[None]:
 
 
 def own_callbacks() -> list[Callback]:
-    """What every run says and keeps of itself, beside its checkpoints."""
+    """Return the callbacks that every run has besides its checkpoints."""
     return [RunReport(), CaseWriter()]
 
 
-def with_trackers(asked: Sequence[Callback]) -> list[Callback]:
-    """What was asked for, and what tells trackers of the run, unless that was asked for too."""
-    return [*asked] if any(isinstance(callback, Trackers) for callback in asked) else [*asked, Trackers()]
+def with_trackers(callbacks: Sequence[Callback]) -> list[Callback]:
+    """Return the callbacks with `Trackers`, which is added if missing."""
+    return [*callbacks] if any(isinstance(one, Trackers) for one in callbacks) else [*callbacks, Trackers()]
 
 
 def loggers(
-    asked: Logger | Iterable[Logger] | bool | None, root: Path | str, method: Recommender
+    given: Logger | Iterable[Logger] | bool | None, root: Path | str, method: Recommender
 ) -> list[Logger] | bool:
-    """A CSV log always first: other loggers are added to it, never put in its place; False: none at all, and no run folder."""
-    if asked is False:
+    """Return the loggers of a run, the CSV log first; False for none, and no run folder."""
+    if given is False:
         return False
-    others = [asked] if isinstance(asked, Logger) else list(asked) if isinstance(asked, Iterable) else []
+    others = [given] if isinstance(given, Logger) else list(given) if isinstance(given, Iterable) else []
     if not any(isinstance(logger, CSVLogger) for logger in others):
         others.insert(0, CSVLogger(save_dir=str(root), name=type(method).__name__))
     return sorted(others, key=lambda logger: not isinstance(logger, CSVLogger))
 
 
 def take_folder(trainer: Trainer) -> bool:
-    """Make the run folder, by this run alone: of two that begin at once the second takes the next number.
-
-    Returns:
-        Whether it was made here and now; one that was asked for by its name may be there already.
-    """
+    """Make the run folder and return whether it is new; of two runs that start at once the second takes the next number."""
     logger = trainer.loggers[0] if trainer.loggers else None
     if not trainer.is_global_zero or not isinstance(logger, CSVLogger):
         return False
@@ -94,15 +90,15 @@ def take_folder(trainer: Trainer) -> bool:
             Path(logger.log_dir).mkdir(parents=True)
             return True
         except FileExistsError:
-            if not isinstance(logger.version, int):  # a name, such as a benchmark's cells have
+            if not isinstance(logger.version, int):  # a name, as in benchmarks
                 return False
             logger._version = logger.version + 1
 
 
 class ZooTrainer(Trainer):
-    """A Lightning `Trainer` that takes the run folder, finds what a run reads or publishes it, and cleans up."""
+    """A Lightning `Trainer` that makes the run folder, finds or publishes the releases, and cleans up."""
 
-    #: Folder of the run at hand, once it is taken; to ask for it later would ask processes that may be gone.
+    #: Folder of the current run; Lightning's `log_dir` would ask processes that may be gone.
     run_folder: Path | None = None
 
     def fit(
@@ -116,17 +112,17 @@ class ZooTrainer(Trainer):
         resume: Path | None = None,
         publisher: Publisher | Namespace | None = None,
     ) -> None:
-        """Train at the target; publish first where all data are at one place.
+        """Train at the target, publish first if all data are available.
 
         Args:
-            model: The recommender.
+            model: Recommender.
             train_dataloaders: Not used.
             val_dataloaders: Not used.
-            datamodule: The target's data and the releases.
-            ckpt_path: Checkpoint to go on from, with the run's own config.
-            weights_only: Null and true: a checkpoint is tensors and plain values.
-            resume: Folder of a run to go on with: its config and its last checkpoint are found in it.
-            publisher: Publishes the releases that the datamodule names no path of; its settings will do.
+            datamodule: Data of the target, and the releases.
+            ckpt_path: Checkpoint to resume from, with the config of its run.
+            weights_only: True or null: a checkpoint holds tensors and plain values.
+            resume: Run folder to resume from: config and last checkpoint are in it.
+            publisher: Publisher of missing releases, or its settings.
         """
         assert isinstance(model, Recommender)
         assert isinstance(datamodule, CrossDomainDataModule)
@@ -137,10 +133,10 @@ class ZooTrainer(Trainer):
             super().fit(model, datamodule=datamodule, ckpt_path=ckpt_path, weights_only=weights_only)
 
     def test_best(self, model: Recommender, datamodule: CrossDomainDataModule) -> None:
-        """Test the checkpoint that validation chose, once; its figures end in the run folder."""
-        (kept,) = (c for c in self.checkpoint_callbacks if isinstance(c, BestCheckpoint))
+        """Test the best checkpoint; the metrics are written to the run folder."""
+        (checkpoints,) = (c for c in self.checkpoint_callbacks if isinstance(c, BestCheckpoint))
         with kill_on_failure(self):
-            best = kept.best_model_path or None
+            best = checkpoints.best_model_path or None
             self.test(model, datamodule=datamodule, ckpt_path=best, weights_only=True, verbose=False)
 
     def publish(
@@ -154,18 +150,18 @@ class ZooTrainer(Trainer):
         about: Statement = Statement(),  # noqa: B008  frozen
         publisher: Publisher | Namespace | None = None,
     ) -> Release:
-        """Write the release of a source party; needs that party's data alone.
+        """Write the release of a source party; only data of that party are opened.
 
         Args:
-            model: The recommender of the experiment; not used.
-            datamodule: Reads the source domain.
+            model: Not used.
+            datamodule: Data of the source domain.
             out: Folder to write; must not exist.
-            source: Which source domain, where the experiment has several.
-            budget: File that remembers what was published and refuses what its cap does not allow; made by
-                `python -m zoo privacy budget FILE --epsilon E --delta D --relation R`, and kept at this party.
+            source: Name of the source domain, if the experiment has several.
+            budget: File of the privacy budget of this party, which is charged and whose cap is enforced; made by
+                `python -m zoo privacy budget FILE --epsilon E --delta D --relation R`.
             sign: PEM file of this party's private Ed25519 key (`openssl genpkey -algorithm ed25519 -out key.pem`).
-            about: What is said of the release to whoever gets it; public.
-            publisher: Publishes the release; its settings will do.
+            about: Public statement of the publisher about the release.
+            publisher: Publisher of the release, or its settings.
         """
         made = make_publisher(publisher)
         return publish(made, datamodule, out, source=source, budget=budget, sign=sign, about=about)
@@ -178,7 +174,7 @@ class ZooTrainer(Trainer):
         ckpt_path: str | Path | None,
         publisher: Publisher | Namespace | None,
     ) -> Iterator[None]:
-        """Take the run folder and give the data its inputs; a folder that stays empty goes, and so do processes of a failed run."""
+        """Make the run folder and set the inputs of the data; after a failure remove an empty folder and end other processes."""
         own = take_folder(with_own_bar(self))
         self.run_folder = folder_of_run(self)
         try:
@@ -194,18 +190,33 @@ class ZooTrainer(Trainer):
 
 @dataclass(frozen=True)
 class Run:
-    """A finished training: what `fit` gives, and a path to its folder wherever one is asked for."""
+    """A finished training, as `fit` returns it; also the path of its folder (``os.PathLike``).
+
+    Examples:
+        >>> import tempfile, zoo
+        >>> from datamodules import Synthetic
+        >>> quiet = {"accelerator": "cpu", "enable_progress_bar": False}
+        >>> data = Synthetic(num_users=60, num_items=40, sources=[])
+        >>> run = zoo.fit(zoo.Popularity(), data, runs=tempfile.mkdtemp(), **quiet)
+        Data: target music, split latest2, seed 0...
+        >>> metrics = run.test()
+        Popularity: test...
+        >>> metrics["test/sampled/ndcg@10"] > 0.1
+        True
+        >>> (run.folder / "metrics.json").is_file()
+        True
+    """
 
     method: Recommender
     data: CrossDomainDataModule
     trainer: ZooTrainer
-    folder: Path  # what the run has left behind
+    folder: Path
 
     def __fspath__(self) -> str:
         return str(self.folder)
 
     def test(self) -> dict[str, float]:
-        """Test the checkpoint that validation chose; gives the figures, which the run folder keeps too."""
+        """Test the best checkpoint; return metrics by name, such as ``test/sampled/ndcg@10``, which the run folder also has."""
         with quietly():
             self.trainer.test_best(self.method, self.data)
         return {name: float(value) for name, value in self.trainer.callback_metrics.items() if name.startswith("test/")}
@@ -221,34 +232,45 @@ def fit(
     callbacks: Sequence[Callback] = (),
     **trainer: Any,  # noqa: ANN401  the trainer's own
 ) -> Run:
-    """Train a method at the target, and keep the epoch of the best validation NDCG@10.
+    """Train a method at the target, and save the epoch with the best validation NDCG@10.
 
-    Does what ``python -m zoo fit`` does before its test. Releases that the datamodule does not name are published here first,
-    where all data are at one place and there is a publisher.
+    The same as ``python -m zoo fit`` without its test. Releases that the datamodule does not name are published first, if their
+    ratings are available and there is a publisher.
 
     Args:
-        method: What is trained.
-        data: The target's ratings, and where the releases of its sources lie.
-        publisher: Makes the releases that ``data`` names no path of; None: every source has published.
-        runs: Folder of runs; this one's is a new one in it.
-        seed: Of all that is drawn, but for the noise of a mechanism; also of the splits where ``data`` has none of its own.
-        callbacks: Beside those that every run has.
-        **trainer: As a Lightning `Trainer` takes it: `max_epochs`, `accelerator`, `enable_progress_bar` and so on.
+        method: Method to train.
+        data: Ratings of the target, and the paths of releases.
+        publisher: Publisher of the releases that ``data`` does not name; None: all are named.
+        runs: Folder in which the run folder is made.
+        seed: Seed of everything except privacy noise; also of the split, if ``data`` has no seed.
+        callbacks: Further callbacks.
+        **trainer: Arguments of a Lightning `Trainer`: `max_epochs`, `accelerator`, `enable_progress_bar` and so on.
 
     Returns:
-        The run; `zoo.load(run)` recommends with it, and so does `zoo.load` of its folder, wherever that is moved.
+        The run, for `zoo.load`.
 
     Raises:
-        UsageError: The parts do not go together, or there is nobody to publish.
+        UsageError: Method, data and trainer do not fit together, or a release is missing and there is no publisher.
+
+    Examples:
+        >>> import tempfile, zoo
+        >>> from datamodules import Synthetic
+        >>> data = Synthetic(num_users=60, num_items=40)
+        >>> quiet = {"accelerator": "cpu", "enable_progress_bar": False}
+        >>> publisher = zoo.JLT(epsilon=8.0, num_components=16)
+        >>> run = zoo.fit(zoo.Ridge(), data, publisher=publisher, runs=tempfile.mkdtemp(), **quiet)
+        Data: target music, split latest2, seed 0...
+        >>> zoo.load(run).recommend(["u0001"], k=3).columns
+        ['user_id', 'rank', 'item_id', 'score']
     """
     if trainer.get("logger") is False:
-        raise UsageError("A run keeps what it finds in its folder: leave logger=False out.")
+        raise UsageError("logger is False, but a run needs its folder. Omit logger.")
     seed_everything(seed, workers=True, verbose=False)
     logger = loggers(trainer.pop("logger", None), runs, method)
     settings = plain({"seed_everything": seed, "trainer": trainer, "model": method, "data": data})
-    kept = [*own_callbacks(), *with_trackers(callbacks), SaveExperiment(settings, callbacks), BestCheckpoint()]
+    every = [*own_callbacks(), *with_trackers(callbacks), SaveExperiment(settings, callbacks), BestCheckpoint()]
     with quietly():
-        made = ZooTrainer(logger=logger, callbacks=kept, **{**TRAINER, **trainer})
-        made.fit(method, datamodule=data, publisher=publisher)
-    assert made.run_folder is not None
-    return Run(method, data, made, made.run_folder.resolve())
+        fitted = ZooTrainer(logger=logger, callbacks=every, **{**TRAINER, **trainer})
+        fitted.fit(method, datamodule=data, publisher=publisher)
+    assert fitted.run_folder is not None
+    return Run(method, data, fitted, fitted.run_folder.resolve())

@@ -1,31 +1,39 @@
-"""Configs that come with the code: beside it in a clone, inside the package where it was installed."""
+"""Configs that come with the zoo: next to the code in a clone, inside an installed package."""
 
 import re
 from pathlib import Path
 
 from zoo.runtime.suggestions import suggest
 
-#: What a wheel has inside the package, and a clone beside it.
 CONFIGS = "configs"
 ENDING = ".yaml"
 
 
 def folder() -> Path:
-    """Where they lie."""
+    """Return the folder of the configs."""
     package = Path(__file__).parents[1]
     inside = package / CONFIGS
     return inside if inside.is_dir() else package.parent / CONFIGS
 
 
 def names() -> list[str]:
-    """What they are called, such as ``pricdr/quickstart``."""
+    """Return the names of the configs.
+
+    Examples:
+        >>> "pricdr/quickstart" in names()
+        True
+    """
     return sorted(path.relative_to(folder()).with_suffix("").as_posix() for path in folder().rglob(f"*{ENDING}"))
 
 
-def found(path: Path) -> Path:
-    """The path itself where there is such a file, else the config of that name that comes with the code, else the path again.
+def find(path: Path) -> Path:
+    """Return the path if it is a file, else the builtin config of that name, else the path.
 
-    ``pricdr/quickstart``, with ``.yaml`` behind it and with ``configs/`` before it, are one name.
+    ``pricdr/quickstart``, ``pricdr/quickstart.yaml`` and ``configs/pricdr/quickstart.yaml`` are the same name.
+
+    Examples:
+        >>> find(Path("pricdr/quickstart")).name
+        'quickstart.yaml'
     """
     if path.is_file():
         return path
@@ -33,25 +41,21 @@ def found(path: Path) -> Path:
     return folder() / f"{name}{ENDING}" if name in names() else path
 
 
-def missing(path: Path) -> str:
-    """The message about a config that is neither a file nor among those that come with the code, with similar names."""
+def not_found_message(path: Path) -> str:
+    """Return the message about a config that does not exist, with similar names."""
     listed = "Names: python -m zoo configs list"
     if path.is_dir():
         name = re.sub(rf"^{CONFIGS}/?", "", path.as_posix())
         inside = [known for known in names() if known.startswith(f"{name}/")]
-        held = f" It holds {', '.join(inside)}." if inside else ""
-        return f"{str(path)!r} is a folder, and no config.{held} {listed}"
+        content = f" It contains {', '.join(inside)}." if inside else ""
+        return f"{str(path)!r} is a folder, not a config.{content} {listed}"
     beside = [str(file) for file in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
     near = suggest(str(path), [*names(), *beside])
-    return f"There is no config {str(path)!r}, neither as a file nor with the code.{near} {listed}"
+    return f"No config {str(path)!r}, neither a file nor builtin.{near} {listed}"
 
 
 def with_configs_found(arguments: list[str]) -> list[str]:
-    """Arguments of a command, in which ``--config`` names files that are there; settings as YAML in one line pass.
-
-    Raises:
-        FileNotFoundError: There is no file and no config of that name.
-    """
+    """Return arguments with an existing file for each ``--config``, or raise a `FileNotFoundError`; YAML in one line passes."""
     made, option = [], False
     for argument in arguments:
         if option:
@@ -64,7 +68,7 @@ def with_configs_found(arguments: list[str]) -> list[str]:
 
 
 def _file(given: str) -> str:
-    path = found(Path(given))
+    path = find(Path(given))
     if path.is_dir() or not (path.exists() or re.search(r"[{:\n]", given)):
-        raise FileNotFoundError(missing(path))
+        raise FileNotFoundError(not_found_message(path))
     return str(path)

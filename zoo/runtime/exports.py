@@ -1,4 +1,4 @@
-"""Names that the package exports, read off ``zoo/__init__.py`` without importing it, and the version."""
+"""Exported names, parsed from ``zoo/__init__.py`` without importing it, and the version."""
 
 import ast
 from difflib import get_close_matches
@@ -10,13 +10,13 @@ VERSION = "0.3.0.dev0"
 
 
 def imported_names(file: Path) -> dict[str, str]:
-    """Return name and module of everything that a Python file imports by ``from module import name``, without running it."""
+    """Return the module of each name that a Python file imports by ``from module import name``, without running it."""
     nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
     imports = (node for node in nodes if isinstance(node, ast.ImportFrom) and node.module)
     return {alias.asname or alias.name: str(node.module) for node in imports for alias in node.names}
 
 
-#: Exported names with the module of each.
+#: Module of each exported name.
 HOMES = {
     name: module
     for name, module in imported_names(Path(__file__).parents[1] / "__init__.py").items()
@@ -25,12 +25,11 @@ HOMES = {
 
 
 def _in_file_of_their_own(package: str) -> dict[str, str]:
-    """Classes with a file of their own in a package; ``base.py`` has their base."""
     return {name: home for name, home in HOMES.items() if home.startswith(package) and not home.endswith(".base")}
 
 
-#: Exported recommenders, publishers and perturbations, with the module of each. A method that is a package has its class in
-#: ``method.py``; its other exports are perturbations.
+#: Module of each exported recommender, publisher and perturbation. A method that is a package has its class in ``method.py``;
+#: its other exports are perturbations.
 METHODS = {
     name: home
     for name, home in _in_file_of_their_own("zoo.methods.").items()
@@ -41,20 +40,24 @@ PERTURBATIONS = {name: home for name, home in _in_file_of_their_own("zoo.methods
 
 
 class _UnknownNameError(AttributeError):
-    """Looks for similar names only when it is printed: parsers ask for hundreds of names that do not exist."""
+    """Looks for similar names only when printed: parsers look up hundreds of names that do not exist."""
 
     def __str__(self) -> str:
         (name,) = self.args
         near = get_close_matches(name, sorted(HOMES), n=3)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""
-        return f"module 'zoo' has no attribute {name!r}.{meant} It exports {sorted(HOMES)}."
+        return f"module 'zoo' has no attribute {name!r}.{meant} Exported: {sorted(HOMES)}."
 
 
 def exported(name: str) -> Any:  # noqa: ANN401  any exported name
     """Import an exported name.
 
     Raises:
-        AttributeError: The package exports no such name; the message lists similar ones.
+        AttributeError: The name is not exported; the message has similar ones.
+
+    Examples:
+        >>> exported("PriCDR").__name__
+        'PriCDR'
     """
     if name not in HOMES:
         raise _UnknownNameError(name, name=name)

@@ -1,7 +1,6 @@
-"""Imported for its effect: the zoo's packages come before the current folder on the import path.
+"""Import order: importing this module puts the zoo's packages before the working directory on the import path.
 
-A folder ``callbacks``, ``datamodules`` or ``zoo`` there would else be imported in their place, also where ours are found by a
-finder alone, as in an editable installation.
+Otherwise a folder ``callbacks``, ``datamodules`` or ``zoo`` there would be imported instead, even with an editable installation.
 """
 
 import importlib
@@ -9,19 +8,19 @@ import importlib.util
 import sys
 from pathlib import Path
 
-#: Our top-level packages and a module that only ours have. Another distribution may install packages of the same names.
+#: Our top-level packages, each with a module that other packages of the same name do not have.
 TOP_LEVEL = {"callbacks": "callbacks.best_checkpoint", "datamodules": "datamodules.protocol"}
 
 _OURS, _HERE = str(Path(__file__).parents[2]), str(Path.cwd())
-_OTHERS = [place for place in sys.path if place not in ("", _HERE)]
+_OTHERS = [entry for entry in sys.path if entry not in ("", _HERE)]
 sys.path[:] = [*_OTHERS, *([] if _OURS in _OTHERS else [_OURS]), *([] if sys.flags.safe_path else [_HERE])]
-if sys.modules["zoo"].__file__ != str(Path(__file__).parents[1] / "__init__.py"):  # that has happened already
+if sys.modules["zoo"].__file__ != str(Path(__file__).parents[1] / "__init__.py"):  # a folder here was imported already
     del sys.modules["zoo"]
     importlib.import_module("zoo")
 
 
 def overwritten() -> str:
-    """Return what is wrong with our top-level packages and how to repair it; empty if they are ours."""
+    """Return the problem with our top-level packages and its repair, or ""."""
     for name, module in TOP_LEVEL.items():
         spec = importlib.util.find_spec(name)
         origin = None if spec is None else spec.origin
@@ -46,7 +45,6 @@ def _repair(first: str = "") -> str:
 
 
 def _owner(name: str, origin: str) -> str | None:
-    """Return the name of the other distribution that has installed a file."""
     from importlib.metadata import distributions  # slow, and only needed for the message
 
     for found in distributions():

@@ -1,4 +1,4 @@
-"""Plugins: classes that installed packages bring by their entry points, known by name before they are imported."""
+"""Plugins: classes that installed packages bring by entry points, known by name before they are imported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
-#: Groups of entry points, by what their classes are. An entry point is the short name of a class and where it lies.
+#: Groups of entry points by kind. An entry point is the short name of a class and its import path.
 GROUPS = {
     "methods": "zoo.methods",
     "publishers": "zoo.publishers",
@@ -24,48 +24,48 @@ GROUPS = {
 
 
 class PluginError(ImportError):
-    """A class that an installed package promises and that cannot be imported."""
+    """A class of an entry point that cannot be imported."""
 
 
 @dataclass(frozen=True)
 class Plugin:
     """A class that an installed package brings."""
 
-    name: str  # by which it is known
+    name: str
     module: str
     attribute: str
     package: str  # name and version of the distribution
 
     @classmethod
     def of(cls, point: EntryPoint) -> Plugin:
-        """Read an entry point; an empty attribute where it is not ``module:Class``."""
+        """Read an entry point; the attribute is "" if it is not ``module:Class``."""
         module, _, attribute = point.value.partition(":")
-        package = f"{point.dist.name} {point.dist.version}" if point.dist is not None else "a package without a name"
+        package = f"{point.dist.name} {point.dist.version}" if point.dist is not None else "(unknown)"
         return cls(point.name, module.strip(), attribute.strip(), package)
 
     @property
     def path(self) -> str:
-        """Where it is imported from."""
+        """Import path."""
         return f"{self.module}.{self.attribute}"
 
     def load(self) -> type:
-        """Import it; a `PluginError` says whose it is and what is wrong."""
+        """Import the class; raise a `PluginError` that names its package."""
         try:
             made = getattr(import_module(self.module), self.attribute)
         except Exception as error:  # whatever the package's own code raises
             raise PluginError(
                 f"{self.name} of the installed package {self.package} cannot be imported ({type(error).__name__}: {error}). "
-                "Mend or uninstall that package."
+                "Repair or uninstall the package."
             ) from error
         if not isinstance(made, type):
             raise PluginError(
-                f"{self.name} of the installed package {self.package} is no class: its entry point must be {self.name} = "
-                f'"module:Class", and is "{self.module}:{self.attribute}".'
+                f"{self.name} of the installed package {self.package} is {self.path}, not a class. Its entry point must be "
+                f'{self.name} = "module:Class".'
             )
         return made
 
     def source(self) -> Path | None:
-        """The file that its class is in, found without importing it; None where there is none."""
+        """Return the file of the class without importing it, or None."""
         top, *rest = self.module.split(".")
         try:
             spec = sys.modules[top].__spec__ if top in sys.modules else find_spec(top)
@@ -73,35 +73,33 @@ class Plugin:
             return None
         if spec is None:
             return None
-        places = [Path(place).joinpath(*rest) for place in spec.submodule_search_locations or ()]
-        files = [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py")]
+        modules = [Path(folder).joinpath(*rest) for folder in spec.submodule_search_locations or ()]
+        files = [file for module in modules for file in (module.with_suffix(".py"), module / "__init__.py")]
         files += [Path(spec.origin)] if not rest and spec.origin else []
         return next((file for file in files if file.is_file()), None)
 
 
 @cache
 def brought(kind: str) -> dict[str, Plugin]:
-    """Plugins of a kind of `GROUPS` by name; of two that share one, none: they are known by their whole path alone."""
+    """Return the plugins of a kind of `GROUPS` by name; two with the same name are known by their import path only."""
     found = [Plugin.of(point) for point in entry_points(group=GROUPS[kind])]
     names = [plugin.name for plugin in found]
     return {plugin.name: plugin for plugin in found if names.count(plugin.name) == 1}
 
 
 def packages() -> set[str]:
-    """Top-level packages of all plugins: whoever installed them has said that the zoo may import them."""
+    """Return the top-level packages of all plugins, which the zoo may import since they were installed."""
     return {plugin.module.partition(".")[0] for kind in GROUPS for plugin in brought(kind).values()}
 
 
 def import_named(words: Iterable[str], taken: Iterable[str] = ()) -> list[PluginError]:
-    """Import the plugins that words name, so that their short names are known; return the errors of those that cannot be imported.
+    """Import the plugins that arguments of a command, or YAML files among them, name; return the errors of broken ones.
 
-    Args:
-        words: What a command was given; of texts that are paths of YAML files, the words in them as well.
-        taken: Names of our own, which no plugin takes.
+    Names in ``taken`` are classes of the zoo, which plugins cannot replace.
     """
-    asked = set(_words_in(words)) - set(taken)
+    named = set(_words_in(words)) - set(taken)
     failed = []
-    for plugin in (brought(kind)[name] for kind in GROUPS for name in sorted(asked & brought(kind).keys())):
+    for plugin in (brought(kind)[name] for kind in GROUPS for name in sorted(named & brought(kind).keys())):
         try:
             plugin.load()
         except PluginError as error:
@@ -111,7 +109,7 @@ def import_named(words: Iterable[str], taken: Iterable[str] = ()) -> list[Plugin
 
 def _words_in(given: Iterable[str]) -> Iterable[str]:
     if not any(brought(kind) for kind in GROUPS):
-        return  # nothing to look for
+        return
     for text in given:
         yield from re.findall(r"\w+", text)
         path = Path(text.rpartition("=")[2])

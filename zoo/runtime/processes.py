@@ -1,4 +1,4 @@
-"""Processes: which one this is, on which machine, how many cores it may use, and whether another one is known to have ended."""
+"""Processes: the machine, the available cores, and whether another process is dead."""
 
 import hashlib
 import os
@@ -9,10 +9,7 @@ from pathlib import Path
 
 @cache
 def machine() -> str:
-    """A word for this machine since it was started, and for the space in which it numbers processes (a container has its own).
-
-    Empty where the system is not Linux: nothing is known of any process then.
-    """
+    """Return an identifier of this machine, its boot and its process namespace; "" if the system is not Linux."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
         space = os.readlink("/proc/self/ns/pid")
@@ -22,20 +19,25 @@ def machine() -> str:
 
 
 def cores() -> int:
-    """Cores that this process may use, by the system and by SLURM: not every cluster binds its tasks to their CPUs."""
+    """Return the number of cores that this process may use: SLURM does not always bind tasks to CPUs.
+
+    Examples:
+        >>> cores() >= 1
+        True
+    """
     mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    asked = os.environ.get("SLURM_CPUS_PER_TASK", "")
-    return min(mine, int(asked)) if asked.isdecimal() and int(asked) else mine
+    slurm = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    return min(mine, int(slurm)) if slurm.isdecimal() and int(slurm) else mine
 
 
-def is_process_dead(of: str, number: int) -> bool:
-    """Whether a process is known to have ended; False where it lives, is of another machine, or a new one has its number."""
-    if not of or of != machine():
+def is_process_dead(where: str, number: int) -> bool:
+    """Return whether a process is known to have ended; False if its number is in use, or it is of another machine."""
+    if not where or where != machine():
         return False
     try:
         os.kill(number, 0)  # sends nothing
     except (ProcessLookupError, OverflowError):
         return True
-    except PermissionError:  # somebody else's, and it lives
+    except PermissionError:  # of another user, and alive
         pass
     return False

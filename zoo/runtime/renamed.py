@@ -1,4 +1,4 @@
-"""Old names, which work for one version with a `DeprecationWarning`: of modules, by the import alone, and of attributes."""
+"""Old names of modules and attributes, which work for one version with a `DeprecationWarning`."""
 
 import sys
 import warnings
@@ -28,7 +28,7 @@ RENAMED = {
 
 
 class _RenamedModules(MetaPathFinder, Loader):
-    """Finds an old name as the module of its new name: the same module, so that its classes are the same."""
+    """Finds an old name as the module of its new name, so that classes are the same."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -45,7 +45,7 @@ sys.meta_path.append(_RenamedModules())
 
 
 class OldName:
-    """The old name of an attribute: reading or setting it warns, and reads or sets the new one."""
+    """Old name of an attribute: reads and writes warn, and use the new one."""
 
     def __init__(self, new: str) -> None:
         self.new = new
@@ -62,13 +62,13 @@ class OldName:
         setattr(instance, self.new, value)
 
     def warn(self, owner: type) -> None:
-        """Say the new name."""
+        """Warn with the new name."""
         message = f"{owner.__name__}.{self.old} is now {self.new}. Use that; the old name goes with 0.5."
         warnings.warn(message, DeprecationWarning, stacklevel=3)
 
 
 def take_new_names(cls: type, base: type) -> None:
-    """Give what a class defines by old names of its base the new ones."""
+    """Rename attributes that a class defines by old names of its base."""
     for name, old in vars(base).items():
         if isinstance(old, OldName) and name in vars(cls):
             old.warn(cls)
@@ -77,6 +77,6 @@ def take_new_names(cls: type, base: type) -> None:
 
 
 def warn_renamed_value(cls: type, name: str, old: str, new: str) -> None:
-    """Warn that a class attribute has the old name of a value."""
+    """Warn that a class attribute has an old value."""
     message = f"{cls.__name__}.{name} is {old!r}, which is now {new!r}. Use that; the old value goes with 0.5."
     warnings.warn(message, DeprecationWarning, stacklevel=4)

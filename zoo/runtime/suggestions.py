@@ -1,36 +1,44 @@
-"""Wording: counts, and the known names that a misspelt one looks like, in sentences; for every room, so nothing is imported."""
+"""Suggestions: counts in words, and known names that resemble a misspelt one."""
 
 import re
 from collections.abc import Iterable
 from difflib import SequenceMatcher
 
-#: How alike two words are at least for the one to be asked after (1: equal), and how alike initials count as.
+#: Least similarity of a suggested name (1: equal), and the similarity of initials.
 LEAST, OF_INITIALS = 0.6, 0.9
 
 
 def count_of(count: int, what: str) -> str:
-    """Such as ``1 seed`` or ``1,683 cases``."""
+    """Return a count in words.
+
+    Examples:
+        >>> count_of(1, "seed"), count_of(1683, "case")
+        ('1 seed', '1,683 cases')
+    """
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """A question about the known names that look like a word, with a space before it; empty where none does.
+    """Return " Did you mean ...?" with the known names that resemble a word, or "".
 
-    A name is also known by its last part (``epsilon`` by ``publisher.epsilon``), and by its initials (``learning_rate`` by
-    ``lr``).
+    The last part of a name (``epsilon`` of ``publisher.epsilon``) and its initials (``lr`` of ``learning_rate``) count too.
+
+    Examples:
+        >>> suggest("epsilom", ["publisher.epsilon", "seed"])
+        ' Did you mean publisher.epsilon?'
     """
-    likeness = {name: _likeness(word.lower(), name.lower()) for name in known}
-    best = max(likeness.values(), default=0.0)
-    alike = [name for name, like in likeness.items() if like >= max(LEAST, best - 0.1)]
-    found = sorted(alike, key=lambda name: -likeness[name])
+    similarity = {name: _similarity(word.lower(), name.lower()) for name in known}
+    best = max(similarity.values(), default=0.0)
+    similar = [name for name, value in similarity.items() if value >= max(LEAST, best - 0.1)]
+    found = sorted(similar, key=lambda name: -similarity[name])
     return f" Did you mean {' or '.join(found[:3])}?" if found else ""
 
 
-def _likeness(word: str, name: str) -> float:
+def _similarity(word: str, name: str) -> float:
     last, own = (re.split(r"[./]", text.lstrip("-"))[-1] for text in (name, word))
     by_initials = OF_INITIALS if _initials(own) == last or _initials(last) == own else 0.0
-    alike = SequenceMatcher(None, word, name).ratio()
-    return max(alike, by_initials, SequenceMatcher(None, own, last).ratio() if own == word.lstrip("-") else 0.0)
+    whole = SequenceMatcher(None, word, name).ratio()
+    return max(whole, by_initials, SequenceMatcher(None, own, last).ratio() if own == word.lstrip("-") else 0.0)
 
 
 def _initials(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Testing: what methods, publishers, datamodules and callbacks of any package must do, as tests; and tiny data. Needs pytest."""
+"""Testing: contract tests for methods, publishers, datamodules and callbacks of any package, and tiny data. Needs pytest."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What every publisher, datamodule and callback must do, for the tests of whoever writes one."""
+"""Contract tests of publishers, datamodules and callbacks, for the tests of your package."""
 
 import copy
 import json
@@ -24,31 +24,30 @@ from zoo.testing.tiny import SYNTHETIC, attached, data_for, publisher_for, rated
 
 
 class PublisherContract:
-    """Tests of a publisher: subclass it in a test module, and say how the publisher is made.
+    """Contract tests of a publisher: subclass it in a test module and define `make`.
 
-    ```python
-    class TestMine(PublisherContract):
-        def make(self) -> Publisher:
-            return Mine(epsilon=4.0)
-    ```
+    Examples:
+        >>> class TestMine(PublisherContract):
+        ...     def make(self) -> Publisher:
+        ...         return zoo.FlippedRows(epsilon=4.0)
     """
 
     def make(self) -> Publisher:
-        """The publisher, as it is used: with noise that nobody can repeat, if it draws any."""
-        raise NotImplementedError(f"{type(self).__name__} must say how its publisher is made: def make(self).")
+        """Return the publisher, without a noise seed."""
+        raise NotImplementedError(f"{type(self).__name__} has no publisher. Define make(self).")
 
     @pytest.fixture
     def publisher(self) -> Publisher:
-        """The publisher that is tested."""
+        """Tested publisher."""
         return self.make()
 
     @pytest.fixture
     def source(self) -> Ratings:
-        """Ratings of the source: 9 users, 7 items."""
+        """Ratings of 9 users and 7 items."""
         return ratings()
 
     def test_a_release_survives_its_file(self, publisher: Publisher, source: Ratings, tmp_path: Path) -> None:
-        """What is read is what was written, and all checks of a reader pass."""
+        """A loaded release equals the saved one and passes every check."""
         release = Stamped(publisher).publish(source, "book")
         loaded = Release.load(release.save(tmp_path / "book"))
         assert loaded.digest == release.digest
@@ -57,13 +56,13 @@ class PublisherContract:
         assert all(torch.equal(loaded.tensors[name], release.tensors[name]) for name in release.tensors)
 
     def test_the_plan_is_what_is_spent(self, publisher: Publisher, source: Ratings) -> None:
-        """Beforehand, from public sizes alone."""
+        """The plan from public sizes costs the same as the release."""
         planned = Accountant().compose(ComposedEvent(tuple(publisher.plan(source.num_users, source.num_items))))
         spent = Accountant().compose(ComposedEvent(Stamped(publisher).publish(source, "book").ledger))
         assert planned.epsilon(1e-5) == spent.epsilon(1e-5)
 
     def test_what_is_forecast_is_what_the_release_says(self, publisher: Publisher, source: Ratings) -> None:
-        """But for what was done to the ratings before, what is drawn for a release, and what a wrapper notes of its own."""
+        """The forecast equals the record except for earlier steps, values drawn for a release, and notes of wrappers."""
         record = Stamped(publisher).publish(source, "book").record
         forecast, again = (Stamped(publisher).forecast(source.num_users, source.num_items) for _ in range(2))
         inputs = forecast.public_inputs
@@ -77,7 +76,7 @@ class PublisherContract:
             assert stated == [*getattr(forecast, name)], name
 
     def test_no_noise_is_used_twice(self, publisher: Publisher, source: Ratings) -> None:
-        """Whatever a publisher keeps, and whatever the global seed: where something is claimed, releases differ."""
+        """Releases with a claim differ, for any global seed and any state of the publisher."""
         made = []
         for again in (publisher, publisher, copy.deepcopy(publisher)):
             torch.manual_seed(1)
@@ -87,7 +86,7 @@ class PublisherContract:
             assert len({release.digest for release in made}) == len(made)
 
     def test_no_epsilon_without_a_guarantee(self, publisher: Publisher, source: Ratings) -> None:
-        """A record claims with an epsilon, or does not and has none."""
+        """A record has an epsilon if and only if it has a claim."""
         record = Stamped(publisher).publish(source, "book").record
         assert record.claims == (record.epsilon is not None)
         if not record.claims:
@@ -95,36 +94,33 @@ class PublisherContract:
             assert record.summary().startswith("none (")
 
     def test_the_record_says_what_was_done_before(self, publisher: Publisher, source: Ratings) -> None:
-        """To the ratings, by its datamodule."""
+        """The record names the steps of the datamodule."""
         record = Stamped(publisher).publish(source, "book").record
         assert any("split random2" in text for text in record.sentences("assumptions"))
 
     def test_the_data_are_left_as_they_were(self, publisher: Publisher, source: Ratings) -> None:
-        """Publishing writes into nothing that it is given."""
+        """Publishing does not change its input."""
         before = source.digest()
         Stamped(publisher).publish(source, "book")
         assert source.digest() == before
 
 
 class DatamoduleContract:
-    """Tests of a datamodule: subclass it in a test module, and say how the datamodule is made.
+    """Contract tests of a datamodule: subclass it in a test module and define `make`.
 
-    ```python
-    class TestMine(DatamoduleContract):
-        def make(self, **settings: Any) -> CrossDomainDataModule:
-            return Mine(root=SOME_FOLDER, **settings)
-    ```
+    Examples:
+        >>> class TestMine(DatamoduleContract):
+        ...     def make(self, **settings: Any) -> CrossDomainDataModule:
+        ...         return Synthetic(num_users=40, num_items=30, **settings)
     """
 
     def make(self, **settings: Any) -> CrossDomainDataModule:  # noqa: ANN401  of the datamodule
-        """The datamodule with settings; the tests pass ``releases`` for one that has sources."""
-        raise NotImplementedError(
-            f"{type(self).__name__} must say how its datamodule is made: def make(self, **settings)."
-        )
+        """Return the datamodule with settings, such as ``releases`` if it has sources."""
+        raise NotImplementedError(f"{type(self).__name__} has no datamodule. Define make(self, **settings).")
 
     @pytest.fixture
     def data(self, tmp_path: Path) -> CrossDomainDataModule:
-        """The datamodule set up, with a plaintext release of each source."""
+        """Tested datamodule, set up with a plaintext release of each source."""
         party = self.make()
         releases = {
             source: zoo.Plaintext().publish(party.source(source), source).save(tmp_path / source)
@@ -135,17 +131,17 @@ class DatamoduleContract:
         return made
 
     def test_sizes_are_plain_and_right(self, data: CrossDomainDataModule) -> None:
-        """A method is built from them."""
+        """Sizes are JSON and equal those of the ratings."""
         assert json.loads(json.dumps(data.sizes)) == data.sizes
         assert (data.sizes["num_users"], data.sizes["num_items"]) == (data.train.num_users, data.train.num_items)
 
     def test_summary_is_plain(self, data: CrossDomainDataModule) -> None:
-        """It becomes ``data.json`` of a run."""
+        """The summary is JSON."""
         assert json.loads(json.dumps(data.summary)) == data.summary
         assert data.summary["users_without_test_item"] == data.train.num_users - len(set(data.test.users.tolist()))
 
     def test_what_is_held_out_is_not_learned_from(self, data: CrossDomainDataModule) -> None:
-        """Neither the held-out items nor those that they are ranked among, which are no item twice."""
+        """Held-out items and candidates are not in the training set; candidates are distinct."""
         for cases in (data.validation, data.test):
             users, items = cases.users.numpy(), cases.items.numpy()
             assert not rated(data.train, users, items).any()
@@ -156,14 +152,14 @@ class DatamoduleContract:
             assert all(len(set(row[row >= 0])) == (row >= 0).sum() for row in listed)
 
     def test_setup_twice_changes_nothing(self, data: CrossDomainDataModule) -> None:
-        """Lightning calls it before every stage."""
+        """A second setup changes nothing."""
         before, digests = data.train, data.digests
         data.setup("test")
         assert data.train is before
         assert data.digests == digests
 
     def test_links_name_the_same_person(self, data: CrossDomainDataModule) -> None:
-        """A row of a release is a user's by their own id."""
+        """Rows of a release are linked by user id."""
         assert data.releases.keys() == set(data.sources)
         for name, release in data.releases.items():
             links = data.links[name].numpy()
@@ -172,7 +168,7 @@ class DatamoduleContract:
             assert (release.user_ids[links[linked]] == data.train.user_ids[linked]).all()
 
     def test_batches_cover_the_training_ratings(self, data: CrossDomainDataModule) -> None:
-        """Every user with a rating, and every rating, once an epoch."""
+        """An epoch has every user with a rating, and every rating, once."""
         users = torch.cat([batch.users for batch in data.train_dataloader()])
         assert sorted(users.tolist()) == sorted(set(data.train.pairs()[0].tolist()))
         assert data.trainer is not None
@@ -182,7 +178,7 @@ class DatamoduleContract:
         assert positives == data.train.num_ratings
 
     def test_lists_that_ship_are_whole_and_said(self, data: CrossDomainDataModule) -> None:
-        """Lists of users and items are public or are read off the ratings, which is a condition."""
+        """Lists of users and items are public, or a condition says that they are derived from the ratings."""
         for domain in (data.target, *data.sources):
             shipped, table = data.public_ids(domain), data.read(domain)
             named = [step for step in data.steps(domain) if "derived from the ratings" in step.words]
@@ -193,31 +189,30 @@ class DatamoduleContract:
                 assert ids.to_list() == sorted(set(ids))
 
     def test_an_unknown_domain_is_refused(self, data: CrossDomainDataModule) -> None:
-        """With its name."""
+        """The message names the domain."""
         with pytest.raises(ValueError, match="'film' is no source of this experiment"):
             data.source("film")
 
 
 class CallbackContract:
-    """Tests of a callback: subclass it in a test module, and say how the callback is made, and of which method it is.
+    """Contract tests of a callback: subclass it in a test module and define `make`, and `method` if BPR does not fit.
 
-    ```python
-    class TestMine(CallbackContract):
-        def make(self) -> Callback:
-            return Mine()
-    ```
+    Examples:
+        >>> class TestMine(CallbackContract):
+        ...     def make(self) -> Callback:
+        ...         return Callback()
     """
 
     def make(self) -> Callback:
-        """The callback."""
-        raise NotImplementedError(f"{type(self).__name__} must say how its callback is made: def make(self).")
+        """Return the callback."""
+        raise NotImplementedError(f"{type(self).__name__} has no callback. Define make(self).")
 
     def method(self) -> Recommender:
-        """The method that is trained with it."""
+        """Return the method to train."""
         return zoo.BPR(num_factors=4)
 
     def trained(self, folder: Path, **settings: Any) -> Trainer:  # noqa: ANN401  of a fit
-        """The trainer after two epochs with the callback."""
+        """Return the trainer after two epochs with the callback."""
         method = self.method()
         release = publisher_for(method.accepted_releases).publish(Synthetic(**SYNTHETIC).source("book"), "book")
         data = data_for(method, release.save(folder / "book"))
@@ -227,20 +222,20 @@ class CallbackContract:
 
     @pytest.fixture
     def run(self, tmp_path: Path) -> Trainer:
-        """The trainer after two epochs with the callback."""
+        """Trainer after two epochs with the callback."""
         return self.trained(tmp_path)
 
     def test_a_training_ends_with_it(self, run: Trainer) -> None:
-        """With finite figures, after all of its epochs or fewer."""
+        """Training ends with finite metrics, after its last epoch or earlier."""
         assert 0 < run.current_epoch <= 2
         assert 0 <= float(run.callback_metrics["val/ndcg@10"]) <= 1
 
     def test_a_checkpoint_with_it_is_tensors_and_plain_values(self, run: Trainer, tmp_path: Path) -> None:
-        """Whatever it keeps is read without running code, and its settings are those it is made with."""
+        """The checkpoint is read without running code."""
         kept = torch.load(tmp_path / "last.ckpt", weights_only=True)
         assert isinstance(kept["callbacks"], Mapping)
 
     def test_a_training_goes_on_with_it(self, run: Trainer, tmp_path: Path) -> None:
-        """From a checkpoint, whose state it takes up."""
+        """Training resumes from a checkpoint."""
         resumed = self.trained(tmp_path / "resumed", ckpt_path=tmp_path / "last.ckpt", weights_only=True)
         assert resumed.current_epoch == run.current_epoch

@@ -1,4 +1,4 @@
-"""What every method must do, for the tests of whoever writes one."""
+"""Contract tests of methods, for the tests of your package."""
 
 import json
 import shutil
@@ -32,13 +32,13 @@ from zoo.testing.tiny import SYNTHETIC, data_for, publisher_for, trainer
 
 Make = Callable[..., tuple[Recommender, CrossDomainDataModule]]
 
-#: After so many batches a checkpoint is saved: inside the second epoch, and at its last batch.
+#: Batches after which a checkpoint is saved: inside the second epoch, and at its end.
 INSIDE, AT_THE_END = 4, 6
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A method after three epochs, with what it was trained on and by, and the folder of its checkpoint."""
+    """A method after three epochs, with its data, trainer and folder."""
 
     method: Recommender
     data: CrossDomainDataModule
@@ -47,53 +47,52 @@ class Trained:
 
     @property
     def checkpoint(self) -> Path:
-        """That of the last epoch."""
+        """Checkpoint of the last epoch."""
         return self.folder / "last.ckpt"
 
     def after(self, batches: int) -> Path:
-        """The checkpoint of a run that was interrupted after so many batches."""
+        """Return the checkpoint of a run that was interrupted after a number of batches."""
         return self.folder / f"{batches}.ckpt"
 
 
 class SaveInside(Callback):
-    """Saves checkpoints inside an epoch, as an interrupted run would."""
+    """Saves checkpoints inside an epoch, like an interrupted run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.batches = folder, 0
 
     def on_train_batch_end(self, trainer: Trainer, *_: object) -> None:
-        """Count, since Lightning's global step counts every optimiser's."""
+        """Count batches: the global step of Lightning counts optimiser steps."""
         self.batches += 1
         if self.batches in (INSIDE, AT_THE_END):
             trainer.save_checkpoint(self.folder / f"{self.batches}.ckpt")
 
 
 class MethodContract:
-    """Tests of a method: subclass it in a test module, and say how the method is made.
+    """Contract tests of a method: subclass it in a test module and define `method`.
 
-    ```python
-    class TestMine(MethodContract):
-        def method(self) -> Recommender:
-            return Mine(num_factors=4)
-    ```
+    Training must be repeatable from a seed: return a private method without noise.
 
-    Its training must be repeatable from a seed: make one that draws noise without it.
+    Examples:
+        >>> class TestMine(MethodContract):
+        ...     def method(self) -> Recommender:
+        ...         return zoo.BPR(num_factors=4)
     """
 
     def method(self) -> Recommender:
-        """The method, with sizes that train in a second."""
-        raise NotImplementedError(f"{type(self).__name__} must say how its method is made: def method(self).")
+        """Return the method, with widths that train in a second."""
+        raise NotImplementedError(f"{type(self).__name__} has no method. Define method(self).")
 
     @pytest.fixture(scope="class")
     @classmethod
     def new_method(cls) -> Callable[[], Recommender]:
-        """Makes the method; to be overridden by whoever tests several."""
+        """Makes the method; override it to test several."""
         return cls().method
 
     @pytest.fixture(scope="class")
     @classmethod
     def released(cls, tmp_path_factory: pytest.TempPathFactory) -> Callable[[frozenset[str], str], Path]:
-        """Releases for whoever reads one: the right one, and one that it was not trained with."""
+        """Makes the right release for a method, or a wrong one."""
 
         @cache
         def publish(reads: frozenset[str], release: str) -> Path:
@@ -107,7 +106,7 @@ class MethodContract:
     @pytest.fixture(scope="class")
     @classmethod
     def make(cls, new_method: Callable[[], Recommender], released: Callable[[frozenset[str], str], Path]) -> Make:
-        """Makes the method, from the same seed each time, and tiny data with settings and the "right" or a "wrong" release."""
+        """Makes the method from a fixed seed, and tiny data with settings and a "right" or "wrong" release."""
 
         def tiny(release: str = "right", **settings: Any) -> tuple[Recommender, CrossDomainDataModule]:  # noqa: ANN401
             path = released(new_method().accepted_releases, release)
@@ -120,7 +119,7 @@ class MethodContract:
     @pytest.fixture(scope="class")
     @classmethod
     def trained_once(cls, make: Make, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-        """The method after three epochs."""
+        """Method after three epochs."""
         method, data = make()
         folder = tmp_path_factory.mktemp("trained")
         run = trainer(folder, SaveInside(folder))
@@ -129,7 +128,7 @@ class MethodContract:
 
     @pytest.fixture
     def trained(self, trained_once: Trained) -> Iterator[Trained]:
-        """What several tests look at; each finds it as it was trained, since a source of noise cannot be copied."""
+        """Trained method, restored after each test: a source of noise cannot be copied."""
         method = trained_once.method
         state, training = deepcopy(method.state_dict()), method.training
         yield trained_once
@@ -139,7 +138,7 @@ class MethodContract:
     @pytest.fixture(scope="class")
     @classmethod
     def loaded(cls, trained_once: Trained) -> Predictor:
-        """The trained method as a run leaves it, its settings beside its best checkpoint, and read again."""
+        """Trained method, saved like a run and loaded again."""
         folder = trained_once.folder / "run"
         (folder / BEST).parent.mkdir(parents=True)
         shutil.copyfile(trained_once.checkpoint, folder / BEST)
@@ -148,19 +147,19 @@ class MethodContract:
         return zoo.load(folder)
 
     def test_the_constructor_builds_nothing(self, make: Make) -> None:
-        """It stores its arguments; sizes come with the data."""
+        """The constructor stores its arguments only."""
         method, _ = make()
         assert list(method.parameters()) == []
         assert method.sizes is None
 
     def test_it_says_what_it_is(self, make: Make) -> None:
-        """What a batch holds, and in a docstring what it is."""
+        """The method has a kind of batches and a docstring."""
         method, _ = make()
         assert method.batches in ("users", "pairs", "triples", "full_batch", "steps")
         assert type(method).__doc__
 
     def test_scores_of_given_items_are_those_of_all_items(self, trained: Trained) -> None:
-        """And are finite."""
+        """Scores are finite and consistent."""
         method, data = trained.method, trained.data
         method.eval()
         users = torch.tensor([3, 0, 39, 3])
@@ -174,7 +173,7 @@ class MethodContract:
     def test_what_others_have_is_not_counted_for_a_batch(
         self, trained: Trained, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Or a test of all users would take their number squared, in time and, as its figures lie between, in memory."""
+        """Scoring a batch does not count the ratings of all users, which would take quadratic time."""
         method = trained.method.eval()
         with torch.no_grad():
             method.prepare_scoring()
@@ -182,7 +181,7 @@ class MethodContract:
             assert torch.isfinite(method.ranking_scores(torch.tensor([3, 0, 39]))).all()
 
     def test_exposed_tensors_are_returned(self, trained: Trained) -> None:
-        """What penalties are offered stands beside the loss."""
+        """`step` returns the loss and the tensors for penalties."""
         method, data = trained.method, trained.data
         if method.batches in ("full_batch", "steps"):
             assert not method.step_outputs
@@ -190,22 +189,22 @@ class MethodContract:
         outputs = method.step(next(iter(data.train_dataloader())))
         if method.automatic_optimization:
             assert set(outputs) == {"loss", *method.step_outputs}
-        else:  # of several losses `step` has one, and a penalty sees what each of them has
+        else:  # each of several losses has its own tensors
             assert {"loss"} <= set(outputs) <= {"loss", *method.step_outputs}
         assert outputs["loss"].ndim == 0
 
     def test_a_penalty_is_added_to_the_loss(self, make: Make, tmp_path: Path) -> None:
-        """And logged by its name."""
+        """A penalty changes the loss and is logged by its name."""
         method, data = make()
         if method.batches in ("full_batch", "steps"):
-            pytest.skip("what is solved has no loss")
+            pytest.skip("a closed form has no loss")
         losses = []
 
         def penalty(outputs: dict[str, torch.Tensor]) -> torch.Tensor:
             losses.append(float(outputs["loss"].detach()))
             return 0 * outputs["loss"] + 7.0
 
-        # With two players, what `step` says is the generator's.
+        # With two players, `step` returns the loss of the generator.
         method.add_penalty("seven", penalty, to="loss" if method.automatic_optimization else "generator")
         run = trainer(tmp_path / "run", epochs=1, limit_train_batches=1)
         run.fit(method, datamodule=data)
@@ -213,16 +212,16 @@ class MethodContract:
         assert float(run.callback_metrics["train/penalty/seven"]) == 7.0
 
     def test_ranking_figures_are_logged(self, trained: Trained) -> None:
-        """Of the validation, among all items and among candidates."""
+        """Validation logs metrics among all items and among candidates."""
         for key in ("val/ndcg@10", "val/sampled/hit_rate@10", "val/full/mrr@5"):
             assert 0 <= float(trained.run.callback_metrics[key]) <= 1
 
     def test_what_it_logs_is_named(self, trained: Trained) -> None:
-        """In ``logs``: who watches another figure is refused before the training."""
+        """``logs`` names every logged metric."""
         named = figures_of(trained.method, trained.data)
         for key in trained.run.callback_metrics:
             known = any(fnmatchcase(key.replace("/pessimistic/", "/"), name) for name in named)
-            assert known or key.startswith("test/"), f"it logs {key}, which its `logs` does not name"
+            assert known or key.startswith("test/"), f"{key} is logged but not in `logs`"
 
     @pytest.mark.parametrize(
         "stop", [INSIDE, AT_THE_END, None], ids=["inside an epoch", "at its last batch", "after it"]
@@ -230,7 +229,7 @@ class MethodContract:
     def test_a_resumed_run_equals_an_unbroken_one(
         self, make: Make, trained: Trained, tmp_path: Path, stop: int | None
     ) -> None:
-        """Bit by bit, wherever it was broken off."""
+        """Weights are equal bit by bit."""
         if trained.method.batches == "full_batch":
             pytest.skip("a closed form has nothing to resume")
         if stop is not None and trained.method.batches == "steps" and trained.method.steps_per_epoch == 1:
@@ -252,17 +251,17 @@ class MethodContract:
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
     def test_a_loaded_checkpoint_scores_the_same(self, trained: Trained) -> None:
-        """Read as tensors and plain values alone."""
+        """A loaded checkpoint scores like the method."""
         method, data = trained.method, trained.data
         loaded = type(method).load_from_checkpoint(trained.checkpoint, weights_only=True)
-        read: Any = data  # mypy takes a datamodule's properties for other than a recommender's data
+        read: Any = data  # mypy: properties instead of attributes
         loaded.read_data(read)
         users = torch.arange(data.train.num_users)
         with torch.no_grad():
             assert torch.equal(loaded.eval().score_all(users), method.eval().score_all(users))
 
     def test_another_release_is_refused(self, make: Make, trained: Trained, tmp_path: Path) -> None:
-        """By a method that reads any; others do not notice."""
+        """A method that reads releases refuses another one."""
         method, data = make("wrong")
         run = trainer(tmp_path / "other", epochs=4)
         if not method.accepted_releases:
@@ -273,13 +272,13 @@ class MethodContract:
             run.test(method, datamodule=data, ckpt_path=trained.checkpoint)
 
     def test_another_split_is_refused(self, make: Make, trained: Trained, tmp_path: Path) -> None:
-        """A checkpoint is tested on the split that it was trained on."""
+        """A checkpoint is tested on its own split only."""
         method, data = make(seed=2, evaluation=Evaluation(split="random2"))
         with pytest.raises(ReleaseMismatchError, match=r"Use the data|these differ"):
             trainer(tmp_path / "other").test(method, datamodule=data, ckpt_path=trained.checkpoint)
 
     def test_users_without_history_are_ranked(self, make: Make, tmp_path: Path) -> None:
-        """By popularity, unless the method says that it scores them by a release."""
+        """Cold-start users are ranked by popularity, unless the method scores them by a release."""
         method, data = make(evaluation=Evaluation(split="cold_start"))
         run = trainer(tmp_path / "run", epochs=1)
         run.fit(method, datamodule=data)
@@ -293,7 +292,7 @@ class MethodContract:
         assert by_counts != (method.scores_cold_users and bool(method.accepted_releases))
 
     def test_a_loaded_run_recommends_what_predict_does(self, trained: Trained, loaded: Predictor) -> None:
-        """From its folder, by the users' own ids."""
+        """A loaded run and `predict` agree."""
         data, method = trained.data, trained.method.eval()
         users = torch.tensor([3, 0, 39])
         with torch.no_grad():
@@ -306,7 +305,7 @@ class MethodContract:
     def test_a_bundle_recommends_the_same_or_says_what_it_lacks(
         self, trained: Trained, loaded: Predictor, tmp_path: Path
     ) -> None:
-        """With all data, and with those alone that `scoring_needs` names, the same; without them a refusal that names them."""
+        """A bundle recommends the same with the data that `scoring_needs` names, and refuses without them."""
         users, data = loaded.user_ids[5:7], loaded.data
         expected = loaded.recommend(users, k=3)
         whole = zoo.export(loaded, tmp_path / "whole", with_user_ids=True, with_ratings=True)
@@ -326,17 +325,17 @@ class MethodContract:
         name, needs = type(trained.method).__name__, json.loads((bare / BUNDLE).read_text())["needs"]
         self.check_needs(name, needs)
         if needs:
-            with pytest.raises(DataNotAvailableError, match=f"{name} scores by {needs}, which are not in this bundle"):
+            with pytest.raises(DataNotAvailableError, match=f"{name} needs {needs}, which the bundle lacks"):
                 zoo.load(bare).recommend(users, k=3, seen=own)
 
     def check_needs(self, name: str, needs: str) -> None:
-        """What a method's bundle needs beside its weights ("" for nothing); whoever knows it may assert it here."""
+        """Override to check what the bundle of a method needs ("" for nothing)."""
 
     def test_somebody_of_a_release_alone_is_scored_as_a_user_without_ratings(self, make: Make, tmp_path: Path) -> None:
-        """By their row, where the method says that it can."""
+        """A user of a release alone is scored like a user without ratings."""
         method, data = make(evaluation=Evaluation(split="cold_start"))
         if not method.scores_by_rows:
-            pytest.skip("it scores nobody whom it was not trained with")
+            pytest.skip("the method scores only users of its training")
         trainer(tmp_path / "run", epochs=1).fit(method, datamodule=data)
         cold = data.test.users[:2]
         scored = Predictor(method, data, data.test.seen, tmp_path)

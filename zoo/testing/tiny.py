@@ -1,4 +1,4 @@
-"""Tiny data: a source and a target, ratings, releases of each kind, and a trainer that says nothing."""
+"""Tiny data: a source, a target, ratings, releases of each kind, and a silent trainer."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,14 +20,19 @@ from zoo.publishers.base import Publisher
 _SIZE: dict[str, Any] = {"num_users": 40, "num_items": 30, "seed": 1}
 #: Settings of `datamodules.Synthetic`: a source "book" and a target, three batches an epoch of users.
 SYNTHETIC = _SIZE | {"ratings_per_user": 8, "batch_size": 16}
-#: So many make three batches an epoch of pairs.
+#: Batch size with three batches an epoch of pairs.
 PAIRS = 90
 #: Settings of `datamodules.LowRank`, for methods of signs, with a validation set.
 SIGNS = _SIZE | {"observed": 0.3, "evaluation": Evaluation(split="random2")}
 
 
 def ratings(users: int = 9, items: int = 7, density: float = 0.5, seed: int = 0) -> Ratings:
-    """Ones of some users, ``(users, items)``, of which it is said that a split left them."""
+    """Return random ratings of 1, ``(users, items)``, with a step in their record.
+
+    Examples:
+        >>> ratings().matrix.shape
+        (9, 7)
+    """
     rng = np.random.default_rng(seed)
     matrix = csr_array((rng.random((users, items)) < density).astype(np.float64))
     user_ids, item_ids = (
@@ -37,7 +42,7 @@ def ratings(users: int = 9, items: int = 7, density: float = 0.5, seed: int = 0)
 
 
 def publisher_for(reads: frozenset[str], **settings: Any) -> Publisher:  # noqa: ANN401
-    """Of a release that a method reads: ratings, vectors of users, a map for a target of other ``settings``, or a generator."""
+    """Return a publisher of releases that a method reads; ``settings`` are those of the target of a map."""
     if "generator" in reads:
         network = zoo.SPPG(mechanism="none", steps=2, sample_size=8, condition_dim=4, generator_dims=(8,), noise_dim=2)
         return zoo.GeneratorPublisher(network)
@@ -55,7 +60,7 @@ def publisher_for(reads: frozenset[str], **settings: Any) -> Publisher:  # noqa:
 
 
 def data_for(method: Recommender, release: Path, **settings: Any) -> CrossDomainDataModule:  # noqa: ANN401
-    """Data of the kind that a method learns from, with a release of "book" for one that reads any."""
+    """Return data for a method, with a release of "book"."""
     if method.reads_signs:
         return LowRank(**SIGNS | settings)
     size = {} if method.batches == "users" else {"batch_size": PAIRS}
@@ -63,10 +68,10 @@ def data_for(method: Recommender, release: Path, **settings: Any) -> CrossDomain
 
 
 def attached(data: CrossDomainDataModule, method: Any = None) -> CrossDomainDataModule:  # noqa: ANN401
-    """The datamodule as a trainer has it that trains a method, or by default one that reads every kind of row, user by user."""
+    """Attach a datamodule to a stand-in trainer of a method; by default one that reads rows, user by user."""
     if method is None:
         method = SimpleNamespace(accepted_releases=frozenset({"rows", "ratings"}), batches="users", num_negatives=1)
-    data.trainer = SimpleNamespace(  # type: ignore[assignment]  # as much of a trainer as a datamodule asks
+    data.trainer = SimpleNamespace(  # type: ignore[assignment]  # the parts that a datamodule uses
         lightning_module=method,
         global_rank=0,
         world_size=1,
@@ -79,21 +84,15 @@ def attached(data: CrossDomainDataModule, method: Any = None) -> CrossDomainData
 
 
 def trainer(folder: Path, *callbacks: Callback, epochs: int = 3, **settings: Any) -> Trainer:  # noqa: ANN401
-    """A trainer on the CPU that logs nothing, and keeps ``last.ckpt`` in a folder."""
-    return Trainer(
-        max_epochs=epochs,
-        accelerator="cpu",
-        logger=False,
-        default_root_dir=folder,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[ModelCheckpoint(folder, filename="last", save_top_k=1, enable_version_counter=False), *callbacks],
-        **settings,
-    )
+    """Return a trainer on the CPU that logs nothing and saves ``last.ckpt`` in a folder."""
+    last = ModelCheckpoint(folder, filename="last", save_top_k=1, enable_version_counter=False)
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    settings = {"accelerator": "cpu", "default_root_dir": folder, "callbacks": [last, *callbacks], **quiet, **settings}
+    return Trainer(max_epochs=epochs, **settings)
 
 
 def rated(ratings: Ratings, users: npt.ArrayLike, items: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    """Which pairs hold a rating, by a dense mask; an item of -1 is padding, which nobody has rated."""
+    """Return which pairs have a rating; an item of -1 is padding."""
     mask = np.zeros((ratings.num_users, ratings.num_items), dtype=bool)
     mask[ratings.pairs()] = True
     found: npt.NDArray[np.bool_] = mask[np.asarray(users), np.asarray(items)] & (np.asarray(items) >= 0)

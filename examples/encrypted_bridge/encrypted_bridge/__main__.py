@@ -1,7 +1,4 @@
-"""``python -m encrypted_bridge decrypt``: the map that a source made of encrypted places, at the target that has the keys.
-
-What the command needs is imported when it runs: ``--help`` and a refusal of its options stay quick.
-"""
+"""``python -m encrypted_bridge decrypt``: decrypt the map of a source at the target. Imports are late, for a quick ``--help``."""
 
 import sys
 from collections.abc import Sequence
@@ -15,31 +12,19 @@ def parser() -> Arguments:
     """Options of the command."""
     made = Arguments(
         prog="python -m encrypted_bridge",
-        description="Decrypts the map that a source published for encrypted places, and writes it as a release that fit reads "
-        "(--data.releases.NAME).",
+        description="Decrypt the map of a source and write it as a release for fit (--data.releases.NAME).",
     )
     option = made.add_argument
     option("command", choices=["decrypt"], help="the only command")
-    option("release", type=Path, metavar="RELEASE", help="folder of the source's release, of kind encrypted_map")
-    option(
-        "--key",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="file of keys that publishing the places wrote; stays here",
-    )
+    option("release", type=Path, metavar="RELEASE", help="folder of the release, of kind encrypted_map")
+    option("--key", type=Path, required=True, metavar="FILE", help="key file that publishing the embeddings wrote")
     option("--out", type=Path, required=True, metavar="DIR", help="folder to write; must not exist")
-    option(
-        "--trusted",
-        type=Path,
-        metavar="KEYS",
-        help="public keys (a PEM file, or a folder of them), one of which must have signed the release",
-    )
+    option("--trusted", type=Path, metavar="KEYS", help="public keys, one of which must have signed the release")
     return made
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command; a refusal ends with its message."""
+    """Run the command; an expected error ends it with its message."""
     options = parser().parse_args(arguments)
     from encrypted_bridge.decryption import decrypt
     from zoo.runtime.run_folder import refusal, visible

@@ -1,8 +1,7 @@
-"""CKKS by the calls of Microsoft SEAL that TenSEAL brings: the only file that needs either, and it does so when it is used.
+"""CKKS with Microsoft SEAL as bundled by TenSEAL, which only this file imports.
 
-What crosses between parties is arrays of whole numbers below the modulus, never a file of the library's own: whoever reads
-them checks numbers, and no parser of bytes stands open. The library's calls read a ciphertext's numbers and have none that set
-them, so arrays become ciphertexts by files in SEAL's own uncompressed form, written here and kept in memory where the system can.
+Parties exchange arrays of integers below the modulus, which the receiver checks, and no files of the library. SEAL cannot set the
+numbers of a ciphertext, so arrays become ciphertexts through files in its uncompressed format, in memory if possible.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ Integers = npt.NDArray[np.int64]
 Complexes = npt.NDArray[np.complex128]
 
 _SLOTS = DEGREE // 2
-_LARGEST = 2**40  # coefficients that a Fourier transform in float64 gives back exactly, with room to spare
+_LARGEST = 2**40  # a float64 Fourier transform returns smaller coefficients exactly
 
 
 class MissingLibraryError(ValueError):
-    """What encrypts is not installed."""
+    """The encryption library is not installed."""
 
 
 class Ckks:
-    """The encryption at the parameters of `encrypted_bridge.parameters`, on polynomials with whole coefficients.
+    """Encryption of polynomials with integer coefficients, with the parameters of `encrypted_bridge.parameters`.
 
-    CKKS (Cheon, Kim, Kim & Song, ASIACRYPT 2017) with a scale of 1: what a whole number stands for is the caller's to say. A
-    ciphertext is ``(c0, c1)`` with ``c0 + c1 s = message + error`` modulo the prime, ``s`` being the secret key.
+    CKKS (Cheon, Kim, Kim & Song, ASIACRYPT 2017) with a scale of 1. A ciphertext is ``(c0, c1)`` with
+    ``c0 + c1 s = message + error`` modulo the prime, where ``s`` is the secret key.
 
     Raises:
         MissingLibraryError: TenSEAL is not installed.
@@ -48,39 +47,37 @@ class Ckks:
         parameters = seal.EncryptionParameters(seal.SCHEME_TYPE.CKKS)
         parameters.set_poly_modulus_degree(DEGREE)
         parameters.set_coeff_modulus([seal.Modulus(MODULUS)])
-        self.context = seal.SEALContext(parameters, True, seal.SEC_LEVEL_TYPE.TC128)  # refuses what has fewer bits
+        self.context = seal.SEALContext(
+            parameters, True, seal.SEC_LEVEL_TYPE.TC128
+        )  # refuses less than 128 bits of security
         if not self.context.parameters_set():
             raise RuntimeError(f"SEAL refuses the parameters: {self.context.parameters_error_message()}.")
         self.evaluator = seal.Evaluator(self.context)
         self._encoder = seal.CKKSEncoder(self.context)
         self._parms_id = self.context.first_parms_id()
 
-    # Keys.
-
     def new_keys(self) -> tuple[Integers, Integers]:
-        """A secret key (degree,) and a public key of it (2, degree), drawn by the library from the operating system."""
+        """Return a secret key (degree,) and its public key (2, degree), drawn from the operating system."""
         maker, public = self.seal.KeyGenerator(self.context), self.seal.PublicKey()
         maker.create_public_key(public)
-        secret = maker.secret_key()  # by name: its data do not keep it alive
+        secret = maker.secret_key()  # a reference: its data do not keep it alive
         return _numbers(secret.data(), DEGREE), _numbers(public.data(), 2 * DEGREE).reshape(2, DEGREE)
 
     def encryptor(self, *, public: Integers | None = None, secret: Integers | None = None) -> Any:  # noqa: ANN401  SEAL's
-        """SEAL's encryptor for a key."""
+        """Return SEAL's encryptor for a key."""
         if public is not None:
             return self.seal.Encryptor(self.context, self._loaded(self.seal.PublicKey(), self._ciphertext(public)))
         assert secret is not None
         return self.seal.Encryptor(self.context, self._secret(secret))
 
     def _secret(self, secret: Integers) -> Any:  # noqa: ANN401
-        said = struct.pack("<4Q", *self._parms_id) + struct.pack("<Qd", DEGREE, 1.0)
-        return self._loaded(self.seal.SecretKey(), self._framed(said + self._array(secret)))
-
-    # Polynomials.
+        head = struct.pack("<4Q", *self._parms_id) + struct.pack("<Qd", DEGREE, 1.0)
+        return self._loaded(self.seal.SecretKey(), self._framed(head + self._array(secret)))
 
     def encoded(self, coefficients: Floats) -> Iterator[Any]:
-        """SEAL's plaintexts of polynomials (count, degree) with whole coefficients, exactly."""
+        """Yield SEAL's plaintexts of polynomials (count, degree) with integer coefficients."""
         if np.abs(coefficients).max(initial=0.0) >= _LARGEST:
-            raise ValueError(f"Coefficients must be below 2^40 in size, got {np.abs(coefficients).max():.6g}.")
+            raise ValueError(f"A coefficient is {np.abs(coefficients).max():.6g}. It must be below 2^40.")
         turned = np.fft.ifft(coefficients * _TWIST, axis=-1) * DEGREE
         for slots in turned[..., _AT]:
             made = self.seal.Plaintext()
@@ -88,7 +85,7 @@ class Ckks:
             yield made
 
     def encrypted(self, coefficients: Floats, secret: Integers) -> Integers:
-        """Ciphertexts (count, 2, degree) of polynomials (count, degree), each with randomness of its own."""
+        """Return ciphertexts (count, 2, degree) of polynomials (count, degree), each with its own randomness."""
         encryptor, made = self.encryptor(secret=secret), np.empty((len(coefficients), 2, DEGREE), dtype=np.int64)
         for at, plain in enumerate(self.encoded(coefficients)):
             ciphertext = self.seal.Ciphertext()
@@ -97,18 +94,18 @@ class Ckks:
         return made
 
     def ciphertexts(self, numbers: Integers) -> list[Any]:
-        """SEAL's ciphertexts of arrays (count, 2, degree) as `encrypted` makes them; `ValueError` if it refuses one."""
+        """Return SEAL's ciphertexts of arrays (count, 2, degree); raise a `ValueError` if it refuses one."""
         return [self._loaded(self.seal.Ciphertext(), self._ciphertext(each)) for each in numbers]
 
     def coefficients(self, ciphertext: Any) -> Integers:  # noqa: ANN401  SEAL's
-        """Coefficients (2, degree) of both halves of one of SEAL's ciphertexts, modulo the prime."""
+        """Return the coefficients (2, degree) of both halves of a SEAL ciphertext, modulo the prime."""
         self.evaluator.transform_from_ntt_inplace(ciphertext)
         return _numbers(ciphertext, 2 * DEGREE).reshape(2, DEGREE)
 
     def decrypted(self, halves: Integers, secret: Integers) -> Floats:
-        """Messages with their errors (count, degree) of ciphertexts' coefficients (count, 2, degree), up to half the prime in size.
+        """Decrypt ciphertext coefficients (count, 2, degree) to messages with errors (count, degree), below half the prime.
 
-        To about a hundred-millionth of the scale of a map: the library decodes in float64.
+        The library decodes in float64, to about 1e-8 of the scale of a map.
         """
         decryptor, made = self.seal.Decryptor(self.context, self._secret(secret)), np.empty((len(halves), DEGREE))
         for at, each in enumerate(halves):
@@ -119,11 +116,9 @@ class Ckks:
             made[at] = _from_slots(np.array(self._encoder.decode_complex(plain)))
         return made
 
-    # Arrays as SEAL's files.
-
     def _ciphertext(self, numbers: Integers, *, transformed: bool = True) -> bytes:
-        said = struct.pack("<4Q", *self._parms_id) + struct.pack("<BQQQdQ", transformed, 2, DEGREE, 1, 1.0, 1)
-        return self._framed(said + self._array(numbers))
+        head = struct.pack("<4Q", *self._parms_id) + struct.pack("<BQQQdQ", transformed, 2, DEGREE, 1, 1.0, 1)
+        return self._framed(head + self._array(numbers))
 
     def _array(self, numbers: Integers) -> bytes:
         return self._framed(struct.pack("<Q", numbers.size) + numbers.astype("<u8").tobytes())
@@ -133,7 +128,6 @@ class Ckks:
 
     @cached_property
     def _header(self) -> bytes:
-        """That of the library's version, for content that is not compressed."""
         header = self.seal.Serialization.SEALHeader()
         versions = (header.header_size, header.version_major, header.version_minor, header.compr_mode.value)
         return struct.pack("<HBBBBHQ", header.magic, *versions, 0, 0)
@@ -143,9 +137,7 @@ class Ckks:
             try:
                 made.load(self.context, path)
             except (RuntimeError, ValueError) as error:
-                raise ValueError(
-                    f"SEAL does not take these numbers for a key or a ciphertext ({error}). Ask whoever sent them again."
-                ) from error
+                raise ValueError(f"Not a key or ciphertext of SEAL ({error}). Ask the sender for it again.") from error
         return made
 
 
@@ -154,16 +146,16 @@ def _library() -> Any:  # noqa: ANN401  a module without types
         from tenseal import sealapi  # type: ignore[import-untyped]
     except ImportError as error:
         raise MissingLibraryError(
-            "Encrypted places need the library TenSEAL, which is not installed. Install it: pip install 'tenseal>=0.3.18,<0.4'."
+            "TenSEAL is not installed. Install it: pip install 'tenseal>=0.3.18,<0.4'."
         ) from error
     return sealapi
 
 
 @contextmanager
 def _scratch(content: bytes) -> Iterator[str]:
-    """A file with this content in memory, or where there are none such its owner's alone and gone afterwards.
+    """Yield the path of a file with a content, in memory if possible, else private and removed afterwards.
 
-    The library reads files and nothing else, and what it reads may be a secret key: it is not to lie on a disk.
+    The library reads only files, and a secret key must not be stored on a disk.
     """
     if hasattr(os, "memfd_create"):
         with open(os.memfd_create("seal"), "wb") as file:
@@ -187,7 +179,7 @@ def _numbers(holder: Any, count: int) -> Integers:  # noqa: ANN401  SEAL's
 
 
 def _slots() -> Integers:
-    """Which odd power, halved, each slot is of: successive powers of 3, SEAL's own order (``ckks.cpp``)."""
+    """Return the halved odd power of each slot: successive powers of 3, the order of SEAL (``ckks.cpp``)."""
     powers = np.empty(_SLOTS, dtype=np.int64)
     power = 1
     for at in range(_SLOTS):
@@ -200,7 +192,6 @@ _TWIST: Complexes = np.exp(1j * np.pi * np.arange(DEGREE) / DEGREE)
 
 
 def _from_slots(slots: Complexes) -> Floats:
-    """Coefficients (degree,) of the polynomial with these slots."""
     values = np.empty(DEGREE, dtype=np.complex128)
     values[_AT] = slots
     values[DEGREE - 1 - _AT] = slots.conj()

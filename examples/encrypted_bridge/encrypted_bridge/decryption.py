@@ -1,4 +1,4 @@
-"""A target's secret key, in a file of its own, and the map that it decrypts."""
+"""Key file of a target, and decryption of a map."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from zoo.release.release import Release
 from zoo.release.signature import TrustedKeys
 from zoo.runtime.run_folder import saying_where
 
-_LARGEST = 2**18  # bytes of a file of keys, twice what it needs
+_LARGEST = 2**18  # bytes of a key file, at most
 
 
 class SecretKeyError(ReleaseError):
-    """A file of keys that cannot be read, or is of other keys than a map was made with."""
+    """A key file that cannot be read, or that does not fit a map."""
 
 
 @dataclass(frozen=True)
 class KeyPair:
-    """What a target's file of keys holds. Whoever has it reads every place that was encrypted with it: it stays at the target."""
+    """Keys of a target. They decrypt its embeddings, so the file stays at the target."""
 
     secret_key: Tensor = field(repr=False)  # (degree,), int64
-    public_key: Tensor  # (2, degree), int64; handed over with the places
+    public_key: Tensor  # (2, degree), int64; part of the release
 
     def save(self, path: Path) -> Path:
-        """Write the keys to a new file that its owner alone may read and write, whole or not at all.
+        """Write the keys atomically to a new file that only its owner can read.
 
         Raises:
-            FileExistsError: There is something at the path: keys are never overwritten, nor used for two lots of places.
-            FileNotFoundError: Its folder does not exist.
+            FileExistsError: The path exists: keys are never overwritten or used twice.
+            FileNotFoundError: The folder does not exist.
         """
         check_new(path)
         content = save({"secret_key": self.secret_key.contiguous(), "public_key": self.public_key.contiguous()})
@@ -58,26 +58,26 @@ class KeyPair:
 
     @classmethod
     def read(cls, path: Path | str) -> KeyPair:
-        """The keys of a file; `SecretKeyError` if it holds anything else."""
+        """Read a key file; raise a `SecretKeyError` if it is invalid."""
         path = Path(path)
         if not path.is_file():
-            raise FileNotFoundError(f"No file of keys at {path}. It was made where the places were encrypted.")
+            raise FileNotFoundError(f"No key file at {path}. Publishing the encrypted embeddings wrote it.")
         with path.open("rb") as file:
             content = file.read(_LARGEST + 1)
         try:
             found = load(content) if len(content) <= _LARGEST else {}
         except (SafetensorError, ValueError) as error:
-            raise SecretKeyError(f"{path} cannot be read ({error}). Take the file that publishing made.") from error
+            raise SecretKeyError(f"{path} cannot be read ({error}). Pass the file that publishing wrote.") from error
         shapes = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in found.items()}
         if shapes != {"secret_key": ((DEGREE,), torch.int64), "public_key": ((2, DEGREE), torch.int64)} or not all(
             0 <= int(tensor.min()) <= int(tensor.max()) < MODULUS for tensor in found.values()
         ):
-            raise SecretKeyError(f"{path} holds no keys of this encryption. Take the file that publishing made.")
+            raise SecretKeyError(f"{path} has no keys of this encryption. Pass the file that publishing wrote.")
         return cls(found["secret_key"], found["public_key"])
 
 
 def _take_place(temporary: Path, path: Path) -> None:
-    """Give a file its name, unless there is one: a link takes nobody's place, and a rename does where links are unknown."""
+    """Give a file its name without replacing another: by a link, or by a rename if links are unsupported."""
     try:
         os.link(temporary, path)
     except FileExistsError:
@@ -89,66 +89,57 @@ def _take_place(temporary: Path, path: Path) -> None:
 
 
 def check_new(path: Path) -> None:
-    """Refuse a path where there is something, `FileExistsError`, or whose folder is not there, `FileNotFoundError`."""
+    """Raise a `FileExistsError` if the path exists, or a `FileNotFoundError` if its folder does not."""
     if path.exists() or path.is_symlink():
-        raise FileExistsError(
-            f"{path} exists, and keys are never overwritten: without them what was encrypted is lost. Choose another path."
-        )
+        raise FileExistsError(f"{path} exists, and keys are never overwritten. Choose another path.")
     if not path.parent.is_dir():
-        raise FileNotFoundError(
-            f"No folder {path.parent} for the file of keys {path.name}. Make it, apart from what is handed over, or choose another."
-        )
+        raise FileNotFoundError(f"No folder {path.parent} for the key file {path.name}. Make it, or choose another.")
 
 
 def decrypted(release: Release, keys: KeyPair) -> Release:
-    """The map of an encrypted one, an ordinary release of kind ``map`` with the same record, ledger and words.
+    """Return the decrypted map: a release of kind ``map`` with the same record and ledger.
 
     Raises:
-        ReleaseError: The release is no encrypted map, or its numbers cannot have the noise that the record claims.
-        SecretKeyError: It was made with other keys.
+        ReleaseError: The release is no encrypted map, or fails the noise test of its record.
+        SecretKeyError: The map was made with other keys.
     """
     if release.kind != EncryptedMap.kind:
-        raise ReleaseError(
-            f"The release is of kind {release.kind!r}, and what is decrypted is of kind {EncryptedMap.kind!r}."
-        )
+        raise ReleaseError(f"The release is of kind {release.kind!r}. It must be of kind {EncryptedMap.kind!r}.")
     made_with = release.record.public_inputs.get(PUBLIC_KEY)
     if not isinstance(made_with, str):
-        raise ReleaseError(
-            "The record of the map does not say which public key it was made with. Ask the source for it again."
-        )
+        raise ReleaseError("The record of the map names no public key. Ask the source for the map again.")
     if made_with != tensor_digest(keys.public_key):
         raise SecretKeyError(
-            "The map was made with another public key than that of the file of keys. Take the keys of the places that this "
-            "source was given."
+            "The map was made with another public key. Pass the key file of the embeddings of this source."
         )
     bodies, masks = (release.tensors[name].numpy() for name in ("bodies", "masks"))
     mechanism = release.record.mechanism
     if not isinstance(mechanism, EncryptedBridge):
-        raise ReleaseError(f"The record is of {mechanism.name}, and an encrypted map is of {EncryptedBridge.name}.")
+        raise ReleaseError(f"The record is of {mechanism.name}. It must be of {EncryptedBridge.name}.")
     table = torch.from_numpy(decrypted_map(bodies, masks, keys.secret_key.numpy(), mechanism.noise_std))
     tensors = {"map": table, "items": release.tensors["items"], "counts": release.tensors["counts"]}
-    made = replace(release, kind="map", tensors=tensors)
-    made.check_noise()  # which nobody could see before
-    return made
+    decrypted_release = replace(release, kind="map", tensors=tensors)
+    decrypted_release.check_noise()
+    return decrypted_release
 
 
 def decrypt(encrypted: Path | str, key: Path | str, out: Path | str, *, trusted: Path | str | None = None) -> Release:
-    """Decrypt the map that a source has published, and write it as a release that `zoo.fit` reads.
+    """Decrypt the map of a source and write it as a release for `zoo.fit`.
 
     Args:
-        encrypted: Folder of the source's release, of kind ``encrypted_map``.
-        key: File of keys that `EncryptedProjectionPublisher` wrote.
+        encrypted: Folder of the release of the source, of kind ``encrypted_map``.
+        key: Key file that `EncryptedProjectionPublisher` wrote.
         out: Folder to write; must not exist.
-        trusted: Public keys, one of which must have signed what the source published; the decrypted release has no signature.
+        trusted: Public keys, one of which must have signed the release; the decrypted release has no signature.
 
     Returns:
-        The release, as it was written, with the record and the ledger of the encrypted one.
+        The written release, with record and ledger of the encrypted one.
 
     Raises:
-        FileExistsError: There is something at ``out``.
-        FileNotFoundError: There is no file of keys, or no release.
-        SignatureError: None of the trusted keys has signed the release.
-        ReleaseError: The release is damaged, of another kind, made with other keys, or cannot have the noise that it claims.
+        FileExistsError: ``out`` exists.
+        FileNotFoundError: The key file or the release does not exist.
+        SignatureError: No trusted key has signed the release.
+        ReleaseError: The release is damaged, of another kind, made with other keys, or fails its noise test.
         MissingLibraryError: TenSEAL is not installed.
     """
     out = Path(out)

@@ -1,4 +1,4 @@
-"""Kinds of releases: encrypted places of a target's users, and the encrypted map that a source makes of them."""
+"""Kinds of releases: encrypted user embeddings, and the encrypted map that a source computes."""
 
 from collections.abc import Iterable
 
@@ -15,47 +15,45 @@ from zoo.release.layouts import Layout, Map
 
 
 class Encrypted(Layout):
-    """Ciphertexts: whole numbers below the modulus of `encrypted_bridge.parameters`. They have no rows."""
+    """Ciphertexts: integers below the modulus of `encrypted_bridge.parameters`, without rows."""
 
     def of_users(self, index: Tensor) -> dict[str, Tensor]:
-        """Refuse: one ciphertext is of many users."""
-        raise ReleaseError("An encrypted release is not cut to some of its users. Hand it over whole.")
+        """Refuse: a ciphertext holds many users."""
+        raise ReleaseError("An encrypted release cannot be split by users. Hand it over whole.")
 
     def module(self) -> DenseRows:
-        """Refuse, and say what to do."""
+        """Refuse: there are no rows."""
         raise ReleaseError(f"A release of kind {self.kind!r} has no rows to read. {self.before_training}")
 
     def _expect_below_modulus(self, *names: str) -> None:
         for name in names:
             numbers = self.tensors[name]
             if numbers.numel() and not 0 <= int(numbers.min()) <= int(numbers.max()) < MODULUS:
-                raise ReleaseError(f"Tensor {name!r} must hold numbers in [0, {MODULUS}), as ciphertexts do.")
+                raise ReleaseError(f"Tensor {name!r} must hold integers in [0, {MODULUS}).")
 
     def _expect_hidden(self, **halves: Tensor) -> None:
-        """Refuse second halves (count, degree) of zeros: such a ciphertext is its message, and no encryption makes one."""
+        """Refuse ciphertexts whose second half (count, degree) is zero: they hide nothing."""
         for name, half in halves.items():
             if not bool(half.any(dim=-1).all()):
-                raise ReleaseError(
-                    f"Tensor {name!r} has a ciphertext whose second half is all zeros, which hides nothing."
-                )
+                raise ReleaseError(f"Tensor {name!r} has a ciphertext with second half 0, which hides nothing.")
 
 
 class EncryptedPlaces(Encrypted):
-    """``places`` (blocks, 2, degree), ciphertexts of users' places, ``public_key`` (2, degree) and ``directions`` (1,), int64."""
+    """Encrypted embeddings ``places`` (blocks, 2, degree), ``public_key`` (2, degree) and ``directions`` (1,), int64."""
 
     kind = "encrypted_places"
-    before_training = "It is for the source party, which makes a map of it with EncryptedBridgePublisher."
+    before_training = "Hand it to the source party, which computes a map with EncryptedBridgePublisher."
 
     def check(self, num_users: int) -> None:
-        """Of as many ciphertexts as so many users take."""
+        """Check shapes and numbers."""
         self._expect(dict.fromkeys(("places", "public_key", "directions"), torch.int64))
         places, public_key, directions = (self.tensors[name] for name in ("places", "public_key", "directions"))
         if directions.shape != (1,) or not 1 <= int(directions) <= MOST_DIRECTIONS:
-            raise ReleaseError(f"Tensor 'directions' must hold one number from 1 to {MOST_DIRECTIONS}.")
+            raise ReleaseError(f"Tensor 'directions' must be one number from 1 to {MOST_DIRECTIONS}.")
         blocks = num_blocks(num_users, int(directions))
         if tuple(places.shape) != (blocks, 2, DEGREE) or tuple(public_key.shape) != (2, DEGREE):
             raise ReleaseError(
-                f"Encrypted places of {num_users} users need places ({blocks}, 2, {DEGREE}) and public_key (2, {DEGREE}); got "
+                f"For {num_users} users places must be ({blocks}, 2, {DEGREE}) and public_key (2, {DEGREE}); got "
                 f"{tuple(places.shape)} and {tuple(public_key.shape)}."
             )
         self._expect_below_modulus("places", "public_key")
@@ -63,12 +61,12 @@ class EncryptedPlaces(Encrypted):
 
     @property
     def width(self) -> int:
-        """Directions of a place."""
+        """Width of an embedding."""
         return int(self.tensors["directions"])
 
 
 class EncryptedMap(Encrypted):
-    """A `Map` before it is decrypted: ``bodies`` (kept, directions) and ``masks`` (kept, degree), int64, for the ``map``."""
+    """An encrypted `Map`: ``bodies`` (kept, directions) and ``masks`` (kept, degree), int64, instead of ``map``."""
 
     kind = "encrypted_map"
     before_training = (
@@ -76,7 +74,7 @@ class EncryptedMap(Encrypted):
     )
 
     def check(self, num_users: int) -> None:
-        """Of items that there are, each once, as a map is."""
+        """Check shapes, items and numbers."""
         names = ("bodies", "masks", "items")
         self._expect({**dict.fromkeys(names, torch.int64), "counts": torch.float32})
         bodies, masks, items = (self.tensors[name] for name in names)
@@ -86,7 +84,7 @@ class EncryptedMap(Encrypted):
             or tuple(masks.shape) != (len(bodies), DEGREE)
         ):
             raise ReleaseError(
-                f"An encrypted map needs bodies (kept, 1 to {MOST_DIRECTIONS} directions) and masks (kept, {DEGREE}); got "
+                f"bodies must be (kept, 1 to {MOST_DIRECTIONS}) and masks (kept, {DEGREE}); got "
                 f"{tuple(bodies.shape)} and {tuple(masks.shape)}."
             )
         as_map = {"map": torch.zeros(bodies.shape), "items": items, "counts": self.tensors["counts"]}
@@ -97,9 +95,7 @@ class EncryptedMap(Encrypted):
     def check_record(self, record: PrivacyRecord, ledger: Iterable[PrivacyEvent]) -> None:
         """Refuse a claim of another mechanism."""
         if record.claims and not isinstance(record.mechanism, EncryptedBridge):
-            raise RecordError(
-                f"The record is of {record.mechanism.name}. An encrypted map is made by {EncryptedBridge.name!r}."
-            )
+            raise RecordError(f"The record is of {record.mechanism.name}. It must be of {EncryptedBridge.name!r}.")
 
     def of_users(self, index: Tensor) -> dict[str, Tensor]:
         """Return the same map for every index."""
@@ -107,5 +103,5 @@ class EncryptedMap(Encrypted):
 
     @property
     def width(self) -> int:
-        """Directions of the map."""
+        """Width of the map."""
         return int(self.tensors["bodies"].shape[1])

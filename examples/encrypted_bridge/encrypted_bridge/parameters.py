@@ -1,4 +1,4 @@
-"""Parameters of the encryption of a bridge, in the open, and how much room its errors need beside the noise."""
+"""Public parameters of the encryption, and bounds of its errors."""
 
 import math
 
@@ -9,71 +9,66 @@ DEGREE = 4096
 """Coefficients of a polynomial. With 60 bits of modulus: 109 leave 128 bits of security (Albrecht et al., *Homomorphic Encryption
 Standard*, 2018, table 1, ternary secrets), and SEAL refuses more."""
 MODULUS = 1152921504606830593
-"""Prime of 60 bits, 1 modulo ``2 DEGREE``: what coefficients of a ciphertext are counted in."""
+"""Modulus of ciphertext coefficients: a prime of 60 bits, 1 modulo ``2 DEGREE``."""
 PLACES_SCALE, ROWS_SCALE = 2**20, 2**18
-"""What 1 is written as in a place and in a row: both are cut off to whole numbers, towards zero."""
+"""Scales of embeddings and rows, which are truncated to integers towards zero."""
 SCALE = PLACES_SCALE * ROWS_SCALE
-"""What 1 is written as in a map."""
+"""Scale of a map."""
 SHORTER = 1 - 2**-10
-"""What places are multiplied by before they are encrypted, so that errors of the encryption fit beside them."""
+"""Factor by which embeddings are shortened before encryption, to leave room for its errors."""
 ERROR = 21
-"""Of a coefficient of what SEAL draws as an error (centred binomial, of 42 bits), at most, in size."""
+"""Largest absolute coefficient of an error of SEAL (centred binomial, 42 bits)."""
 
 MOST_DIRECTIONS = 2048
-"""Of a place: with more of them the errors of the encryption do not fit beside a place of length `SHORTER`."""
+"""Largest width of an embedding: beyond it errors could make an embedding of length `SHORTER` longer than 1."""
 
-_FAR = 12  # standard deviations of the noise, which nobody sees exceeded
+_FAR = 12  # standard deviations that the noise never exceeds in practice
 
 
 def check_directions(directions: int) -> None:
-    """Refuse places so wide that the errors of their encryption make them longer than 1."""
+    """Refuse embeddings so wide that encryption errors could make them longer than 1."""
     if not 1 <= directions <= MOST_DIRECTIONS:
-        raise ValueError(
-            f"Encrypted places have 1 to {MOST_DIRECTIONS} directions, got {directions}. Set num_directions lower."
-        )
+        raise ValueError(f"num_directions is {directions}. It must be 1 to {MOST_DIRECTIONS}.")
 
 
 def users_at_once(directions: int) -> int:
-    """Users whose places one ciphertext holds."""
+    """Return the number of users in one ciphertext."""
     return DEGREE // directions
 
 
 def num_blocks(num_users: int, directions: int) -> int:
-    """Ciphertexts that places of so many users take."""
+    """Return the number of ciphertexts for a number of users."""
     return -(-num_users // users_at_once(directions))
 
 
 def longest_place(directions: int) -> float:
-    """Length of a place with the error of its encryption, at most, where the target follows the protocol."""
+    """Return the largest length of an embedding with encryption errors, if the target follows the protocol."""
     return SHORTER + math.sqrt(directions) * ERROR / PLACES_SCALE
 
 
 def error_of_zero(numbers: int) -> float:
-    """L2 norm of what fresh encryptions of zero add to so many numbers of a map, at most.
+    """Return the largest L2 norm that fresh encryptions of zero add to the numbers of a map.
 
-    Each adds ``e + e' s - u e''``, with errors ``e, e', e''`` whose coefficients are at most `ERROR`, and a secret ``s`` and
-    a mask ``u`` of coefficients in -1, 0 and 1.
+    Each adds ``e + e' s - u e''``: errors ``e, e', e''`` with coefficients up to `ERROR`, and ternary ``s`` and ``u``.
     """
     return math.sqrt(numbers) * ERROR * (2 * DEGREE + 1) / SCALE
 
 
 def check_room(plan: Bridge, kept: int, directions: int, num_users: int) -> None:
-    """Refuse sizes whose errors do not fit beside places of length `SHORTER`, or whose sums do not fit into the modulus.
+    """Refuse public sizes whose encryption errors exceed the sensitivity, or whose sums exceed the modulus.
 
-    The sensitivity of the plan stays what it is: it covers a user's own part, whose place is shorter by so much; twice the norm
-    of what fresh encryptions of zero add (`encrypted_bridge.protocol` says why); and, for one rating, what cutting the two
-    rows off to whole numbers moves them apart. All from public sizes.
+    The sensitivity of the plan must cover a user's contribution with an embedding of length `SHORTER`, twice the norm of the fresh
+    encryptions of zero (reason: `encrypted_bridge.protocol`) and, for one rating, the truncation of the two rows.
     """
     cut = 0.0 if plan.relation.unit is Unit.USER else 2 * math.sqrt(kept) / ROWS_SCALE
     moved = (plan.sensitivity + cut) * longest_place(directions) + 2 * error_of_zero(kept * directions)
     if moved > plan.sensitivity:
         raise ValueError(
-            f"Errors of the encryption do not fit beside a sensitivity of {plan.sensitivity:g} for a map of {kept} items and "
-            f"{directions} directions: they come to {moved:.6g} together. Set kept_items lower, or ask the target for fewer "
-            "directions."
+            f"With encryption errors the sensitivity is {moved:.6g}, above {plan.sensitivity:g}, for {kept} items and {directions} "
+            "directions. Lower kept_items or num_directions."
         )
     if (largest := num_users * min(1.0, plan.clip) + _FAR * plan.noise_std) > (most := MODULUS / (2 * SCALE)):
         raise ValueError(
-            f"Sums over {num_users:,} users with their noise may reach {largest:,.0f}, and the encryption counts to {most:,.0f}. "
-            "Publish for fewer users, with a smaller clip, or without encryption."
+            f"Noisy sums over {num_users:,} users may reach {largest:,.0f}, above the limit {most:,.0f}. Publish for fewer users, "
+            "lower clip, or publish without encryption."
         )

@@ -1,30 +1,29 @@
-"""A map whose places are encrypted: the source sums and adds its noise without reading a place, the target decrypts the map alone.
+"""Protocol of an encrypted bridge: the source computes a noisy map of encrypted embeddings, and the target decrypts only the map.
 
-**Packing.** With ``D`` directions, the user at ``u`` of a block lies in coefficients ``D u`` to ``D u + D - 1`` of a polynomial
-``Q``. For an item, the source makes ``P = sum_u r_u X^(-D u)``; coefficients 0 to ``D - 1`` of ``P Q`` are then ``sum_u r_u q_u``,
-exactly, and those of the ciphertext's error are ``sum_u r_u e_u``: the error of encryption is one of the places. No rotation,
-no second kind of key. The other coefficients are sums with users shifted against one another: they would tell of rows, and do
-not leave. What leaves is, for each item, ``D`` coefficients of the first half of the ciphertext (its *bodies*) and all of the
-second (its *mask*): that decrypts the ``D`` numbers, and no other.
+**Packing.** With ``D`` directions, user ``u`` of a block has coefficients ``D u`` to ``D u + D - 1`` of a polynomial ``Q``. For
+an item, the source makes ``P = sum_u r_u X^(-D u)``. Coefficients 0 to ``D - 1`` of ``P Q`` are ``sum_u r_u q_u`` exactly, and
+those of the ciphertext error are ``sum_u r_u e_u``, as if the embeddings had these errors. No rotation or second kind of key is
+needed. The other coefficients are sums of shifted users, which would reveal rows and stay at the source. Per item the source
+sends ``D`` coefficients of the first half of the ciphertext (*bodies*) and the second half (*mask*), which decrypt to only ``D``
+numbers.
 
-**What the target may learn of rows.** It has the secret key and made the ciphertexts, so without more it would read them off
-the mask, which is a linear function of rows with coefficients that it knows. Therefore each item's sum gets a fresh encryption of
-zero under the public key: its second half hides the mask as ring learning with errors is hard. The target decrypts
-``M + G + E``: the sum in whole numbers; the noise, rounded to whole numbers, which is rounding after the noise since ``M`` is
-whole (post-processing of the Gaussian mechanism, free); and an error ``E`` that depends on the fresh encryptions alone.
+**What the target learns about rows.** It has the secret key and made the ciphertexts. The mask alone, a linear function of rows
+with known coefficients, would reveal them. So each item's sum includes a fresh encryption of zero under the public key, whose
+second half hides the mask if ring learning with errors (RLWE) is hard. The target decrypts ``M + G + E``: the integer sum ``M``;
+the noise ``G``, rounded to integers (post-processing, since ``M`` is an integer); and an error ``E`` of the fresh encryptions
+alone.
 
-1. With ``E`` left out, what the target sees (masks and ``M + G``) cannot be told from uniform masks and ``M + G`` by whoever
-   cannot break ring learning with errors: neither noise nor rows then depend on the randomness of the masks.
-2. Leaving it out moves a Gaussian by ``|E|``, whatever that randomness was, for either of two neighbouring inputs. Moves of
-   Gaussians in a chain add up (group privacy of Gaussian mechanisms, Dong, Roth & Su 2022), so the whole is a Gaussian
-   mechanism whose sensitivity is the map's and ``2 |E|``, up to what the first step costs: computational differential
-   privacy (Mironov, Pandey, Reingold & Vadhan, CRYPTO 2009).
+1. Without ``E``, masks and ``M + G`` are indistinguishable from uniform masks and ``M + G`` under RLWE. Noise and rows then do
+   not depend on the randomness of the masks.
+2. Omitting ``E`` moves a Gaussian by ``|E|`` for either of two neighbouring inputs. Moves of Gaussians add up (group privacy of
+   Gaussian mechanisms, Dong, Roth & Su 2022). So the whole is a Gaussian mechanism with the sensitivity of the map plus ``2
+   |E|``, up to step 1: computational differential privacy (Mironov, Pandey, Reingold & Vadhan, CRYPTO 2009).
 
-``|E|`` is bounded, not estimated (`error_of_zero`), and fits beside the map's own sensitivity, as places are encrypted a
-thousandth shorter (`check_room`). So sigma is that of the map without encryption.
+`error_of_zero` bounds ``|E|``. It fits, because embeddings are encrypted shorter by a thousandth (`check_room`), so sigma is that
+of the plain map.
 
-**What rests on the target.** That it drew its keys as told, and that places with their errors are of length 1 at most. The source
-sees neither, and no cheap check of it is known: a place a thousand times as long looks the same to it.
+**Trust in the target.** The source cannot check that keys are drawn as specified and embeddings with errors have length 1 at
+most. No cheap check is known: an embedding of length 1000 looks the same.
 """
 
 from collections.abc import Iterator
@@ -59,28 +58,28 @@ _AT_ONCE = 64  # polynomials in memory together
 
 
 class EncryptedPlaces(NamedTuple):
-    """What a target hands over, and the key that it keeps."""
+    """Keys and ciphertexts of a target; all but the secret key are handed over."""
 
     secret: Integers  # (degree,); never handed over
     public_key: Integers  # (2, degree)
     places: Integers  # (blocks, 2, degree)
 
     def __repr__(self) -> str:
-        """Without the key: what is printed is kept."""
+        """Omit the keys, since output may be stored."""
         return f"EncryptedPlaces({len(self.places)} ciphertexts)"
 
 
 class EncryptedMap(NamedTuple):
-    """What a source hands over; of bodies and masks nobody reads anything without the secret key."""
+    """Map that a source hands over; bodies and masks need the secret key."""
 
-    items: Integers  # which items the map has, rising, (kept,)
+    items: Integers  # items of the map, ascending, (kept,)
     bodies: Integers  # (kept, directions)
     masks: Integers  # (kept, degree)
-    counts: Singles  # sums of the clipped rows with their noise, in the open, (items,)
+    counts: Singles  # noisy sums of the clipped rows, not encrypted, (items,)
 
 
 def encrypted_places(places: Floats) -> EncryptedPlaces:
-    """New keys, and places (users, directions) encrypted under them: clipped to a length of 1, made shorter by a thousandth."""
+    """Encrypt embeddings (users, directions) with new keys: clipped to length 1, then shortened by a thousandth."""
     users, directions = places.shape
     check_directions(directions)
     bounded = clip_vectors(places[:, None, :], LONGEST)[:, 0, :]
@@ -103,19 +102,19 @@ def encrypted_map(
     noise: NoiseSource,
     known: Integers,
 ) -> EncryptedMap:
-    """The counts, and the map under encryption, of 0/1 rows (users, items), noised as a plan says.
+    """Return noisy counts and the encrypted noisy map of 0/1 rows (users, items).
 
-    ``known`` (encrypted users,) is which row is that of each user among the encrypted ones, -1 for none. The counts are those
-    of `zoo.privacy.mechanisms.bridge.noisy_map`, with the same draws, and so is the noise of the map, rounded to whole numbers.
+    ``known`` (encrypted users,) is the row of each encrypted user, -1 for none. Counts and noise are those of
+    `zoo.privacy.mechanisms.bridge.noisy_map`, with the same draws; the noise of the map is rounded to integers.
 
     Raises:
-        ValueError: Errors of the encryption do not fit beside the noise, or the numbers are no ciphertexts.
+        ValueError: The encryption errors are too large for the sensitivity, or the numbers are no ciphertexts.
     """
     check_directions(directions)
     check_room(plan, min(rows.shape[1], plan.kept_items or rows.shape[1]), directions, len(known))
     counts, items, clipped = chosen_items(rows, plan, noise)
     weights = csr_array((np.trunc(clipped.data * ROWS_SCALE), clipped.indices, clipped.indptr), shape=clipped.shape)
-    weights.eliminate_zeros()  # the library refuses to multiply by nothing
+    weights.eliminate_zeros()  # the library cannot multiply by zero
     found = np.flatnonzero(known >= 0)
     of_items = csc_array(weights[known[found]])
     steps = _steps(plan.noise_std, noise, (len(items), directions))
@@ -126,7 +125,7 @@ def encrypted_map(
     for item in range(len(items)):
         cells = slice(of_items.indptr[item], of_items.indptr[item + 1])
         users = found[of_items.indices[cells]]
-        # A fresh encryption of zero for each item: without it the mask tells the rows to whoever has the secret key.
+        # Without a fresh encryption of zero the mask reveals the rows to the holder of the secret key.
         total = ckks.seal.Ciphertext()
         encryptor.encrypt_zero(total)
         _add_products(ckks, total, blocks, users, of_items.data[cells], directions)
@@ -137,10 +136,9 @@ def encrypted_map(
 
 
 def _steps(sigma: float, noise: NoiseSource, shape: tuple[int, int]) -> Integers:
-    """The noise in whole numbers of which `SCALE` are 1, its lowest part drawn anew.
+    """Return the noise in units of 1 / `SCALE`, plus uniform integers over a step of its public lattice.
 
-    What is below the public lattice of such noise would otherwise stand as float64 has it, for whoever has the secret key. Adding
-    whole numbers that are uniform over a step of that lattice, around 0, is post-processing; they hide that part.
+    These hide the float64 digits below the lattice from the holder of the secret key. Adding them is post-processing.
     """
     steps = np.rint(sigma * SCALE * noise.normal(shape)).astype(np.int64)
     step = int(lattice_spacing(sigma) * SCALE)
@@ -155,7 +153,6 @@ def _add_products(
     weights: Floats,
     directions: int,
 ) -> None:
-    """Add an item's polynomials times the places of their blocks; blocks where nobody has the item add nothing."""
     at_once = users_at_once(directions)
     of_block, within = np.divmod(users, at_once)
     present = np.unique(of_block)
@@ -177,7 +174,7 @@ def _slices(present: Integers) -> Iterator[Integers]:
 
 
 def decrypted_map(bodies: Integers, masks: Integers, secret: Integers, sigma: float) -> Singles:
-    """The map (kept, directions) of bodies and masks, on the lattice of its noise of standard deviation ``sigma``."""
+    """Decrypt a map (kept, directions), rounded to the lattice of noise with standard deviation ``sigma``."""
     kept, directions = bodies.shape
     ckks, made = Ckks(), np.empty((kept, directions))
     for start in range(0, kept, _AT_ONCE):
@@ -189,7 +186,7 @@ def decrypted_map(bodies: Integers, masks: Integers, secret: Integers, sigma: fl
 
 
 def through_encryption(rows: csr_array, places: Floats, plan: Bridge, noise: NoiseSource) -> NoisyMap:
-    """Both parties' parts one after the other, under new keys: in the place of `zoo.privacy.mechanisms.bridge.noisy_map`."""
+    """Run both parties with new keys, instead of `zoo.privacy.mechanisms.bridge.noisy_map`."""
     given = encrypted_places(places)
     known = np.arange(rows.shape[0])
     made = encrypted_map(rows, given.places, given.public_key, places.shape[1], plan, noise, known)

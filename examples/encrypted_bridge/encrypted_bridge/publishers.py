@@ -1,4 +1,4 @@
-"""Publishers of an encrypted bridge: the target's encrypted projections, and the source's map of them."""
+"""Publishers of an encrypted bridge: encrypted embeddings at the target, and the map at the source."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -27,18 +27,18 @@ from zoo.release.files import tensor_digest
 
 
 class EncryptedProjectionPublisher(Publisher):
-    """Releases each user's place in a domain's leading directions, encrypted (CKKS): the target's part of an encrypted bridge.
+    """Release encrypted user embeddings (CKKS) in the leading directions of a domain: the target's part of an encrypted bridge.
 
-    The release holds ciphertexts and a public key. The secret key goes into a file and from there into this program's memory only.
-    This is secrecy as long as ring learning with errors is hard, and no differential privacy. The target runs it before the source
-    builds the map with `EncryptedBridgePublisher`.
+    The release holds ciphertexts and a public key; the secret key is written to a file at the target. The embeddings are secret if
+    ring learning with errors is hard; this is not differential privacy. The target publishes before the source builds the map
+    with `EncryptedBridgePublisher`.
 
     Args:
-        secret_key: File to write the keys to, new ones for each release, in a folder that exists. Only its owner can read it, and
-            it stays at the target. It is written first: if publishing fails afterwards, it is of no use and may be removed.
-        num_directions: Width of a place. Fewer carry less.
-        item_damping: Exponent of an item's count that its ratings are divided by, before rows are scaled to unit length; 0 leaves
-            popular items all their weight.
+        secret_key: New file for the keys, in an existing folder. Only its owner can read it, and it stays at the target. It is
+            written first: if publishing fails, it can be removed.
+        num_directions: Width of an embedding.
+        item_damping: Ratings are divided by this power of the count of their item, before rows are scaled to unit length; 0: no
+            damping of popular items.
     """
 
     def __init__(self, secret_key: Path, num_directions: int = 6, item_damping: float = 0.5) -> None:
@@ -47,7 +47,7 @@ class EncryptedProjectionPublisher(Publisher):
         self.secret_key, self.num_directions, self.item_damping = Path(secret_key), num_directions, item_damping
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
-        """Plan ciphertexts, of which a ledger knows nothing: they cost everything towards whoever has the secret key."""
+        """Plan ciphertexts, whose ledger has no guarantee: the holder of the secret key reads everything."""
         inputs = {
             "width": self.num_directions,
             "item_damping": self.item_damping,
@@ -68,23 +68,23 @@ class EncryptedProjectionPublisher(Publisher):
 
 
 class EncryptedBridgePublisher(BridgePublisher):
-    """Releases a map as `zoo.BridgePublisher` does, of places that the target has encrypted: the source's part.
+    """Release a map of encrypted embeddings, like `zoo.BridgePublisher`: the source's part of an encrypted bridge.
 
-    The source sums and adds its noise to what it cannot read. The target decrypts the map: ``python -m encrypted_bridge decrypt``.
-    Noise and epsilon are those of the plain map, under further conditions that the record names.
+    The source computes the noisy map on ciphertexts. The target decrypts it: ``python -m encrypted_bridge decrypt``. Noise and
+    epsilon are those of the plain map, under further conditions in the record.
 
     Args:
         epsilon: Privacy loss of sums and map together.
-        received: Folder of the release that the target made with `EncryptedProjectionPublisher`.
+        received: Folder of the release of `EncryptedProjectionPublisher`.
         delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
         relation: `zero_out_one_user`, `replace_one_user` or `change_one_rating`.
         clip: L2 norm that users' rows are clipped to: a public number.
-        kept_items: How many items the map has, those with the largest noisy sums; null: all.
-        counts_share: What the sums take of the budget, of the squared mu.
+        kept_items: Number of items of the map, those with the largest noisy sums; null: all.
+        counts_share: Share of the squared mu for the sums.
         noise_seed: Null: noise from the operating system. A number makes the noise repeatable, and anybody who knows it can
             subtract the noise: the record then says `guarantee: none`.
-        trusted: Public keys (a PEM file, or a folder of them), one of which must have signed what was received. The source cannot
-            look at encrypted places, so take only places that the target has signed.
+        trusted: Public keys (PEM file or folder), one of which must have signed ``received``. The source cannot inspect encrypted
+            embeddings, so accept only signed ones.
     """
 
     projections_kind = EncryptedPlaces.kind
@@ -114,7 +114,7 @@ class EncryptedBridgePublisher(BridgePublisher):
         )
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
-        """Plan the releases of the plain map, and refuse sizes whose encryption errors do not fit beside the noise."""
+        """Plan the plain map, and refuse sizes whose encryption errors are too large for its sensitivity."""
         plain, places = self.plan_for(sizes), self.target_projections()
         assert places is not None
         plan = EncryptedBridge(**{entry.name: getattr(plain, entry.name) for entry in fields(plain)})
@@ -130,6 +130,6 @@ class EncryptedBridgePublisher(BridgePublisher):
         return encrypted_map(source.matrix, places, public_key, given.width, plan, noise, known)
 
     def audits(self) -> list[Audit]:
-        """Return the audit of the plain map, through the encryption, which takes long."""
+        """Return the audit of the plain map through the encryption, which is slow."""
         plan = self.plan_for(PublicSizes(num_users=1, num_items=1))
         return [bridge_audit(EncryptedBridge.name, plan, through_encryption)]

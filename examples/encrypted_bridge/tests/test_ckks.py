@@ -68,18 +68,16 @@ def test_no_randomness_is_used_twice(ckks: Ckks) -> None:
 def test_numbers_beyond_the_modulus_are_no_ciphertext(ckks: Ckks, at: tuple[int, int, int]) -> None:
     numbers = np.ones((1, 2, DEGREE), dtype=np.int64)
     numbers[at] = MODULUS
-    with pytest.raises(ValueError, match="SEAL does not take these numbers for a key or a ciphertext"):
+    with pytest.raises(ValueError, match="Not a key or ciphertext of SEAL"):
         ckks.ciphertexts(numbers)
 
 
 def test_coefficients_that_a_float_does_not_hold_exactly_are_refused(ckks: Ckks) -> None:
-    with pytest.raises(ValueError, match=r"must be below 2\^40 in size, got 1\.09951e\+12"):
+    with pytest.raises(ValueError, match=r"is 1\.09951e\+12\. It must be below 2\^40"):
         list(ckks.encoded(np.full((1, DEGREE), 2.0**40)))
 
 
 def test_without_the_library_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tenseal", None)
-    with pytest.raises(
-        MissingLibraryError, match=r"TenSEAL, which is not installed\. Install it: pip install 'tenseal"
-    ):
+    with pytest.raises(MissingLibraryError, match=r"TenSEAL is not installed\. Install it: pip install 'tenseal"):
         Ckks()

@@ -54,10 +54,10 @@ def test_the_map_is_decrypted_and_its_record_printed(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["encrypted", "--key", "absent", "--out", "m"], "No file of keys at"),
-        (["places", "--key", "own.key", "--out", "m"], "what is decrypted is of kind 'encrypted_map'"),
+        (["encrypted", "--key", "absent", "--out", "m"], "No key file at"),
+        (["places", "--key", "own.key", "--out", "m"], "It must be of kind 'encrypted_map'"),
         (["absent", "--key", "own.key", "--out", "m"], "is no release: there is no such folder"),
-        (["encrypted", "--key", "encrypted/release.json", "--out", "m"], "Take the file that publishing made"),
+        (["encrypted", "--key", "encrypted/release.json", "--out", "m"], "Pass the file that publishing wrote"),
     ],
 )
 def test_what_cannot_be_decrypted_is_a_sentence(exchange: Path, given: list[str], said: str) -> None:

@@ -185,11 +185,11 @@ def test_places_longer_than_the_protocol_allows_are_caught(monkeypatch: pytest.M
 def test_numbers_that_do_not_fit_are_refused_before_noise_is_drawn() -> None:
     given, noise = encrypted_places(places()), NoiseSource.seeded(1)
     plan = Bridge.calibrate(epsilon=4.0, delta=1e-5, clip=1e-5)
-    with pytest.raises(ValueError, match="Errors of the encryption do not fit"):
+    with pytest.raises(ValueError, match="With encryption errors the sensitivity"):
         encrypted_map(ratings().matrix, given.places, given.public_key, 2, plan, noise, np.arange(9))
     assert noise.place == 0
 
 
 def test_places_of_too_many_directions_are_refused() -> None:
-    with pytest.raises(ValueError, match="1 to 2048 directions, got 5000"):
+    with pytest.raises(ValueError, match="num_directions is 5000"):
         encrypted_places(np.zeros((2, 5000)))

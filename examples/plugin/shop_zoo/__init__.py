@@ -1,1 +1,1 @@
-"""Shop zoo: what a package of somebody else may bring to CDR Zoo, one file for each kind."""
+"""Shop zoo: an example package with a plugin of each kind for CDR Zoo."""

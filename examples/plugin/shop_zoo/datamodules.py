@@ -1,4 +1,4 @@
-"""Shops: purchases in two shops, made by a rule, so that no file is needed."""
+"""Shops: generated purchases in two shops."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,18 +9,18 @@ from datamodules import CrossDomainDataModule
 
 
 class Shops(CrossDomainDataModule):
-    """Customers of two shops who buy what has the same remainder as they have, in either shop: a release tells the target all.
+    """Purchases in two shops: customers buy articles of their own kind in both, so a release predicts the target.
 
-    A datamodule says who and what there is (`public_ids`) and reads a domain's ratings (`read`); splits, filters, candidates,
-    batches and links are done by the base. Yours would read a database.
+    A datamodule defines users and items (`public_ids`) and reads ratings (`read`). The base class does the rest: splits, filters,
+    candidates, batches and user alignment. Yours would read a database.
 
     Args:
         target: Shop to recommend in.
         sources: Shops to learn from.
-        customers: How many there are.
-        articles: How many each shop has.
-        kinds: How many remainders, which are kinds of customers and of articles.
-        **settings: As `datamodules.CrossDomainDataModule` takes them.
+        customers: Number of customers.
+        articles: Number of articles per shop.
+        kinds: Number of kinds of customers and articles.
+        **settings: Settings of `datamodules.CrossDomainDataModule`.
     """
 
     def __init__(
@@ -34,16 +34,18 @@ class Shops(CrossDomainDataModule):
     ) -> None:
         super().__init__(target, sources, **settings)
         if not 1 <= kinds <= min(customers, articles):
-            raise ValueError(f"kinds must lie between 1 and the numbers of customers and articles; got {kinds}.")
+            raise ValueError(
+                f"kinds is {kinds}. It must be 1 to {min(customers, articles)}, the number of customers or articles."
+            )
         self.customers, self.articles, self.kinds = customers, articles, kinds
 
     def public_ids(self, domain: str) -> tuple[pl.Series, pl.Series]:
-        """Everybody and everything, bought or not."""
+        """Return all customers and articles."""
         users = [f"customer{number:04d}" for number in range(self.customers)]
         return pl.Series(users), pl.Series([f"{domain}{number:04d}" for number in range(self.articles)])
 
     def read(self, domain: str) -> pl.DataFrame:
-        """All purchases of a shop: ``user_id``, ``item_id``, ``rating``, ``timestamp``."""
+        """Return the purchases of a shop: ``user_id``, ``item_id``, ``rating``, ``timestamp``."""
         users, items = self.public_ids(domain)
         bought = [
             (users[user], items[item], 1.0, (7 * user + 3 * item) % self.articles)

@@ -1,4 +1,4 @@
-"""RowMap: a linear map from a user's row in the releases to scores of the target's items."""
+"""RowMap: a linear map from release rows to item scores."""
 
 from collections.abc import Mapping
 
@@ -13,13 +13,13 @@ from zoo.methods.target_data import Sizes
 
 
 class RowMap(Recommender):
-    """Scores items by one linear layer on a user's rows in the releases: the least that can transfer.
+    """Score items by one linear layer on a user's release rows: a minimal transfer method.
 
-    Learned by logistic loss over whole target rows. A user without a row in any release is scored by the bias, which is close to
-    popularity. It reads the releases and the target's ratings, so whatever is done here costs no further privacy.
+    Trained with logistic loss on whole target rows. A user without a release row is scored by the bias, close to popularity.
+    Training on a release is post-processing and costs no further privacy.
 
     Args:
-        dropout: Share of a row's values that is left out while training.
+        dropout: Dropout rate of release rows.
         lr: Step size of Adam.
         weight_decay: L2 weight.
     """
@@ -32,28 +32,28 @@ class RowMap(Recommender):
     def __init__(self, dropout: float = 0.2, lr: float = 1e-2, weight_decay: float = 0.0) -> None:
         super().__init__()
         if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must lie in [0, 1), got {dropout}; 0 leaves nothing out.")
+            raise ValueError(f"dropout is {dropout}. It must lie in [0, 1).")
         self.dropout, self.lr, self.weight_decay = dropout, lr, weight_decay
 
     def build(self, sizes: Sizes) -> None:
-        """Make the layer: the sizes of the data are known from here on, and not before."""
+        """Make the layer, now that the sizes are known."""
         width = sum(source["width"] for source in sizes["sources"].values())
         self.to_items = nn.Linear(width, sizes["num_items"])
         nn.init.zeros_(self.to_items.weight)
 
     def step(self, batch: Batch) -> Outputs:
-        """The loss of a batch of users."""
+        """Return the loss of a batch of users."""
         assert isinstance(batch, UserBatch)
         logits = self.to_items(F.dropout(self._rows(batch.users, batch.released), self.dropout, self.training))
-        observed = self.target_rows.dense(batch.users, batch.ratings)  # told how many, no step waits for a GPU to count
+        observed = self.target_rows.dense(batch.users, batch.ratings)  # the counts avoid a GPU synchronisation
         return {"loss": F.binary_cross_entropy_with_logits(logits, observed.clamp(0, 1))}
 
     def score_all(self, users: Tensor) -> Tensor:
-        """Logits of all items, shape ``(batch, num_items)``."""
+        """Return logits of all items, ``(batch, num_items)``."""
         scores: Tensor = self.to_items(self._rows(users))
         return scores
 
     def _rows(self, users: Tensor, entries: Mapping[str, int] | None = None) -> Tensor:
-        """Rows of all releases side by side, zero where a user has none, shape ``(batch, widths together)``."""
+        """Return the concatenated rows of all releases, 0 for missing ones, ``(batch, total width)``."""
         parts = [rows for rows, _ in self.all_source_rows(users, entries).values()]
         return torch.cat(parts, dim=1) if parts else torch.zeros(len(users), 0, device=users.device)

@@ -1,4 +1,4 @@
-"""LaplaceRows: the 0/1 rows with Laplace noise on every cell."""
+"""LaplaceRows: 0/1 rows with Laplace noise."""
 
 from collections.abc import Mapping
 
@@ -15,26 +15,26 @@ from zoo.publishers.base import PlannedRelease, PublicSizes
 
 
 class LaplaceRows(Publisher):
-    """The 0/1 matrix with Laplace noise on every cell, rounded to a public lattice.
+    """Release the 0/1 matrix with Laplace noise on every entry, rounded to a public lattice.
 
-    Who is protected: one rating (a cell of the matrix, its presence included). Neighbours: ``change_one_rating``. Sensitivity,
-    L1: 1. Costs epsilon with no delta, for exact real arithmetic. Afterwards: anything, as often as wanted. An example of how a
-    mechanism is written; `zoo.FlippedRows` tells more of ratings at the same epsilon.
+    Privacy unit: one rating, including its existence. Neighbouring relation: ``change_one_rating``. L1 sensitivity: 1. Loss:
+    epsilon with delta 0, in exact real arithmetic. Allowed use: any, any number of times. An example of a mechanism:
+    `zoo.FlippedRows` is more accurate at the same epsilon.
 
-    Its records say "the claim of shop_zoo.publishers.LaplaceRows is true, not audited here": nobody but its author has looked.
+    Its records say "it is as claimed by shop_zoo.publishers.LaplaceRows, not audited here".
 
     Args:
         epsilon: Privacy loss.
-        noise_seed: Null: noise from the operating system. A number makes the release repeatable, and anybody who knows it can
-            subtract the noise: the record then says `guarantee: none`.
+        noise_seed: Null: noise from the operating system. With a number the release is repeatable, the noise can be subtracted, and
+            the record says `guarantee: none`.
     """
 
     def __init__(self, epsilon: float, noise_seed: int | None = None) -> None:
-        self.scale = laplace_scale(epsilon, 1.0)  # refuses a bad epsilon before data are opened
+        self.scale = laplace_scale(epsilon, 1.0)  # refuses a bad epsilon before reading data
         self.epsilon, self.noise_seed = epsilon, noise_seed
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
-        """One release of all users' rows, settled but for the ratings."""
+        """Plan one release of all rows."""
         record = PrivacyRecord.proved_unless_seeded(
             "LaplaceRows",
             NoiseSource.of(self.noise_seed),
@@ -52,9 +52,7 @@ class LaplaceRows(Publisher):
 
         def tensors(source: Ratings, domain: str) -> Mapping[str, Tensor]:
             if not source.binary:
-                raise ValueError(
-                    f"Ratings of {domain!r} are not all 1. Set filters.threshold, so that they count as 1."
-                )
+                raise ValueError(f"Ratings of {domain!r} are not all 1. Set filters.threshold.")
             cells = source.matrix.toarray()
             noisy = cells + laplace_noise(NoiseSource.of(self.noise_seed), self.scale, cells.shape)
             return {"rows": torch.from_numpy(round_to_lattice(noisy, self.scale)).float()}

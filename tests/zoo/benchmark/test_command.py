@@ -33,7 +33,7 @@ def test_only_matching_runs_are_run(write: Write, place: Path, capsys: pytest.Ca
     [
         (["--only", "film/*"], r"No run matches 'film/\*'. A name is music/popularity/seed-0"),
         (["--processes", "0"], r"--processes is 0\. It must be at least 1"),
-        (["--config", "absent.yaml"], "BenchmarkError: There is no config 'absent.yaml'.* Did you mean bench.yaml"),
+        (["--config", "absent.yaml"], "BenchmarkError: No config 'absent.yaml'.* Did you mean bench.yaml"),
     ],
 )
 def test_what_cannot_be_done_is_a_message(place: Path, arguments: list[str], message: str) -> None:
@@ -118,7 +118,7 @@ def test_titles_and_names_are_neither_markup_nor_obeyed(
     said = capsys.readouterr().out
     assert f"{read}: 1 run" in said
     assert said.count(read) == 2, "title and row"
-    with pytest.raises(SystemExit, match=r"BenchmarkError: There is no config 'a\\x1b\[1A\.yaml'"):
+    with pytest.raises(SystemExit, match=r"BenchmarkError: No config 'a\\x1b\[1A\.yaml'"):
         zoo_benchmark("--config", "a\x1b[1A.yaml")
 
 

@@ -59,9 +59,9 @@ def test_a_file_is_read_whole(made: Made) -> None:
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BenchmarkError, match=r"There is no config '.*absent.yaml', .* Names: python -m zoo"):
+    with pytest.raises(BenchmarkError, match=r"No config '.*absent.yaml', .* Names: python -m zoo"):
         read_benchmark(tmp_path / "absent.yaml")
-    with pytest.raises(BenchmarkError, match="is a folder, and no config"):
+    with pytest.raises(BenchmarkError, match="is a folder, not a config"):
         read_benchmark(tmp_path)
 
 

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from zoo.__main__ import main
-from zoo.commands.recommend import AskedError, ids_in, read_users_file
+from zoo.commands.recommend import RequestError, ids_in, read_users_file
 
 
 def ended(arguments: list[object], monkeypatch: pytest.MonkeyPatch) -> str:
@@ -38,15 +38,18 @@ def test_recommendations_are_shown_or_written(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--users", "nobody"], "UnknownUserError: 1 of the users asked for are not in the data"),
-        (["--users", "u0001", "--k", "0"], "ValueError: k is how many items to recommend"),
-        (["--users", "u0001", "--out", "best.xlsx"], "AskedError: --out must end with one of .parquet, .csv"),
+        (["--users", "nobody"], "UnknownUserError: 1 users are not in the training data"),
+        (["--users", "u0001", "--k", "0"], "ValueError: k is 0."),
+        (
+            ["--users", "u0001", "--out", "best.xlsx"],
+            "RequestError: --out is best.xlsx. It must end with .parquet or .csv",
+        ),
         (["--users-file", "nowhere.csv"], "FileNotFoundError: No list of users at"),
         (
             ["--users-file", "other.csv"],
-            "other.csv has several columns, 'who', 'age', and none between commas is called user_id.",
+            "other.csv has the columns 'who', 'age' and no comma-separated column user_id.",
         ),
-        (["--users", "u0001", "--release", "book"], "AskedError: --release takes NAME=PATH"),
+        (["--users", "u0001", "--release", "book"], "RequestError: --release is 'book'. Pass NAME=PATH"),
         (["--users", "u0001", "--release", "book=nowhere"], "nowhere"),
     ],
 )
@@ -78,19 +81,17 @@ def test_users_stand_one_a_line_with_a_header_or_without(text: str, users: list[
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "names nobody"),
-        (b"user_id\n\n", "names nobody"),
-        (b"user_id;age\nu1;5\n", "several columns"),
-        (b"PAR1\xff\x00", "is no list of users"),
+        (b"", "has no user"),
+        (b"user_id\n\n", "has no user"),
+        (b"user_id;age\nu1;5\n", "has the columns"),
+        (b"PAR1\xff\x00", "is not a list of users"),
     ],
 )
 def test_what_lists_no_users_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
     (tmp_path / "users").write_bytes(content)
-    with pytest.raises(
-        AskedError, match=rf"{said}.* It holds ids, one a line, or is a CSV file with a column user_id\."
-    ):
+    with pytest.raises(RequestError, match=rf"{said}.* Write one id a line, or a CSV file with a column user_id\."):
         read_users_file(tmp_path / "users")
-    with pytest.raises(AskedError, match="--users names nobody"):
+    with pytest.raises(RequestError, match="--users is ' , '"):
         ids_in(" , ")
     assert ids_in("u1, u2,") == ["u1", "u2"]
 
@@ -101,9 +102,9 @@ def test_a_bundle_says_what_it_is_and_what_it_lacks(
     bundle = tmp_path / "bundle"
     assert ended(["export", finished, "--out", bundle, "--with-user-ids"], monkeypatch) == ""
     said = capsys.readouterr().out
-    assert "The release of book: rating, eps 8.00, delta 1e-05, proved." in said
-    assert "Not covered by any guarantee: the target's ratings of music." in said
+    assert "Release of book: rating, eps 8.00, delta 1e-05, proved." in said
+    assert "No guarantee covers the target's ratings of music." in said
     assert said.endswith(f"Bundle: {bundle}\n")
-    assert "PriCDR scores by the ratings" in ended(["recommend", bundle, "--users", "u0001"], monkeypatch)
-    said = f"{bundle} exists, and a bundle is never written over it. Choose another path or remove it."
+    assert "PriCDR needs the ratings" in ended(["recommend", bundle, "--users", "u0001"], monkeypatch)
+    said = f"{bundle} exists, and a bundle is never overwritten. Choose another path or remove it."
     assert said in ended(["export", finished, "--out", bundle], monkeypatch)

@@ -45,11 +45,11 @@ def test_a_bundle_holds_what_was_asked_for_and_no_pickle(whole: Path, bare: Path
 
 def test_the_card_carries_the_runs_sentence_and_what_no_guarantee_covers(whole: Path, bare: Path) -> None:
     card = (bare / "README.md").read_text()
-    assert "- The release of book: rating, eps 8.00, delta 1e-05, proved.\n" in card
-    assert "**Not covered by any guarantee: the target's ratings of music.**" in card
-    assert "personal data: nobody can be asked for by name" in card
-    assert "PriCDR scores by the ratings and the releases that it was trained on, which are not in here" in card
-    assert "Treat the bundle as the data themselves" in (whole / "README.md").read_text()
+    assert "- Release of book: rating, eps 8.00, delta 1e-05, proved.\n" in card
+    assert "**No guarantee covers the target's ratings of music.**" in card
+    assert "User ids are personal data and not included" in card
+    assert "PriCDR needs the ratings and the releases of its training, which the bundle lacks" in card
+    assert "Protect the bundle like the data" in (whole / "README.md").read_text()
 
 
 def test_a_training_that_protects_its_own_target_is_not_called_uncovered(bare: Path, tmp_path: Path) -> None:
@@ -64,10 +64,10 @@ def test_a_training_that_protects_its_own_target_is_not_called_uncovered(bare: P
         "sizes": {"sources": {}},
     }
     said = privacy(tmp_path, manifest)
-    assert said[0] == "The training on the target: rating, eps 8.00, delta 1e-05, proved."
-    assert said[1].startswith("Not covered by the guarantee of the training: the sets of users and items")
+    assert said[0] == "Training on the target: rating, eps 8.00, delta 1e-05, proved."
+    assert said[1].startswith("The training does not protect: the sets of users and items")
     assert said[2].startswith(
-        "**In here without noise, and under no guarantee named above**: how many ratings each user"
+        "**Included without noise, outside every guarantee above**: the number of ratings of each user"
     )
 
 
@@ -75,16 +75,18 @@ def test_who_is_placed_by_own_rows_is_told_so(bare: Path, tmp_path: Path) -> Non
     from zoo.runs.exporting import privacy
 
     manifest = json.loads((bare / "bundle.json").read_text())
-    assert not any("placed by their own rows" in line for line in privacy(bare, manifest))
+    assert not any("Users are embedded by" in line for line in privacy(bare, manifest))
     manifest["sizes"]["sources"]["book"]["kind"] = "map"
     said = privacy(bare, manifest)
-    assert sum(line.startswith("**People are placed by their own rows of book, as they are and") for line in said) == 1
+    assert (
+        sum(line.startswith("**Users are embedded by their own ratings of book, without noise") for line in said) == 1
+    )
 
 
 def test_nobody_is_asked_for_by_name_where_no_user_is_named(bare: Path, finished: Path) -> None:
     loaded = zoo.load(bare, releases={"book": finished / "releases" / "book"})
     assert loaded.user_ids == []
-    with pytest.raises(UnknownUserError, match="This bundle names no users: export it --with-user-ids"):
+    with pytest.raises(UnknownUserError, match=r"The bundle has no user ids\. Export it --with-user-ids"):
         loaded.recommend(["nobody"])
 
 
@@ -99,18 +101,16 @@ def test_a_bundle_takes_its_own_release_alone(whole: Path, tmp_path: Path) -> No
 
 def test_a_release_of_no_source_is_refused_by_name(whole: Path, bare: Path, finished: Path) -> None:
     for data in (None, Synthetic(num_users=24, num_items=30, ratings_per_user=6)):
-        with pytest.raises(
-            UsageError, match=r"names \['film'\], which are no sources of it; its sources are \['book'\]"
-        ):
+        with pytest.raises(UsageError, match=r"names \['film'\]. The sources are \['book'\]"):
             zoo.load(whole, data=data, releases={"film": finished / "releases" / "book"})
 
 
 def test_what_cannot_be_exported_is_refused_and_leaves_nothing(finished: Path, bare: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="Ratings are of users"):
+    with pytest.raises(UsageError, match="with_ratings needs with_user_ids"):
         zoo.export(finished, tmp_path / "out", with_ratings=True)
-    with pytest.raises(FileExistsError, match="a bundle is never written over it"):
+    with pytest.raises(FileExistsError, match="a bundle is never overwritten"):
         zoo.export(finished, bare)
-    with pytest.raises(UsageError, match="is a bundle already, or no run"):
+    with pytest.raises(UsageError, match="so it is no run"):
         zoo.export(zoo.load(bare), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
@@ -132,18 +132,18 @@ def rewritten(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda m: m.update(schema=2), "bundle of schema 2"),
+        (lambda m: m.update(schema=2), "has schema 2"),
         (lambda m: m.pop("sizes"), "must hold"),
-        (lambda m: m.update(method="os.system"), "none of the zoo"),
+        (lambda m: m.update(method="os.system"), "not one of the zoo"),
         (lambda m: m.update(method="antigravity.Method"), "a bundle imports nothing"),
-        (lambda m: m.update(method="zoo.methods.target_data.ReleaseMismatchError"), "none of the zoo"),
+        (lambda m: m.update(method="zoo.methods.target_data.ReleaseMismatchError"), "not one of the zoo"),
         (lambda m: m["sha256"].pop(TENSORS), "names neither"),
         (lambda m: m["sha256"].update({"../secret": ""}), "outside the bundle"),
         (lambda m: m["settings"].update(dims=[10**9, 10**6]), "do not fit the method"),
         (lambda m: m["settings"].update(unheard_of=1), "do not fit the method"),
         (lambda m: m["sizes"].update(num_items=10**12), "do not fit the method|must be a list"),
         (lambda m: m["sizes"].update(num_users=23), "must be a list of 23|do not fit"),
-        (lambda m: m["sizes"].pop("num_users"), "says nothing of its users, items and sources"),
+        (lambda m: m["sizes"].pop("num_users"), "invalid sizes or digests"),
     ],
 )  # fmt: skip
 def test_a_hostile_manifest_is_refused(whole: Path, tmp_path: Path, change: Callable[..., object], said: str) -> None:

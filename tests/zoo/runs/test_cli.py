@@ -18,7 +18,7 @@ from tests.quickstart import PROJECTED
 from zoo.__main__ import main
 from zoo.runs.cli import ZooCLI
 from zoo.runs.inputs import UsageError
-from zoo.runs.parser_messages import in_a_sentence
+from zoo.runs.parser_messages import error_message
 from zoo.runs.trackers import TrackerError
 from zoo.runtime.run_folder import CASES
 
@@ -52,7 +52,7 @@ def test_a_command_makes_its_own_parser_alone(cli: Command, given: str, parsers:
 
 def test_list_names_everything_in_a_line_each() -> None:
     lines = front("import sys; sys.argv = ['zoo', 'list']; from zoo.__main__ import main; main()").splitlines()
-    for name in (
+    for name in [
         "PriCDR",
         "PriCDRSym",
         "DMF",
@@ -65,7 +65,7 @@ def test_list_names_everything_in_a_line_each() -> None:
         "Douban",
         "Files",
         "Synthetic",
-    ):
+    ]:
         (line,) = [line for line in lines if line.split()[:1] == [name]]
         assert len(line.split()) > 3, f"{name} says nothing of itself"
     for config in (ROOT / "configs").rglob("*.yaml"):
@@ -77,8 +77,8 @@ def test_a_checkpoints_other_settings_are_named(
 ) -> None:
     run = ("--config", finished / "config.yaml", "--ckpt_path", finished / "checkpoints" / "best.ckpt")
     cli("test", *run, "--model.lr", "5")
-    assert "init_args.lr: asked 5.0, checkpoint 0.001" in capsys.readouterr().err
-    with pytest.raises(UsageError, match="would change the method"):
+    assert "init_args.lr: settings 5.0, checkpoint 0.001" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="has another method"):
         cli("test", *run, "--model", "DMF")
 
 
@@ -89,9 +89,9 @@ def test_a_checkpoint_may_not_change_what_a_guarantee_rests_on(
 
     monkeypatch.setattr(PriCDR, "guarantee_bearing", frozenset({"lr"}))
     run = ("--config", finished / "config.yaml", "--ckpt_path", finished / "checkpoints" / "best.ckpt")
-    with pytest.raises(UsageError, match=r"what its guarantee rests on .*asked 5.0, checkpoint 0.001"):
+    with pytest.raises(UsageError, match=r"other privacy settings .*settings 5.0, checkpoint 0.001"):
         cli("test", *run, "--model.lr", "5")
-    with pytest.raises(UsageError, match=r"gradient_clip_val is 1.0.*Leave it out"):
+    with pytest.raises(UsageError, match=r"gradient_clip_val is 1.0.*Omit it"):
         cli("fit", *PROJECTED, "--trainer.gradient_clip_val", "1.0")
 
 
@@ -108,7 +108,7 @@ def test_a_checkpoint_that_was_cut_off_is_told(cli: Command, finished: Path, tmp
     whole = (finished / "checkpoints" / "best.ckpt").read_bytes()
     (tmp_path / "cut.ckpt").write_bytes(whole[: int(kept * len(whole))])
     with pytest.raises(
-        UsageError, match=r"cut.ckpt is no checkpoint, or is damaged \((\w*Error|BadZipFile)\)\. A run keeps"
+        UsageError, match=r"cut.ckpt is no checkpoint, or is damaged \((\w*Error|BadZipFile)\)\. Use the other"
     ):
         cli("test", *PROJECTED, "--ckpt_path", tmp_path / "cut.ckpt")
 
@@ -167,7 +167,7 @@ def test_without_a_key_of_wandb_nothing_is_published(
     wandb = ("--trainer.logger", "WandbLogger", "--trainer.logger.save_dir", "runs")
     with pytest.raises(TrackerError, match="there is no API key; leave the logger out") as refused:
         cli("fit", *PROJECTED, *wandb)
-    assert in_a_sentence(refused.value) == f"TrackerError: {refused.value}"
+    assert error_message(refused.value) == f"TrackerError: {refused.value}"
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 

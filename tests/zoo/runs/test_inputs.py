@@ -33,29 +33,29 @@ def trainer_of(processes: int, *plugins: LightningEnvironment) -> Trainer:
 def test_what_is_named_goes_before_what_others_have() -> None:
     ours = Inputs({"book": Path("a")}, OWN)
     theirs = Inputs({"film": Path("b"), "book": Path("c")}, "listed.csv")
-    assert ours.completed(theirs) == Inputs({"book": Path("a"), "film": Path("b")}, OWN)
-    assert list(ours.completed(theirs).releases) == ["book", "film"]
-    assert Inputs({}, COMMON).completed(theirs).users == "listed.csv"
+    assert ours.with_defaults(theirs) == Inputs({"book": Path("a"), "film": Path("b")}, OWN)
+    assert list(ours.with_defaults(theirs).releases) == ["book", "film"]
+    assert Inputs({}, COMMON).with_defaults(theirs).users == "listed.csv"
 
 
 def test_inputs_are_kept_as_plain_values_and_named_whole() -> None:
     inputs = Inputs({"book": Path("a")}, "listed.csv")
     assert Inputs.from_plain(json.loads(json.dumps(inputs.plain()))) == inputs
-    assert inputs.resolved() == Inputs({"book": Path("a").resolve()}, str(Path("listed.csv").resolve()))
-    assert Inputs({}, OWN).resolved().users == OWN
+    assert inputs.absolute() == Inputs({"book": Path("a").resolve()}, str(Path("listed.csv").resolve()))
+    assert Inputs({}, OWN).absolute().users == OWN
 
 
 def test_what_a_run_made_itself_is_taken_from_where_its_folder_lies_now(tmp_path: Path) -> None:
     kept = Inputs({"book": Path("/old/releases/book"), "film": Path("/partner/film")}, "/old/users.csv")
-    assert kept.found_in(tmp_path, kept) == kept, "there is nothing"
+    assert kept.relocated(tmp_path, kept) == kept, "there is nothing"
     for name in ("book", "film"):
         (tmp_path / "releases" / name).mkdir(parents=True)
     (tmp_path / "users.csv").touch()
     ours = {"book": tmp_path / "releases" / "book", "film": Path("/partner/film")}
-    assert kept.found_in(tmp_path, kept) == Inputs(ours, str(tmp_path / "users.csv"))
+    assert kept.relocated(tmp_path, kept) == Inputs(ours, str(tmp_path / "users.csv"))
     named = Inputs({"book": Path("/new/releases/book")}, "agreed.csv")
-    assert named.found_in(tmp_path, kept) == named, "what somebody names is meant"
-    assert Inputs({}, OWN).found_in(tmp_path, Inputs({}, OWN)) == Inputs({}, OWN)
+    assert named.relocated(tmp_path, kept) == named, "what somebody names is meant"
+    assert Inputs({}, OWN).relocated(tmp_path, Inputs({}, OWN)) == Inputs({}, OWN)
 
 
 def test_a_process_that_was_started_takes_what_the_first_hands_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def test_a_process_that_was_started_takes_what_the_first_hands_over(monkeypatch:
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert resolve(Synthetic(), trainer_of(1), reads=True) == handed
     monkeypatch.setenv("LOCAL_RANK", "0")
-    with pytest.raises(UsageError, match="No publisher in the settings"):
+    with pytest.raises(UsageError, match="publisher is not set"):
         resolve(Synthetic(), trainer_of(1), reads=True)
 
 
@@ -74,11 +74,13 @@ def test_what_needs_no_release_publishes_none() -> None:
 
 
 def test_processes_that_were_started_from_outside_do_not_publish() -> None:
-    with pytest.raises(UsageError, match=r"started from outside .*Run `python -m zoo publish` first"):
+    with pytest.raises(
+        UsageError, match=r"torchrun, SLURM or several nodes cannot publish.*Run `python -m zoo publish` first"
+    ):
         resolve(Synthetic(), trainer_of(2, StartedFromOutside()), reads=True)
-    with pytest.raises(UsageError, match="No publisher in the settings"):  # so these may
+    with pytest.raises(UsageError, match="publisher is not set"):  # so these may
         resolve(Synthetic(), trainer_of(2), reads=True)
-    with pytest.raises(UsageError, match="No publisher in the settings"):
+    with pytest.raises(UsageError, match="publisher is not set"):
         resolve(Synthetic(), trainer_of(1, StartedFromOutside()), reads=True)
 
 

@@ -1,4 +1,4 @@
-"""What is said of a word that the command line does not know: the nearest ones, in three lines at most."""
+"""Messages about words that the command line does not know: similar names, in three lines at most."""
 
 import re
 from collections.abc import Callable
@@ -10,29 +10,37 @@ from tests.quickstart import PROJECTED
 from tests.tiny import arguments
 from zoo.__main__ import main
 from zoo.runs.cli import ZooCLI
-from zoo.runs.parser_messages import in_few_words, of_memory, of_monitor
+from zoo.runs.parser_messages import memory_message, metric_message, parser_message
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--model", "PriCRD"), "--model: there is no 'PriCRD'. Did you mean PriCDR"),
+        (("--model", "PriCRD"), "--model: unknown class 'PriCRD'. Did you mean PriCDR"),
         (
             ("--trainer.callbacks+=EarlyStoping",),
-            "--trainer.callbacks: there is no 'EarlyStoping'. Did you mean EarlyStopping?",
+            "--trainer.callbacks: unknown class 'EarlyStoping'. Did you mean EarlyStopping?",
         ),
-        (("--data.filters.treshold", "3"), "Synthetic has no 'filters.treshold'. Did you mean filters.threshold?"),
-        (("--trainer.max_epoch", "1"), "unknown: --trainer.max_epoch 1. Did you mean --trainer.max_epochs"),
-        (("--data.evaluation.split", "latest3"), "expected one of random1, .*; got latest3. Did you mean latest"),
-        (("--data.nme", "x"), r"Synthetic has no 'nme'\.$"),
-        (("--publisher.epsilom", "1"), r"JLT has no 'epsilom'\. Did you mean epsilon"),
-        (("--epsilon", "1"), "unknown: --epsilon 1. Did you mean .*--publisher.epsilon"),
-        (("--model.lr", "fast"), "--model.lr: expected float; got fast"),
-        (("--model", "absent.Method"), "--model: there is no module 'absent', neither installed nor where you stand"),
-        (("--model", "zoo.methods.bpr.BRP"), r"--model: zoo\.methods\.bpr has no 'BRP'\. Did you mean BPR\?"),
+        (
+            ("--data.filters.treshold", "3"),
+            "Synthetic has no argument 'filters.treshold'. Did you mean filters.threshold?",
+        ),
+        (("--trainer.max_epoch", "1"), "unknown option --trainer.max_epoch 1. Did you mean --trainer.max_epochs"),
+        (
+            ("--data.evaluation.split", "latest3"),
+            "--data.evaluation.split is latest3. Expected Literal.'random1', .*. Did you mean latest1 or latest2",
+        ),
+        (("--data.nme", "x"), r"--data.nme: Synthetic has no argument 'nme'\.$"),
+        (("--publisher.epsilom", "1"), r"JLT has no argument 'epsilom'\. Did you mean epsilon"),
+        (("--epsilon", "1"), "unknown option --epsilon 1. Did you mean .*--publisher.epsilon"),
+        (("--model.lr", "fast"), "--model.lr is fast. Expected float."),
+        (("--model", "absent.Method"), "--model is absent.Method. No module named 'absent'."),
+        (("--model", "zoo.methods.bpr.BRP"), r"--model: unknown class 'BRP'\. Did you mean BPR\?"),
+        (("--trainer.max_epochs", "x"), "--trainer.max_epochs is x. Expected int."),
+        (("--data.releases", "3"), "--data.releases is 3. Expected dict."),
     ],
 )
-def test_the_nearest_names_stand_in_the_place_of_all(
+def test_a_message_has_similar_names(
     cli: Callable[..., ZooCLI],
     capsys: pytest.CaptureFixture[str],
     arguments: tuple[str, ...],
@@ -46,23 +54,23 @@ def test_the_nearest_names_stand_in_the_place_of_all(
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) <= 3
     assert re.search(said, lines[0])
-    assert "Did you mean" in lines[0] or len(lines) == 2 or lines[1].startswith("Synthetic has target, sources, ")
-    assert lines[-1] == "Options: python -m zoo fit --help; all names: python -m zoo list"
+    assert "Did you mean" in lines[0] or len(lines) == 2 or lines[1] == "Its arguments: --data.help Synthetic"
+    assert lines[-1] == "Options: python -m zoo fit --help-all; names: python -m zoo list"
 
 
 def test_an_option_that_is_needed_is_named_as_it_is_written() -> None:
     from jsonargparse import ArgumentParser
 
-    said = in_few_words("the following arguments are required: publish.out", ArgumentParser(prog="python -m zoo"))
-    assert said.splitlines()[0] == "publish needs --out."
+    said = parser_message("the following arguments are required: publish.out", ArgumentParser(prog="python -m zoo"))
+    assert said.splitlines()[0] == "the following arguments are required: --out."
 
 
-def test_what_has_no_rule_is_said_as_it_is_in_its_first_lines() -> None:
+def test_other_messages_pass_in_their_first_lines() -> None:
     from jsonargparse import ArgumentParser
 
-    said = in_few_words("one\n\ntwo\nthree\nfour", ArgumentParser(prog="python -m zoo [options] fit"))
-    assert said.splitlines()[:2] == ["one", "two"]
-    assert len(said.splitlines()) == 3
+    said = parser_message("one\n\ntwo\nthree\nfour", ArgumentParser(prog="python -m zoo [options] fit"))
+    assert said.splitlines()[:1] == ["one; two; three; four."]
+    assert len(said.splitlines()) == 2
 
 
 @pytest.mark.parametrize(
@@ -86,34 +94,21 @@ def test_another_class_names_what_it_has_no_place_for(
 ) -> None:
     cli("fit", *PROJECTED[:2], "--model", "Popularity", "--trainer.fast_dev_run", "true", "--publisher", "null")
     said = capsys.readouterr().err
-    assert re.search(
-        r"--model Popularity takes the place of PriCDR and has no .*alignment_weight \(\d.*: left out\.", said
-    )
+    assert re.search(r"--model Popularity replaces PriCDR\. Ignored: .*alignment_weight \(\d", said)
     assert "--publisher" not in said
 
 
-def on_synthetic_data() -> tuple[str, ...]:
-    """Of a run of the target alone."""
-    words = ("--data", "Synthetic", *arguments("data", "Synthetic"))
-    return (*words, "--publisher", "null", "--trainer.accelerator", "cpu")
+def bpr_on_synthetic_data() -> tuple[str, ...]:
+    """Arguments of a single-domain run."""
+    parts = ("--model", "BPR", *arguments("model", "BPR"), "--data", "Synthetic", *arguments("data", "Synthetic"))
+    return ("fit", *parts, "--publisher", "null", "--trainer.accelerator", "cpu")
 
 
 def test_a_loss_that_is_no_number_ends_the_run_with_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code = ended(
-        monkeypatch,
-        "fit",
-        "--model",
-        "BPR",
-        *arguments("model", "BPR"),
-        *on_synthetic_data(),
-        "--model.lr",
-        "1e38",
-        "--trainer.max_epochs",
-        "9",
-    )
+    code = ended(monkeypatch, *bpr_on_synthetic_data(), "--model.lr", "1e38", "--trainer.max_epochs", "9")
     assert re.search(
         r"DivergedError: train/loss is NaN in epoch \d: BPR has diverged.* a smaller --model.lr \(it is 1e\+38\)", code
     )
@@ -122,19 +117,9 @@ def test_a_loss_that_is_no_number_ends_the_run_with_a_sentence(
 def test_a_figure_that_nobody_logs_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     stop = ("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor", "val/ndgc@10")
-    code = ended(
-        monkeypatch,
-        "fit",
-        "--model",
-        "BPR",
-        *arguments("model", "BPR"),
-        *on_synthetic_data(),
-        *stop,
-        "--trainer.max_epochs",
-        "1",
-    )
+    code = ended(monkeypatch, *bpr_on_synthetic_data(), *stop, "--trainer.max_epochs", "1")
     assert "EarlyStopping watches 'val/ndgc@10', which nothing logs. Did you mean val/ndcg@10" in code
-    assert of_monitor("anything else") == ""
+    assert metric_message("anything else") == ""
 
 
 def ended(monkeypatch: pytest.MonkeyPatch, *given: str) -> str:
@@ -149,17 +134,17 @@ def ended(monkeypatch: pytest.MonkeyPatch, *given: str) -> str:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (MemoryError(), r"There is not enough memory\. Take smaller batches \(data\.batch_size"),
+        (MemoryError(), r"Not enough memory\. Lower data\.batch_size"),
         (
             RuntimeError(
                 "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: 8 bytes.\nx"
             ),
-            r"There is not enough memory \(\[enforce fail .*: 8 bytes\.\)\. Take",
+            r"Not enough memory \(\[enforce fail .*: 8 bytes\.\)\. Lower",
         ),
-        (RuntimeError("CUDA out of memory. Tried to allocate 20 MiB."), r"not enough memory \(CUDA out of memory"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 20 MiB."), r"Not enough memory \(CUDA out of memory"),
         (RuntimeError("a slip of ours"), r"^$"),
     ],
 )
 def test_a_limit_of_memory_is_a_sentence(error: BaseException, said: str) -> None:
-    assert re.search(said, of_memory(error))
-    assert "\n" not in of_memory(error)
+    assert re.search(said, memory_message(error))
+    assert "\n" not in memory_message(error)

@@ -67,10 +67,7 @@ def test_one_that_fails_ends_those_that_it_has_started() -> None:
 
 
 def test_one_that_is_left_says_so() -> None:
-    with (
-        pytest.raises(LostProcessError, match="Another of the 2 processes has ended"),
-        kill_on_failure(Mock(world_size=2)),
-    ):
+    with pytest.raises(LostProcessError, match="One of the 2 processes ended"), kill_on_failure(Mock(world_size=2)):
         raise RuntimeError(GLOO)
     with pytest.raises(RuntimeError, match="shapes"), kill_on_failure(Mock(world_size=2)):
         raise RuntimeError("shapes do not fit")
@@ -81,9 +78,7 @@ def test_another_process_publishes_nothing_and_reads_what_the_first_has(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     data = Synthetic(**SIZES["Synthetic"])
-    with pytest.raises(
-        UsageError, match=r"not the first of its run, which alone publishes, and there is no release at"
-    ):
+    with pytest.raises(UsageError, match=r"No release at .* yet, and only the first process"):
         publish(Plaintext(), data, tmp_path / "book")
     assert not (tmp_path / "book").exists()
     with monkeypatch.context() as first:

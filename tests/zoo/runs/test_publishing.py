@@ -24,7 +24,7 @@ from zoo.release.metadata import ReleaseMetadata, Statement
 from zoo.release.signature import SignatureError, SigningKey
 from zoo.runs.cli import ZooCLI
 from zoo.runs.inputs import UsageError
-from zoo.runs.publishing import publish_release, spent_in_words
+from zoo.runs.publishing import budget_summary, publish_release
 
 ABOUT = ReleaseMetadata.today(Statement(), "cdr-zoo")
 RATINGS = replace(binary(), applied=(Step("users are as they come", "who is a user is public", "all"),))
@@ -50,7 +50,7 @@ def test_a_budget_for_two_pays_two(file: Path, tmp_path: Path) -> None:
     with pytest.raises(BudgetExceededError, match=r"Epsilon of 'book' would rise from .*The cap is"):
         publish(file, tmp_path / "c")
     assert not (tmp_path / "c").exists()
-    assert "Spent by 'book': 2.96. That holds if who is a user is public." in spent_in_words(Budget(file))
+    assert "Used by 'book': 2.96. Assumes: who is a user is public." in budget_summary(Budget(file))
 
 
 def test_digests_of_the_ratings_stay_at_the_source(file: Path, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_failure_to_write_is_spent_and_says_so(
     monkeypatch.setattr("zoo.release.release.save_tensors", full)
     with pytest.raises(OSError, match="disk full"):
         publish(file, tmp_path / "a")
-    assert "What the release costs was spent (line 2 of" in capsys.readouterr().err
+    assert "its cost stays charged (line 2 of" in capsys.readouterr().err
     assert [one.release for one in Budget(file).entries] == [None]
 
 
@@ -160,7 +160,7 @@ def test_a_party_publishes_within_its_budget_and_signs_and_another_trusts_it(
     cli("publish", *PROJECTED, *paid, "--out", "book")
     said = capsys.readouterr().out
     assert f"Signed by the key {SigningKey.read(key).public}." in said
-    assert "Spent by 'book': 8.00." in said
+    assert "Used by 'book': 8.00." in said
     about = json.loads((Path("book") / MANIFEST).read_text())["about"]
     assert (about["contact"], about["rationale"], about["curator"]) == ("privacy@books.example", "As agreed.", None)
     with pytest.raises(BudgetExceededError, match="The cap is 8"):
@@ -172,7 +172,7 @@ def test_a_party_publishes_within_its_budget_and_signs_and_another_trusts_it(
     (Path("book") / SIGNATURE).unlink()
     with pytest.raises(SignatureError, match="book is not signed"):
         cli("fit", *PROJECTED, *trusting, "--data.releases.book", "book")
-    with pytest.raises(UsageError, match=r"data.trusted asks for releases that are signed, and those of \['book'\]"):
+    with pytest.raises(UsageError, match=r"data.trusted is set, and the releases of \['book'\]"):
         cli("fit", *PROJECTED, *trusting)
 
 

@@ -22,7 +22,7 @@ from zoo import PriCDR
 from zoo.commands.run import main
 from zoo.runs.cli import ZooCLI
 from zoo.runs.inputs import UsageError
-from zoo.runs.resume import INTERRUPTED, arguments_of, how_to_go_on, refuse_another_run, remove_if_empty, resumed
+from zoo.runs.resume import INTERRUPTED, check_same_run, remove_if_empty, resume_arguments, resume_folder, resume_hint
 
 Command = Callable[..., ZooCLI]
 ROOT = Path(__file__).parents[3]
@@ -52,7 +52,7 @@ def test_a_run_that_was_moved_goes_on_from_its_folder_and_equals_an_unbroken_one
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     done = folder_of(cli("fit", "--resume", moved, "--trainer.max_epochs", "4"))
-    assert "The run goes on, and trainer.max_epochs was 2 and is 4." in capsys.readouterr().err
+    assert "Resuming with changed settings: trainer.max_epochs from 2 to 4." in capsys.readouterr().err
     ours, theirs = weights(done), weights(whole)
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     assert figures(done) == figures(whole), "the best epoch of the first half still counts"
@@ -66,58 +66,58 @@ def test_a_run_resumes_from_its_last_epoch_and_from_its_best_where_it_kept_that_
     (tmp_path / "config.yaml").touch()
     for name in ("best.ckpt", "last.ckpt"):
         (tmp_path / "checkpoints" / name).touch()
-        assert arguments_of(tmp_path)[-1] == str(tmp_path / "checkpoints" / name)
+        assert resume_arguments(tmp_path)[-1] == str(tmp_path / "checkpoints" / name)
 
 
 def test_other_settings_would_be_another_run(cli: Command, finished: Path) -> None:
-    with pytest.raises(UsageError, match=r"these differ: model.init_args.lr was 0.001 and is 0.5. Leave them out"):
+    with pytest.raises(UsageError, match=r"these settings changed: model.init_args.lr from 0.001 to 0.5. Omit them"):
         cli("fit", "--resume", finished, "--model.lr", "0.5")
-    with pytest.raises(UsageError, match=r"--resume finds the checkpoint by itself: leave --ckpt_path other out"):
+    with pytest.raises(UsageError, match=r"--ckpt_path is other, but --resume chooses the checkpoint"):
         cli("fit", f"--resume={finished}", "--ckpt_path", "other")
 
 
 def test_what_is_no_run_folder_or_has_no_epoch_is_told(cli: Command, finished: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"checkpoints is no run folder: there is no config.yaml in it"):
+    with pytest.raises(UsageError, match=r"checkpoints is no run folder .no config.yaml."):
         cli("fit", "--resume", finished / "checkpoints")
     (tmp_path / "config.yaml").write_bytes((finished / "config.yaml").read_bytes())
-    with pytest.raises(UsageError, match=r"no epoch of it was finished. Begin anew: python -m zoo fit --config .*yaml"):
+    with pytest.raises(UsageError, match=r"no epoch was finished. Start again: python -m zoo fit --config .*yaml"):
         cli("fit", "--resume", tmp_path)
 
 
 @pytest.mark.parametrize(
     ("before", "now", "said"),
     [
-        ({"trainer": {"max_epochs": 2}}, {"trainer": {"max_epochs": 3}}, "trainer.max_epochs was 2 and is 3"),
-        ({"trainer": {"max_epochs": 2}}, {"trainer": {"max_epochs": -1}}, "trainer.max_epochs was 2 and is -1"),
-        ({"data": {"init_args": {"root": "a"}}}, {"data": {"init_args": {"root": "b"}}}, "data.init_args.root was 'a' and is 'b'"),
-        ({"recommendations": {"top_k": 1}}, {"recommendations": {"top_k": 2}}, "recommendations.top_k was 1 and is 2"),
+        ({"trainer": {"max_epochs": 2}}, {"trainer": {"max_epochs": 3}}, "trainer.max_epochs from 2 to 3"),
+        ({"trainer": {"max_epochs": 2}}, {"trainer": {"max_epochs": -1}}, "trainer.max_epochs from 2 to -1"),
+        ({"data": {"init_args": {"root": "a"}}}, {"data": {"init_args": {"root": "b"}}}, "data.init_args.root from 'a' to 'b'"),
+        ({"recommendations": {"top_k": 1}}, {"recommendations": {"top_k": 2}}, "recommendations.top_k from 1 to 2"),
         ({"seed_everything": 1}, {"seed_everything": 1}, ""),
     ],
 )  # fmt: skip
 def test_what_makes_no_other_run_is_shown(before: dict[str, Any], now: dict[str, Any], said: str) -> None:
-    assert refuse_another_run(before, now) == said
+    assert check_same_run(before, now) == said
 
 
 @pytest.mark.parametrize(
     ("before", "now", "said"),
     [
-        ({"trainer": {"max_epochs": 2}}, {"trainer": {"max_epochs": 1}}, "was 2 and is 1, and it may only grow"),
-        ({"trainer": {"max_epochs": None}}, {"trainer": {"max_epochs": 9}}, "was None and is 9, and it may only grow"),
-        ({"seed_everything": 1}, {"seed_everything": 2}, "seed_everything was 1 and is 2"),
-        ({"data": {"rooted": 1}}, {"data": {"rooted": 2}}, "data.rooted was 1 and is 2"),
-        ({"publisher": {"epsilon": 1}}, {"publisher": None}, "publisher.epsilon was 1 and is None"),
+        ({"trainer": {"max_epochs": 2}}, {"trainer": {"max_epochs": 1}}, "from 2 to 1 (it may only grow)"),
+        ({"trainer": {"max_epochs": None}}, {"trainer": {"max_epochs": 9}}, "from None to 9 (it may only grow)"),
+        ({"seed_everything": 1}, {"seed_everything": 2}, "seed_everything from 1 to 2"),
+        ({"data": {"rooted": 1}}, {"data": {"rooted": 2}}, "data.rooted from 1 to 2"),
+        ({"publisher": {"epsilon": 1}}, {"publisher": None}, "publisher.epsilon from 1 to None"),
     ],
 )
 def test_what_makes_another_run_is_refused(before: dict[str, Any], now: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as refused:
-        refuse_another_run(before, now)
+        check_same_run(before, now)
     assert said in str(refused.value)
 
 
 def test_the_folder_is_found_among_the_arguments() -> None:
-    assert resumed(["fit", "--resume", "a b", "--trainer.max_epochs", "3"]) == Path("a b")
-    assert resumed(["fit", "--resume=a"]) == Path("a")
-    assert resumed(["fit", "--config", "x", "--resume"]) is None
+    assert resume_folder(["fit", "--resume", "a b", "--trainer.max_epochs", "3"]) == Path("a b")
+    assert resume_folder(["fit", "--resume=a"]) == Path("a")
+    assert resume_folder(["fit", "--config", "x", "--resume"]) is None
 
 
 @pytest.fixture
@@ -132,9 +132,9 @@ def chatter() -> Iterator[None]:
 @pytest.mark.usefixtures("chatter")
 @pytest.mark.parametrize(
     ("at", "said"),
-    [(1, "To go on:\n  python -m zoo fit --resume runs/PriCDR/version_0\n"), (0, "nothing to go on from.\n")],
+    [(1, "To resume:\n  python -m zoo fit --resume runs/PriCDR/version_0\n"), (0, "nothing to resume.\n")],
 )
-def test_who_interrupts_is_told_how_to_go_on(
+def test_an_interrupt_prints_how_to_resume(
     at: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     step = PriCDR.step
@@ -164,7 +164,7 @@ def test_before_there_is_a_run_it_is_said_too(
     monkeypatch.setattr("zoo.commands.run.ZooCLI", interrupted)
     with pytest.raises(SystemExit) as ended:
         main()
-    assert (ended.value.code, capsys.readouterr().err) == (130, "Interrupted before the training began.\n")
+    assert (ended.value.code, capsys.readouterr().err) == (130, "Interrupted before training started.\n")
 
 
 @pytest.mark.usefixtures("chatter")
@@ -184,7 +184,7 @@ def test_what_wandb_refuses_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_folder_with_spaces_is_quoted(finished: Path, tmp_path: Path) -> None:
     (tmp_path / "a run").symlink_to(finished)
-    assert how_to_go_on(tmp_path / "a run").endswith(f"--resume '{tmp_path}/a run'")
+    assert resume_hint(tmp_path / "a run").endswith(f"--resume '{tmp_path}/a run'")
 
 
 @pytest.mark.slow

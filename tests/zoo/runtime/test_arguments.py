@@ -27,29 +27,29 @@ def refused(given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("configs copi x", "there is no command 'copi'. Did you mean copy?"),
-        ("data descibe --config x.yaml", "There is no config 'x.yaml'"),
-        ("data descibe", "there is no command 'descibe'. Did you mean describe?"),
-        ("privacy shwo x", "there is no command 'shwo'. Did you mean show?"),
-        ("privacy", "which command? There are plan, show, total, budget, audit, attack, curve."),
-        ("privacy plan --confg x", "unknown: --confg. Did you mean --config?"),
-        ("privacy show x --trustd k", "unknown: --trustd k. Did you mean --trusted?"),
-        ("privacy budget b --relation change_one", "--relation: there is no 'change_one'. Did you mean change_one_rating?"),
-        ("data fetch ml-100k --rot x", "unknown: --rot x. Did you mean --root?"),
-        ("configs list more", "unknown: more."),
-        ("report --bseline EASE", "unknown: --bseline. Did you mean --baseline?"),
-        ("report runs --bseline=EASE", "unknown: --bseline=EASE. Did you mean --baseline?"),
+        ("configs copi x", "unknown command 'copi'. Did you mean copy?"),
+        ("data descibe --config x.yaml", "No config 'x.yaml'"),
+        ("data descibe", "unknown command 'descibe'. Did you mean describe?"),
+        ("privacy shwo x", "unknown command 'shwo'. Did you mean show?"),
+        ("privacy", "no command. Allowed: plan, show, total, budget, audit, attack, curve."),
+        ("privacy plan --confg x", "unknown argument --confg. Did you mean --config?"),
+        ("privacy show x --trustd k", "unknown argument --trustd k. Did you mean --trusted?"),
+        ("privacy budget b --relation change_one", "--relation is 'change_one'. Did you mean change_one_rating?"),
+        ("data fetch ml-100k --rot x", "unknown argument --rot x. Did you mean --root?"),
+        ("configs list more", "unknown argument more."),
+        ("report --bseline EASE", "unknown argument --bseline. Did you mean --baseline?"),
+        ("report runs --bseline=EASE", "unknown argument --bseline=EASE. Did you mean --baseline?"),
         ("recommend runs --user a", "one of the arguments --users --users-file is required"),
         ("recommend runs --users a --k ten", "--k: invalid int value: 'ten'"),
-        ("export runs --uot x", "unknown: --uot. Did you mean --out?"),
+        ("export runs --uot x", "unknown argument --uot. Did you mean --out?"),
         ("report", "the following arguments are required: RUNS"),
         ("report --task=cold", "the following arguments are required: RUNS"),
-        ("report --tsk=cold", "unknown: --tsk. Did you mean --task?"),
-        ("list plublishers", "nothing is listed as 'plublishers'. Did you mean publishers?"),
-        ("fit --config pricdr/quickstrat", "There is no config 'pricdr/quickstrat', neither as a file nor with the code."),
+        ("report --tsk=cold", "unknown argument --tsk. Did you mean --task?"),
+        ("list plublishers", "unknown kind 'plublishers'. Did you mean publishers?"),
+        ("fit --config pricdr/quickstrat", "No config 'pricdr/quickstrat', neither a file nor builtin."),
         ("fit --config=configs/pricdr/quikstart.yaml", "Did you mean configs/pricdr/quickstart.yaml?"),
         ("benchmark --config benchmarks/smok", "Did you mean benchmarks/smoke?"),
-        ("fit --config configs/sppg", "'configs/sppg' is a folder, and no config. It holds sppg/"),
+        ("fit --config configs/sppg", "'configs/sppg' is a folder, not a config. It contains sppg/"),
     ],
 )  # fmt: skip
 def test_the_nearest_stands_in_the_place_of_a_usage(
@@ -67,7 +67,7 @@ def test_where_the_options_stand_is_said_of_the_command_that_was_meant(
 ) -> None:
     assert refused("data fetch x --rot y", monkeypatch, capsys)[-1] == "Options: python -m zoo data fetch --help"
     lines = refused("configs copi", monkeypatch, capsys)
-    assert lines[1:] == ["There are list, show, copy.", "Options: python -m zoo configs --help"]
+    assert lines[1:] == ["Allowed: list, show, copy.", "Options: python -m zoo configs --help"]
 
 
 def test_a_config_beside_the_misspelt_one_is_named(

@@ -9,7 +9,7 @@ import pytest
 from tests.kills import killed_at, moments
 from tests.samples import MARKUP, UNPRINTABLE
 from zoo.runtime import run_folder
-from zoo.runtime.run_folder import refusal, visible, whole, whole_folder, write_json, write_together
+from zoo.runtime.run_folder import atomic_folder, atomic_write, refusal, visible, write_json, write_together
 
 
 @pytest.mark.parametrize("text", UNPRINTABLE.values(), ids=list(UNPRINTABLE))
@@ -38,7 +38,7 @@ def test_a_refusal_is_what_the_class_itself_said() -> None:
 
 def fill(path: Path) -> None:
     """Half a file, and no room for the rest."""
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text("[1, ")
         raise OSError(28, "No space left on device")
 
@@ -60,7 +60,7 @@ def names(folder: Path) -> list[str]:
 
 def test_two_who_write_one_file_do_not_write_into_one_another_s(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
-    with whole(path) as ours:
+    with atomic_write(path) as ours:
         ours.write_text("ou")
         write_json(path, "theirs")
         with ours.open("a") as file:
@@ -90,7 +90,7 @@ def test_what_a_killed_process_left_of_a_file_goes_and_nothing_else(
 
 
 def write_folder(path: Path) -> None:
-    with whole_folder(path) as folder:
+    with atomic_folder(path) as folder:
         (folder / "a").write_text("aaaa")
         (folder / "b").write_text("bbbb")
 
@@ -142,14 +142,14 @@ def test_texts_that_belong_together_stay_as_they_are_where_one_cannot_be_written
 
 
 def test_a_full_disk_is_named(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match=rf"\[Errno 28\] No space: '{tmp_path}/x'"), whole(tmp_path / "x"):
+    with pytest.raises(OSError, match=rf"\[Errno 28\] No space: '{tmp_path}/x'"), atomic_write(tmp_path / "x"):
         raise OSError(28, "No space")  # as the system says it of a file that is open
-    with pytest.raises(FileNotFoundError, match="another"), whole(tmp_path / "x"):
+    with pytest.raises(FileNotFoundError, match="another"), atomic_write(tmp_path / "x"):
         (tmp_path / "another").read_text()
 
 
 def test_a_private_folder_stays_its_owner_s(tmp_path: Path) -> None:
-    with whole_folder(tmp_path / "made", private=True) as folder:
+    with atomic_folder(tmp_path / "made", private=True) as folder:
         (folder / "a").touch(0o600)
     assert oct((tmp_path / "made").stat().st_mode)[-3:] == "700"
     assert oct((tmp_path / "made" / "a").stat().st_mode)[-3:] == "600"

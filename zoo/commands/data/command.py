@@ -1,4 +1,4 @@
-"""``python -m zoo data``: describe what an experiment reads, fetch what a data set's owner publishes."""
+"""``python -m zoo data``: describe the data of an experiment, or download a data set from its owner."""
 
 from __future__ import annotations
 
@@ -11,47 +11,40 @@ from pathlib import Path
 
 from jsonargparse import ArgumentError
 
-from zoo.commands.data.by_hand import BY_HAND
+from zoo.commands.data.manual_downloads import MANUAL_DOWNLOADS
 from zoo.runtime.arguments import Arguments
 from zoo.runtime.run_folder import refusal, write_json
 
 
 def parser() -> Arguments:
     """Options of the commands."""
-    made = Arguments(prog="python -m zoo data", description="Data before a run.")
+    made = Arguments(prog="python -m zoo data", description="Describe and download data before a run.")
     commands = made.add_subparsers(dest="command", required=True)
-    about = "counts, density, overlap, long tail, what each filter takes, leaks across domains; trains nothing"
-    describe = commands.add_parser(
-        "describe", help=about, description=f"Prints {about}. Needs all domains that are to be described."
-    )
-    describe.add_argument("--config", type=Path, required=True, help="an experiment; further options are its settings")
-    describe.add_argument("--out", type=Path, metavar="FOLDER", help="write description.json and long_tail.svg there")
-    describe.add_argument(
-        "--json", action="store_true", help="write the description as JSON to stdout, and nothing else"
-    )
+    about = "counts, density, overlap, long tail, effect of each filter, leaks across domains"
+    describe = commands.add_parser("describe", help=about, description=f"Print {about}, without training.")
+    describe.add_argument("--config", type=Path, required=True, help="experiment; further options change its settings")
+    describe.add_argument("--out", type=Path, metavar="FOLDER", help="folder for description.json and long_tail.svg")
+    describe.add_argument("--json", action="store_true", help="write only JSON to stdout")
     describe.set_defaults(run=_describe)
 
     fetch = commands.add_parser(
         "fetch",
-        help="download a data set from its owner, checked, or say where to get it by hand; nothing else ever downloads",
-        description=f"Downloads MovieLens 100K (ml-100k) from its owner, checked by size and SHA-256, or what a registry of your "
-        f"own names. Of {', '.join(BY_HAND)} no address with a known content is recorded: given such a name, it says where to get "
-        "the data by hand and on which terms. Nothing else ever downloads.",
+        help="download a data set from its owner, with a check; no other command downloads",
+        description=f"Download MovieLens 100K (ml-100k) from its owner, or a data set of your registry, checked by size and "
+        f"SHA-256. For {', '.join(MANUAL_DOWNLOADS)} it prints where to download them manually, and their terms.",
     )
-    fetch.add_argument("name", help="a data set: ml-100k, or one of your registry")
+    fetch.add_argument("name", help="data set: ml-100k, or one of your registry")
     fetch.add_argument("--root", type=Path, help="folder of data sets (default: $ZOO_DATA, else data)")
     fetch.add_argument(
-        "--offline", type=Path, metavar="FOLDER", help="look here first for the published files (default: $ZOO_OFFLINE)"
+        "--offline", type=Path, metavar="FOLDER", help="folder with downloaded files (default: $ZOO_OFFLINE)"
     )
-    fetch.add_argument(
-        "--registry", type=Path, metavar="FILE", help="YAML of further data sets; docs/data.md has its form"
-    )
+    fetch.add_argument("--registry", type=Path, metavar="FILE", help="YAML of further data sets (form: docs/data.md)")
     fetch.set_defaults(run=_fetch)
     return made
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run a command; a refusal ends with its message."""
+    """Run a command; an expected error ends it with its message."""
     given = parser()
     options, overrides = given.parse_known_args(arguments)
     if overrides and options.command != "describe":
@@ -65,9 +58,9 @@ def main(arguments: Sequence[str]) -> None:
 def _describe(options: argparse.Namespace, overrides: list[str]) -> None:
     from rich.console import Console
 
-    from zoo.commands.data.describe import described, long_tail, of_config, tables
+    from zoo.commands.data.describe import describe_data, long_tail, read_datamodule, tables
 
-    found, tails = described(of_config(options.config, overrides))
+    found, tails = describe_data(read_datamodule(options.config, overrides))
     if options.json:
         print(json.dumps(found, indent=1))
     else:

@@ -1,4 +1,4 @@
-"""What an experiment's data hold: counts, what filters take, overlap, the long tail, and what sources give away."""
+"""Description of the data of an experiment: counts, effect of filters, overlap, long tail, and leaks in sources."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from datamodules.splits import PAIR, Split, hold_out
 from datamodules.tables import with_categories
 from zoo.runs.cli import ZooCLI, import_names
 from zoo.runs.trainer import quietly
-from zoo.runtime.run_folder import visible, whole
+from zoo.runtime.run_folder import atomic_write, visible
 
 
-def of_config(config: Path, overrides: Sequence[str]) -> CrossDomainDataModule:
-    """The datamodule of an experiment; opens no data."""
+def read_datamodule(config: Path, overrides: Sequence[str]) -> CrossDomainDataModule:
+    """Return the datamodule of an experiment, without opening data."""
     import_names()
     with quietly():
-        warnings.filterwarnings("ignore", message="LightningCLI's args parameter")  # `quietly` puts the filters back
+        warnings.filterwarnings("ignore", message="LightningCLI's args parameter")  # until `quietly` ends
         return ZooCLI(args=["--config", str(config), *overrides], run=False).datamodule
 
 
-def described(data: CrossDomainDataModule) -> tuple[dict[str, Any], dict[str, list[int]]]:
-    """Plain facts of each domain that is at hand and of each source beside the target, and how often each item was rated.
+def describe_data(data: CrossDomainDataModule) -> tuple[dict[str, Any], dict[str, list[int]]]:
+    """Return facts about each available domain and each source, and the number of ratings of each item.
 
-    A source is cut as its publisher takes it, the target as `fit` does; a domain whose file is not here is named as absent.
+    Sources are filtered as for publishing, the target as for `fit`. Domains without a file are listed as absent.
     """
     domains = (data.target, *data.sources)
     listed = data.common_users() if data.users == COMMON else agreed_users(data.users)
@@ -50,11 +50,11 @@ def described(data: CrossDomainDataModule) -> tuple[dict[str, Any], dict[str, li
         tables[domain] = list(steps.values())[-1]
     if data.target in tables:
         evaluation = data.evaluation
-        shipped = data.shipped_rows(data.target)
-        split = hold_out(tables[data.target], evaluation, data.split_seed, data.target, shipped)
+        given = data.shipped_rows(data.target)
+        split = hold_out(tables[data.target], evaluation, data.split_seed, data.target, given)
         found["split"] = {"name": evaluation.split, **{part: getattr(split, part).height for part in Split._fields}}
         found["sources"] = {
-            name: _beside(split, tables[data.target], tables[name]) for name in data.sources if name in tables
+            name: _compare(split, tables[data.target], tables[name]) for name in data.sources if name in tables
         }
     return found, {
         name: sorted(table["item_id"].value_counts()["count"].to_list(), reverse=True) for name, table in tables.items()
@@ -62,7 +62,7 @@ def described(data: CrossDomainDataModule) -> tuple[dict[str, Any], dict[str, li
 
 
 def _steps(data: CrossDomainDataModule, domain: str, listed: list[str] | None) -> dict[str, pl.DataFrame]:
-    """A domain's rows from its file to what is split or published, by what was done."""
+    """Return the rows of a domain after each step, from its file to what is split or published."""
     filters, catalogue = data.filters, data.catalogues.get(domain)
     found = {"file": with_categories(data.read(domain))}
     if (remark := negative_ratings(found["file"], domain, filters)) is not None:
@@ -91,8 +91,8 @@ def _counts(table: pl.DataFrame) -> dict[str, Any]:
     }
 
 
-def _beside(split: Split, target: pl.DataFrame, source: pl.DataFrame) -> dict[str, int]:
-    """What a source shares with the target, and what it gives away of what is held out."""
+def _compare(split: Split, target: pl.DataFrame, source: pl.DataFrame) -> dict[str, int]:
+    """Return what a source shares with the target, and how many held-out items it reveals."""
     users, items = (set(target[column]) & set(source[column]) for column in PAIR)
     held_out = pl.concat([split.validation, split.test])
     first = split.test["timestamp"].min()
@@ -107,33 +107,31 @@ def _beside(split: Split, target: pl.DataFrame, source: pl.DataFrame) -> dict[st
 
 
 def tables(found: Mapping[str, Any]) -> Iterator[Table]:
-    """The description for the terminal."""
+    """Yield the description as tables for the terminal."""
     names = ("users", "items", "ratings", "density", "most rated tenth")
-    table = Table("", "after", *(Column(name, justify="right") for name in names), title="What each step leaves")
+    table = Table("", "after", *(Column(name, justify="right") for name in names), title="Data after each step")
     for domain, steps in found["domains"].items():
         for step, counts in steps.items():
             numbers = [f"{counts[name]:,}" for name in names[:3]]
             shares = [f"{counts['density']:.3%}", f"{counts['share_of_the_most_rated_tenth']:.1%}"]
             table.add_row(escape(visible(domain)) if step == "file" else "", step, *numbers, *shares)
-    absent = [f"{escape(visible(name))} is not at hand" for name in found["absent"]]
-    table.caption = "\n".join(["most rated tenth: share of the ratings that a tenth of the items has", *absent])
+    absent = [f"{escape(visible(name))} is not available" for name in found["absent"]]
+    table.caption = "\n".join(["most rated tenth: share of ratings of the most rated tenth of items", *absent])
     yield table
     if found["sources"]:
         rows = list(next(iter(found["sources"].values())))
-        beside = Table(
-            "beside the target", *(Column(escape(visible(name)), justify="right") for name in found["sources"])
+        table = Table(
+            "compared with target", *(Column(escape(visible(name)), justify="right") for name in found["sources"])
         )
         for row in rows:
-            beside.add_row(row.replace("_", " "), *(f"{facts[row]:,}" for facts in found["sources"].values()))
+            table.add_row(row.replace("_", " "), *(f"{facts[row]:,}" for facts in found["sources"].values()))
         if any(facts["held_out_pairs_in_source"] for facts in found["sources"].values()):
-            beside.caption = (
-                "A source holds pairs that the target holds out: what is asked at the test can be read there."
-            )
-        yield beside
+            table.caption = "A source contains held-out pairs of the target: test items can leak through it."
+        yield table
 
 
 def long_tail(tails: Mapping[str, Sequence[int]], path: Path) -> None:
-    """Draw how often items were rated, the most rated first, of each domain."""
+    """Plot the number of ratings of each item by rank, for each domain."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 4), layout="constrained")
@@ -142,5 +140,5 @@ def long_tail(tails: Mapping[str, Sequence[int]], path: Path) -> None:
         axes.loglog(np.arange(1, len(counts) + 1), counts, label=visible(name))
     axes.set(xlabel="items, the most rated first", ylabel="ratings", title="Long tail")
     axes.legend()
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, format="svg", metadata={"Date": None})

@@ -1,8 +1,7 @@
-"""What the commands say, as plain values for other programs: unrounded, with the rounded texts beside them.
+"""Answers of the privacy commands as JSON: unrounded, with the texts of the page.
 
-Every answer has ``schema``, which rises when a key changes its meaning or goes, and ``command``. Numbers are as computed;
-``shown`` holds what the page prints of them, where a loss is rounded up. What is not known, or infinite, is null.
-`docs/privacy.md` lists the keys.
+Every answer has ``command`` and ``schema``, which changes if a key changes or is removed. ``shown`` holds the texts of the page,
+with losses rounded up. Unknown and infinite numbers are null. `docs/privacy.md` lists the keys.
 """
 
 import json
@@ -33,22 +32,22 @@ Values = dict[str, Any]
 
 
 def written(command: str, values: Mapping[str, Any]) -> str:
-    """An answer as JSON."""
+    """Return an answer as JSON."""
     return json.dumps({"schema": SCHEMA, "command": command, **values}, indent=1, allow_nan=False)
 
 
-def plan_values(releases: Sequence[Planned], users: int, said_by: str) -> Values:
-    """Of planned releases of ratings of so many users, a number that ``said_by`` names the source of."""
+def plan_values(releases: Sequence[Planned], users: int, users_from: str) -> Values:
+    """Return planned releases for a number of users, which is ``given`` or a ``default``."""
     return {
         "users": users,
-        "users_from": said_by,
+        "users_from": users_from,
         "releases": [{"domain": r.source, **_account_values(r.record, r.events)} for r in releases],
         "together": _total_values(planned_total(releases)),
     }
 
 
 def show_values(release: Release, path: Path, key: str | None) -> Values:
-    """Of a release, which this public key signed."""
+    """Return a release, and the public key that signed it."""
     record, ledger = release.record, release.ledger
     per_rating = record.claims and record.unit is Unit.RATING
     return {
@@ -72,7 +71,7 @@ def show_values(release: Release, path: Path, key: str | None) -> Values:
 
 
 def total_values(accounts: Sequence[Account], total: Total) -> Values:
-    """Of several releases and what they cost together."""
+    """Return several releases and their total."""
     given = {
         account.name: account for account in accounts if total.copies.get(account.name, account.name) == account.name
     }
@@ -100,7 +99,7 @@ def total_values(accounts: Sequence[Account], total: Total) -> Values:
 
 
 def budget_values(budget: Budget) -> Values:
-    """Of a budget file, without the digests of the ratings, which stay in it."""
+    """Return a budget, without its digests of ratings."""
     cap = budget.cap
     return {
         "file": str(budget.path),
@@ -124,10 +123,7 @@ def budget_values(budget: Budget) -> Values:
 
 
 def audit_values(results: Sequence[Result | OneRunResult], runs: int, beta: float, words: Sequence[str] = ()) -> Values:
-    """Of audits, and what must be known beside them.
-
-    A measured epsilon is a lower bound and rounded down, so nothing of it is shown rounded up.
-    """
+    """Return findings of audits with their notes; a measured epsilon is a lower bound, so it is not rounded up."""
     return {
         "runs": runs,
         "beta": beta,
@@ -142,7 +138,7 @@ def audit_values(results: Sequence[Result | OneRunResult], runs: int, beta: floa
 
 
 def attack_values(rows: Sequence[Mapping[str, Any]], attack: Attack) -> Values:
-    """Of attacks; every figure is a mean over seeds, and none is a bound."""
+    """Return metrics of attacks: means over seeds, not bounds."""
     return {
         "source": attack.source,
         "network": type(attack.publisher.network).__name__,
@@ -177,5 +173,5 @@ def _number(value: float | None) -> float | None:
 
 
 def _shown(epsilon: float | None, delta: float | None = None) -> dict[str, str]:
-    said = {} if epsilon is None or not math.isfinite(epsilon) else {"epsilon": rounded_up(epsilon)}
-    return said if delta is None else {**said, "delta": shown_delta(delta)}
+    texts = {} if epsilon is None or not math.isfinite(epsilon) else {"epsilon": rounded_up(epsilon)}
+    return texts if delta is None else {**texts, "delta": shown_delta(delta)}

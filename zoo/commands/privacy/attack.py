@@ -1,4 +1,4 @@
-"""Attacks vectors that an `EmbeddingPublisher` would release, and what the clients of its network send: a measurement."""
+"""Attack the vectors of an `EmbeddingPublisher` and the updates of its federated clients, and measure the success."""
 
 import csv
 import tempfile
@@ -20,35 +20,36 @@ from datamodules.public_lists import COMMON, write_users
 from zoo.commands.privacy.attacks.inverse import perceptron_inverse, ridge_inverse
 from zoo.commands.privacy.attacks.reconstruction import Adversary, Learner, popularity_guess, recovered
 from zoo.commands.privacy.attacks.updates import guessed_right, rows_moved_alike, rows_named
-from zoo.commands.privacy.plan import made, read_settings
+from zoo.commands.privacy.plan import read_settings
 from zoo.data.ratings import Ratings
 from zoo.privacy.mechanisms.vectors import Floats, UserVectors, clip_vectors, noisy_vectors
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import rounded_up
 from zoo.publishers.base import PublicSizes
 from zoo.publishers.embeddings import EmbeddingPublisher
-from zoo.runs.inputs import make_publisher
-from zoo.runtime.run_folder import visible, whole
+from zoo.runs.inputs import instantiate, make_publisher
+from zoo.runtime.run_folder import atomic_write, visible
 
-#: What stands beside every figure.
+#: Caption of every table.
 MEASURED = (
-    "Measured attacks on one source, with its ratings at hand: no guarantee and no bound. One that fails proves nothing, for a "
-    "better one may succeed. Epsilon is of one user's own vectors in this release alone; shuffled is the same attack on the same "
-    "vectors under other users' ids, and popularity has no release."
+    "Measured attacks on one source: no guarantee and no bound, since a better attack may succeed. Epsilon: one user's own vectors "
+    "in this release alone. shuffled: the same attack with shuffled users. popularity: an attack without a release."
 )
-#: Clients in a round that is looked at.
+#: Number of clients in an attacked round.
 CLIENTS = 256
+#: Columns of a finding.
+COLUMNS = ("release", "epsilon", "attack", "control", "figure", "value")
 
 
 @dataclass(frozen=True)
 class Attack:
-    """The source to be attacked, and how."""
+    """Source, publisher and settings of an attack."""
 
     publisher: EmbeddingPublisher
     ratings: Ratings
     source: str
     epsilons: tuple[float, ...]
-    known: float  # share of the users of whom the adversary knows vectors and items
+    known: float  # share of users whose vectors and items the attacker knows
     seeds: int
 
     @classmethod
@@ -61,32 +62,29 @@ class Attack:
         known: float,
         seeds: int,
     ) -> "Attack":
-        """From an experiment's file; opens the source's ratings. A publisher that releases no vectors is refused."""
+        """Read an experiment and the ratings of its source; refuse a publisher without vectors."""
         if seeds < 1:
-            raise ValueError(f"--seeds must be at least 1, got {seeds}.")
+            raise ValueError(f"--seeds is {seeds}. It must be at least 1.")
         settings = read_settings(config, overrides)
         publisher = make_publisher(settings.get("publisher"))
         if not isinstance(publisher, EmbeddingPublisher):
             raise TypeError(
-                f"An inverse is learned of vectors, and {type(publisher).__name__} releases none. Take an experiment whose "
-                "publisher is an EmbeddingPublisher; privacy audit tries to break the claims of others."
+                f"{type(publisher).__name__} releases no vectors. Set the publisher to an EmbeddingPublisher, or use privacy audit."
             )
-        data = made(CrossDomainDataModule, settings.data)
+        data = instantiate("data", CrossDomainDataModule, settings.data)
         if source is None and len(data.sources) != 1:
-            raise ValueError(
-                f"This experiment has the sources {list(data.sources)}; say which is attacked: --source NAME."
-            )
+            raise ValueError(f"The experiment has the sources {list(data.sources)}. Choose one: --source NAME.")
         name = source or data.sources[0]
         attack = cls(publisher, _ratings(data, name), name, tuple(epsilons or ()), known, seeds)
         if epsilons is None and publisher.epsilon is not None:
             alone = attack.plan(publisher.epsilon, publisher.num_releases).epsilon
             attack = replace(attack, epsilons=(alone,))
         for epsilon in attack.epsilons:
-            attack.plan(epsilon)  # what cannot be is said before anything is trained
+            attack.plan(epsilon)  # refuse bad values before training
         return attack
 
     def plan(self, epsilon: float, num_releases: int = 1) -> UserVectors:
-        """The noise that the publisher would add for an epsilon, of one release alone or of several together."""
+        """Return the mechanism of the publisher for an epsilon, for one release or several."""
         publisher: Any = self.publisher
         shape: tuple[int, int] = publisher.network.vector_shape
         return UserVectors.calibrate(
@@ -99,7 +97,7 @@ class Attack:
         )
 
     def findings(self) -> Iterator[dict[str, Any]]:
-        """All that is measured, a row for each figure of each seed: release, epsilon, attack, control, figure, value."""
+        """Yield a row for each seed and metric: release, epsilon, attack, control, figure, value."""
         matrix = self.ratings.matrix
         items = csr_array((np.ones(matrix.nnz), matrix.indices, matrix.indptr), shape=matrix.shape)
         for seed in range(self.seeds):
@@ -109,7 +107,7 @@ class Attack:
             yield from self._of_vectors(vectors.double().numpy(), items, adversary, seed)
             auc, precision = popularity_guess(items, adversary)
             yield from _rows("nothing", None, "popularity", "", {"auc": auc, "precision": precision})
-            # Of private rounds a server gets sums, or is trusted.
+            # The server of private rounds sees only sums, or is trusted.
             if hasattr(network, "play") and getattr(network, "privacy", None) is None:
                 yield from _of_updates(network, items, seed)
 
@@ -127,7 +125,7 @@ class Attack:
                     yield from _rows(name, epsilon, attack, control, found._asdict())
 
     def _released(self, vectors: Floats, seed: int) -> Iterator[tuple[str, float | None, Floats]]:
-        """What would be released of all users, noise and all, by name: as it is, clipped, and for every epsilon."""
+        """Yield the vectors of all users: plain, clipped, and with the noise of each epsilon."""
         yield "plain", None, vectors
         if self.publisher.clip is not None:
             yield "clipped", None, clip_vectors(vectors, self.publisher.clip)
@@ -146,9 +144,9 @@ def _ratings(data: CrossDomainDataModule, name: str) -> Ratings:
 
 
 def _of_updates(network: Any, items: csr_array, seed: int) -> Iterator[dict[str, Any]]:  # noqa: ANN401  plays rounds
-    """What a server reads off one more round of everybody, after the training."""
-    found: dict[str, list[torch.Tensor]] = {"rows named": [], "rows that move alike": []}
-    recalls: dict[str, list[torch.Tensor]] = {name: [] for name in found}
+    """Yield the success of a server with one more round of all clients after training."""
+    precisions: dict[str, list[torch.Tensor]] = {"rows named": [], "rows that move alike": []}
+    recalls: dict[str, list[torch.Tensor]] = {name: [] for name in precisions}
     keys = np.repeat(np.arange(items.shape[0]), np.diff(items.indptr)) * items.shape[1] + items.indices
     clients = torch.from_numpy(np.flatnonzero(np.diff(items.indptr)))
     with torch.random.fork_rng(devices=()):
@@ -159,57 +157,45 @@ def _of_updates(network: Any, items: csr_array, seed: int) -> Iterator[dict[str,
             owned = torch.from_numpy(np.isin(named, keys))
             for name, guess in (("rows named", rows_named), ("rows that move alike", rows_moved_alike)):
                 precision, recall = guessed_right(guess(updates), updates, owned)
-                found[name].append(precision)
+                precisions[name].append(precision)
                 recalls[name].append(recall)
-    for name in found:
-        figures = {"precision": float(torch.cat(found[name]).mean()), "recall": float(torch.cat(recalls[name]).mean())}
+    for name, found in precisions.items():
+        figures = {"precision": float(torch.cat(found).mean()), "recall": float(torch.cat(recalls[name]).mean())}
         yield from _rows("update", None, name, "", figures)
 
 
 def _rows(
     release: str, epsilon: float | None, attack: str, control: str, figures: dict[str, float]
-) -> Iterator[dict[str, Any]]:  # fmt: skip
+) -> Iterator[dict[str, Any]]:
     for figure, value in figures.items():
-        yield {
-            "release": release, "epsilon": epsilon, "attack": attack, "control": control, "figure": figure, "value": value,
-        }  # fmt: skip
+        yield dict(zip(COLUMNS, (release, epsilon, attack, control, figure, value), strict=True))
 
 
 def summary(findings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mean and standard deviation over seeds of each figure; the deviation is None of a single seed."""
+    """Return mean and standard deviation over seeds of each metric; the deviation of a single seed is None."""
     grouped: dict[tuple[Any, ...], list[float]] = {}
     for row in findings:
-        grouped.setdefault(tuple(row[name] for name in row if name != "value"), []).append(row["value"])
-    names = ("release", "epsilon", "attack", "control", "figure")
+        grouped.setdefault(tuple(row[name] for name in COLUMNS[:-1]), []).append(row["value"])
+    deviations = {key: float(np.std(values, ddof=1)) if len(values) > 1 else None for key, values in grouped.items()}
     return [
-        dict(zip(names, key, strict=True))
-        | {
-            "mean": float(np.mean(values)),
-            "sd": float(np.std(values, ddof=1)) if len(values) > 1 else None,
-            "seeds": len(values),
-        }
+        dict(zip(COLUMNS, key)) | {"mean": float(np.mean(values)), "sd": deviations[key], "seeds": len(values)}  # noqa: B905
         for key, values in grouped.items()
     ]
 
 
 def write_attacks(rows: Sequence[dict[str, Any]], attack: Attack, path: Path) -> None:
-    """Write a CSV file with a line for each figure, in a folder that exists, whole or not at all."""
+    """Write a CSV file with a line per metric, atomically, to an existing folder."""
     known = {"source": attack.source, "network": type(attack.publisher.network).__name__, "known": attack.known}
-    with whole(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, [*known, *rows[0]], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(
-            known
-            | {
-                name: f"{value:.6f}" if name in ("mean", "sd") and value is not None else value
-                for name, value in row.items()
-            }
-            for row in rows
-        )
+        for row in rows:
+            rounded = {name: f"{row[name]:.6f}" for name in ("mean", "sd") if row[name] is not None}
+            writer.writerow(known | row | rounded)
 
 
 def attack_table(rows: Sequence[dict[str, Any]], attack: Attack) -> Table:
-    """Every attack with its figures, means over seeds; below it its control."""
+    """Return the mean metrics of every attack as a table, each followed by its control."""
     figures = ("leakage", "explained", "auc", "precision", "recall")
     network = type(attack.publisher.network).__name__
     title = f"Attacks on {attack.source}, {network}: {attack.known:.0%} of its users known, seeds: {attack.seeds}"

@@ -1,4 +1,4 @@
-"""Delta against epsilon of a release, and utility against epsilon where there are results."""
+"""Privacy curve of a release, and utility against epsilon."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.runtime.run_folder import visible, whole
+from zoo.runtime.run_folder import atomic_write, visible
 
 #: Deltas at which epsilon is computed.
 DELTAS = np.logspace(-12, -1, 45)
@@ -20,32 +20,31 @@ DELTAS = np.logspace(-12, -1, 45)
 def draw_curve(
     accounts: Mapping[str, tuple[PrivacyRecord, Sequence[PrivacyEvent]]], results: Path | None, out: Path
 ) -> Path:
-    """Write a PNG: delta against epsilon of each record's ledger, and NDCG@10 against epsilon of the rows of a report.
+    """Write a PNG: delta against epsilon of each ledger, and NDCG@10 against epsilon of private rows in ``results.csv``, if given.
 
-    A record without guarantee is refused, whatever its ledger would give if, say, its noise had no seed. The report is given by
-    its ``results.csv``, with a private row; without it there is no second panel.
+    A record without guarantee is refused, whatever its ledger.
     """
     figure = Figure(figsize=(5.5 if results is None else 11, 4), layout="constrained")
     panels = figure.subplots(1, 1 if results is None else 2, squeeze=False)[0]
     for name, (record, ledger) in accounts.items():
         if not record.claims:
-            raise ValueError(f"{name} has no guarantee ({record.reason}), so it has no curve.")
+            raise ValueError(f"{name} has no guarantee ({record.reason}). Pass releases with one.")
         epsilons = [epsilon_of(ledger, float(delta), record.relation) for delta in DELTAS]
         panels[0].plot(epsilons, DELTAS, label=as_label(f"{name}: {record.guarantee.value}"))
-    panels[0].set(xlabel="epsilon", ylabel="delta", yscale="log", title="What the ledger says")
+    panels[0].set(xlabel="epsilon", ylabel="delta", yscale="log", title="Ledger")
     panels[0].legend(frameon=False)
     if results is not None:
         _draw_utility(panels[1], results)
     for panel in panels:
         panel.spines[["top", "right"]].set_visible(False)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with whole(out) as temporary:
+    with atomic_write(out) as temporary:
         figure.savefig(temporary, format="png", dpi=150)
     return out
 
 
 def as_label(name: str) -> str:
-    """A name as a legend shows it: no dollar begins a formula, and none is left out for the underscore that it begins with."""
+    """Return a name for a legend: a dollar would start a formula, and a leading underscore would hide it."""
     return visible(name).replace("$", r"\$").replace("_", "\u2009_", 1 if name.startswith("_") else 0)
 
 
@@ -53,7 +52,7 @@ def _draw_utility(panel: Axes, results: Path) -> None:
     with results.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["epsilon"]]
     if not rows:
-        raise ValueError(f"{results} has no row with a guarantee, so there is no utility to draw against epsilon.")
+        raise ValueError(f"{results} has no row with a guarantee. Pass the results.csv of a report with private rows.")
     series: dict[str, list[tuple[float, float, float]]] = {}
     for row in rows:
         name = f"{row['task']}: {row['system']}, {row['release'].split(' eps ')[0]}"

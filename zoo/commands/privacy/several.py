@@ -1,4 +1,4 @@
-"""What a guarantee for one rating is worth for several ratings of one person."""
+"""Group privacy: what a guarantee for one rating gives for several ratings of one person."""
 
 import math
 from collections.abc import Sequence
@@ -18,48 +18,43 @@ from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.rows.group_stretch import group_stretch
 from zoo.privacy.rows.public_matrix import PublicMatrix
 
-#: How many ratings of one person are told of.
+#: Numbers of ratings of one person that are shown.
 GROUPS = (1, 2, 5, 10, 50)
-#: Products of two numbers beyond which a projection is not looked into: some seconds, e.g. 5,000 items at width 400.
+#: Most multiplications to analyse a projection: some seconds, e.g. 5,000 items at width 400.
 MOST_PRODUCTS = 10**10
 
-LOOKED_INTO = (
-    "The projection that the record names was made anew: k ratings cost what it makes of k changes in one row at most, by the "
-    "inner products of its columns."
-)
-TOO_LARGE = (
-    "The projection is too large to be looked into here: k ratings cost k times mu, which is the worst that can be."
-)
+ANALYSED = "The costs of k ratings are computed from the inner products of the columns of the named projection."
+TOO_LARGE = "The projection is too large to analyse here, so k ratings cost k times mu, the worst case."
 
 
 @dataclass(frozen=True)
 class Several:
-    """So many ratings of one person together."""
+    """Privacy loss of several ratings of one person together."""
 
     ratings: int
-    epsilon: float | None  # at the record's delta; None where it is not known
-    guess: float | None  # how often a yes-or-no question about them is answered rightly at most
+    epsilon: float | None  # at the record's delta; None if unknown
+    guess: float | None  # largest success rate of a yes-or-no attack
 
 
 def several_ratings(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[Several]:
-    """What each of :data:`GROUPS` costs, through the projection that the record names where it can be looked into."""
-    stretched, made = stretches(record, ledger, GROUPS), []
+    """Return the privacy loss for each of :data:`GROUPS`, using the projection that the record names if possible."""
+    stretched, found = stretches(record, ledger, GROUPS), []
     for ratings in GROUPS:
         stretch = stretched.get(ratings)
         epsilon = group_epsilon(record, ledger, ratings, stretch)
         together = None if epsilon is None else group_events(record, ledger, ratings, stretch)
-        made.append(Several(ratings, epsilon, None if together is None else attack_success_of(together)))
-    return made
+        found.append(Several(ratings, epsilon, None if together is None else attack_success_of(together)))
+    return found
 
 
 def basis(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:
-    """What `several_ratings` rests on, in words, where the record names a projection."""
+    """Return in words how `several_ratings` used the projection of the record; [] without one."""
     matrix = projection_of(record)
     if matrix is None:
         return []
-    if not looked_into(matrix):
+    if not is_analysable(matrix):
         return [TOO_LARGE]
-    return [LOOKED_INTO] if _single_gaussian(ledger) else []
+    return [ANALYSED] if _single_gaussian(ledger) else []
 
 
 def _single_gaussian(ledger: Sequence[PrivacyEvent]) -> bool:
@@ -67,29 +62,28 @@ def _single_gaussian(ledger: Sequence[PrivacyEvent]) -> bool:
 
 
 def projection_of(record: PrivacyRecord) -> PublicMatrix | None:
-    """The matrix that a record names, not yet computed; None for another mechanism, or a guarantee that is a mean over matrices."""
+    """Return the public matrix of a record, not yet computed; None if the guarantee is not for this matrix."""
     mechanism = record.mechanism
     if not isinstance(mechanism, JLT) or not mechanism.holds_for_every_projection:
         return None
     try:
         return mechanism.matrix()
-    except ValueError:  # the numbers may come from another party
+    except ValueError:  # invalid numbers of another party
         return None
 
 
-def looked_into(matrix: PublicMatrix) -> bool:
-    """Whether a matrix is small enough for sums of its Gram matrix to be made while somebody waits."""
+def is_analysable(matrix: PublicMatrix) -> bool:
+    """Return whether a matrix is small enough to compute its Gram matrix in seconds."""
     return matrix.fits and matrix.num_items**2 * matrix.dim <= MOST_PRODUCTS
 
 
 def stretches(record: PrivacyRecord, ledger: Sequence[PrivacyEvent], sizes: Sequence[int]) -> dict[int, float]:
-    """How many times the mu of one rating so many ratings of one person have at most, by their number.
+    """Return bounds of the mu of k ratings of one person in units of the mu of one rating, by k; at most k, the general bound.
 
-    For a single release through a projection that the record names and that is small enough; else nothing. For every k at most
-    k, which is what holds for any matrix.
+    Computed for a single release with a named projection that is small enough; otherwise {}.
     """
     matrix = projection_of(record)
-    if matrix is None or not looked_into(matrix) or not _single_gaussian(ledger):
+    if matrix is None or not is_analysable(matrix) or not _single_gaussian(ledger):
         return {}
     longest = float(matrix.column_norms().max())
     return {size: min(size, bound / longest) for size, bound in group_stretch(matrix, sizes).items()}
@@ -98,10 +92,7 @@ def stretches(record: PrivacyRecord, ledger: Sequence[PrivacyEvent], sizes: Sequ
 def group_epsilon(
     record: PrivacyRecord, ledger: Sequence[PrivacyEvent], ratings: int, stretch: float | None = None
 ) -> float | None:
-    """Epsilon for that many ratings of one person together, at the record's delta; None where it is not known.
-
-    ``stretch`` as of `group_events`.
-    """
+    """Return epsilon for several ratings of one person at the record's delta, or None; ``stretch`` as in `group_events`."""
     together = group_events(record, ledger, ratings, stretch)
     if record.delta is None or together is None:
         return None
@@ -114,12 +105,11 @@ def group_epsilon(
 def group_events(
     record: PrivacyRecord, ledger: Sequence[PrivacyEvent], ratings: int, stretch: float | None = None
 ) -> list[PrivacyEvent] | None:
-    """A ledger as it is for that many ratings of one person together; None where it is not known.
+    """Return the ledger for several ratings of one person together, or None if it is unknown.
 
-    The shift of a Gaussian release grows with the number of ratings at worst, and with its square root where every
-    rating moves a coordinate of its own, or a Gaussian matrix that the data do not depend on: it stretches a change of one
-    person's row by a norm of the same law, whichever cells it is in. Where more is known, ``stretch`` says how much it grows
-    at most (`stretches`).
+    The shift of a Gaussian release grows at most with the number of ratings. It grows with the square root if each rating moves
+    its own coordinate, or if a Gaussian matrix independent of the data projects the row: the norm of the projected change then
+    has the same distribution for all cells. ``stretch`` is a smaller bound of the growth if one is known (`stretches`).
     """
     worst = math.sqrt(ratings) if record.mechanism.independent_ratings else float(ratings)
     factor = worst if stretch is None else min(worst, stretch)

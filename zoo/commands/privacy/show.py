@@ -1,4 +1,4 @@
-"""A release's record as a page that a data-protection officer can read."""
+"""Privacy record of a release as a page for data-protection officers."""
 
 import html
 import math
@@ -22,54 +22,45 @@ from zoo.runtime.run_folder import visible
 from zoo.runtime.suggestions import count_of
 
 UNITS = {
-    Unit.RATING: "one rating of one user: whether it is there at all, and its value",
-    Unit.RATING_VALUE: "the value of one rating; that it is there is public",
-    Unit.USER: "all ratings of one user; that they are a user is public",
+    Unit.RATING: "one rating of one user: its existence and its value",
+    Unit.RATING_VALUE: "the value of one rating; its existence is public",
+    Unit.USER: "all ratings of one user; the list of users is public",
 }
 SEVERAL = (
-    "The guarantee is for one rating. Who looks for several ratings of one person at once, or for anything that they "
-    "have in common, faces the larger epsilon below; at some tens of ratings it may mean nothing any more."
+    "The guarantee is for one rating. For several ratings of one person together, or a property that they share, the larger "
+    "epsilon below holds. For tens of ratings it may mean little."
 )
 UNDER = (
-    "The guarantee is for the data that the mechanism read. It is one for the file that the source party holds only if this is "
-    "true, which no file can show:"
+    "The guarantee is for the data that the mechanism read. For the original file of the source party it assumes the following, "
+    "which no file can show:"
 )
-#: What reading a release has checked; and what more where it has a guarantee, by a mechanism of ours, of rows.
+#: Checks of every release; then those of guarantees, of our mechanisms, and of rows.
 CHECKED = (
-    "the tensors are those that the manifest names (SHA-256), of the shapes that the kind has, and finite",
-    "the record contradicts itself nowhere",
+    "the tensors match the manifest (SHA-256), have the shapes of their kind, and are finite",
+    "the record does not contradict itself",
 )
-UNSIGNED = "nobody: it may come from anybody"
-RECOMPUTED = "epsilon was computed anew from the ledger, and the record does not state less"
-COMPARED = (
-    "every other number and code of the record follows from the parameters of its mechanism, and so does the ledger"
-)
-PLAUSIBLE = (
-    f"the rows can have the noise that is claimed, as far as rows show it; of honest ones fewer than one in {FALSE_ALARM**-1:.0e} "
-    "releases are refused"
-)
-#: What reading a release with a guarantee cannot tell.
+UNSIGNED = "none: the origin is unknown"
+RECOMPUTED = "the record does not state a smaller epsilon than the ledger gives"
+COMPARED = "every other number and code of the record, and the ledger, follow from the parameters of the mechanism"
+PLAUSIBLE = f"the rows pass the test of the claimed noise, which honest rows fail in fewer than 1 of {FALSE_ALARM**-1:.0e} releases"
+#: Facts that reading a release with a guarantee cannot check.
 UNSEEN_ROWS = (
-    "that the rows have their noise, and that nobody kept it: many ratings hide that some of it is missing, and plain rows pass "
-    "where flips are rare"
+    "that the rows have all their noise and the publisher kept no copy of it: with many ratings missing noise is hard to see, and "
+    "with rare flips plain rows pass"
 )
-UNSEEN_WEIGHTS = (
-    "that the weights were trained with noise, and what they hold: of a generator nothing but its shapes was looked at"
-)
-UNKNOWN = "whatever this mechanism says of its sensitivity, its noise and its tensors: it is none of those that are known here"
+UNSEEN_WEIGHTS = "that the weights were trained with noise: only the shapes of a generator were checked"
+UNKNOWN = "sensitivity, noise and tensors of this mechanism, which is not one of the zoo"
 UNSEEN = (
-    "that every step before the release is listed: one that was taken out leaves no trace",
-    "that nothing else was released of these ratings: privacy total adds up what is at hand",
-    "what is said in words: assumptions, what is not protected, public knowledge, and by who published it",
+    "that every step before the release is listed: a removed step leaves no trace",
+    "that nothing else was released of these ratings: privacy total adds up the available releases",
+    "texts: assumptions, what is not protected, public knowledge, and the statement of the publisher",
 )
-UNSEEN_SEED = (
-    "that the seed which is named is that of the projection, and that nobody knew it before the ratings were settled"
-)
+UNSEEN_SEED = "that the projection has the named seed, which was unknown before the ratings were final"
 
 
 @dataclass(frozen=True)
 class Part:
-    """A heading, and below it sentences and pairs of name and value."""
+    """A heading with lines, and rows of name and value."""
 
     title: str
     lines: list[str] = field(default_factory=list)
@@ -77,7 +68,7 @@ class Part:
 
 
 def parts(release: Release, path: Path, key: str | None = None) -> list[Part]:
-    """The page of a release, signed by a public key; reading it has checked the files and recomputed epsilon from the ledger."""
+    """Return the page of a release that was loaded, so that its files and epsilon are checked; ``key`` signed it."""
     record = release.record
     facts = [
         ("folder", str(path)),
@@ -85,38 +76,37 @@ def parts(release: Release, path: Path, key: str | None = None) -> list[Part]:
         ("kind", f"{release.kind}, {count_of(release.num_users, 'user')}, width {release.width:,}"),
         ("mechanism", record.mechanism.name),
         ("SHA-256", release.digest),
-        ("signed by", UNSIGNED if key is None else f"the key {key}; whose that is, the party itself has to say"),
+        ("signed by", UNSIGNED if key is None else f"the key {key}. Confirm it with the publisher out of band"),
     ]
-    made = [Part("Release", rows=facts), Part("In short", in_short(record, release.ledger))]
+    page = [Part("Release", rows=facts), Part("Summary", summary(record, release.ledger))]
     if record.claims:
-        made.append(Part("What is guaranteed", rows=[*guaranteed(record).items()]))
+        page.append(Part("Guarantee", rows=[*guaranteed(record).items()]))
         if record.conditions:
-            made.append(Part("On condition that", [UNDER, *record.sentences("conditions")]))
+            page.append(Part("Conditions", [UNDER, *record.sentences("conditions")]))
         if record.unit is Unit.RATING:
-            made.append(Part("Several ratings of one person", *_several(release)))
-    made += [
-        Part("Checked here, on this machine", checked(record)),
-        *([Part("Not checked, as no file can show it", unchecked(record))] if record.claims else []),
-        Part(_whose_word(record), _proved(record)),
-        Part("Assumed of the data", record.sentences("assumptions") or ["nothing"]),
+            page.append(Part("Several ratings of one person", *_several(release)))
+    page += [
+        Part("Checked on this machine", checked(record)),
+        *([Part("Not checkable from files", unchecked(record))] if record.claims else []),
+        Part(_basis_title(record), _proved(record)),
+        Part("Assumptions about the data", record.sentences("assumptions") or ["none"]),
         Part("Not protected", record.sentences("not_protected") or ["nothing is protected"]),
-        Part("Public knowledge it depends on", rows=[(k, str(v)) for k, v in record.public_inputs.items()]),
+        Part("Public inputs", rows=[(k, str(v)) for k, v in record.public_inputs.items()]),
         Part("Ledger", [str(event_to_dict(event)) for event in release.ledger]),
         Part("Arithmetic", [FLOATING_POINT]),
-        Part("Said by who published it", *_about(release.metadata)),
+        Part("Statement of the publisher", *_about(release.metadata)),
     ]
-    return made
+    return page
 
 
 def _about(about: ReleaseMetadata | None) -> tuple[list[str], list[tuple[str, str]]]:
     if about is None:
-        return ["nothing"], []
-    said = [(name.replace("_", " "), text) for name, text in about.to_dict().items()]
-    return [], [(name, text) for name, text in said if text is not None]
+        return ["none"], []
+    return [], [(name.replace("_", " "), text) for name, text in about.to_dict().items() if text is not None]
 
 
 def checked(record: PrivacyRecord) -> list[str]:
-    """What `Release.load` has looked at."""
+    """Return the checks of `Release.load` in words."""
     if not record.claims:
         return [*CHECKED]
     ours = [] if isinstance(record.mechanism, ThirdPartyMechanism) else [COMPARED]
@@ -124,7 +114,7 @@ def checked(record: PrivacyRecord) -> list[str]:
 
 
 def unchecked(record: PrivacyRecord) -> list[str]:
-    """What a guarantee rests on that no file of a release can show; nothing where there is none."""
+    """Return the requirements of a guarantee that files cannot show; [] without a guarantee."""
     if not record.claims:
         return []
     ours = UNSEEN_ROWS if record.mechanism.checks_noise else UNSEEN_WEIGHTS
@@ -132,77 +122,84 @@ def unchecked(record: PrivacyRecord) -> list[str]:
     return [UNKNOWN if isinstance(record.mechanism, ThirdPartyMechanism) else ours, *seed, *UNSEEN]
 
 
-def in_short(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:
-    """One paragraph without jargon."""
+def summary(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:
+    """Return a summary without jargon."""
     if not record.claims or record.epsilon is None or record.delta is None or record.unit is None:
-        return [f"This release guarantees nothing ({record.reason}). Treat it as if it were the ratings themselves."]
+        return [f"This release guarantees nothing ({record.reason}). Treat it like the ratings themselves."]
     guess = attack_success_of(ledger, record.relation)
     return [
-        f"Protected is {UNITS[record.unit]}.",
-        f"Whoever sees this release and knows everything else can answer a yes-or-no question about it, with even odds "
-        f"beforehand, rightly in at most {share(guess)} of cases.",
-        "That holds whatever is done with the release, and however often.",
-        *(["It holds for the source party's own file only under the conditions below."] if record.conditions else []),
+        f"The guarantee protects {UNITS[record.unit]}.",
+        f"An attacker with this release and all other data answers a yes-or-no question about it, with even odds beforehand, "
+        f"correctly in at most {share(guess)} of cases.",
+        "This holds for every use of the release, any number of times.",
+        *(
+            ["For the source party's original file it holds only under the conditions below."]
+            if record.conditions
+            else []
+        ),
     ]
 
 
 def guaranteed(record: PrivacyRecord) -> dict[str, str]:
-    """What a record says of its guarantee, name by name; nothing where there is none."""
+    """Return the guarantee of a record as texts by name; {} if there is none."""
     if not record.claims or record.epsilon is None or record.delta is None:
         return {}
-    asked, mu, clip = record.requested_epsilon, record.mu, record.clip
-    said = {
+    requested, mu, clip = record.requested_epsilon, record.mu, record.clip
+    texts = {
         "unit": str(record.unit),
         "neighbours": str(record.relation).replace("_", " "),
         "epsilon": rounded_up(record.epsilon),
         "delta": shown_delta(record.delta),
-        f"epsilon asked for, {record.requested_scope}": None if asked is None else f"{asked:g}",
+        f"epsilon asked for, {record.requested_scope}": None if requested is None else f"{requested:g}",
         "mu": None if mu is None else rounded_up(mu),
         "sensitivity": f"{record.sensitivity:g} ({record.sensitivity_norm})",
         "clip": None if clip is None else f"{clip:g}",
         "noise scale": f"{record.noise_scale:.6g}",
         "uses of the data": str(record.compositions),
     }
-    return {name: text for name, text in said.items() if text is not None}
+    return {name: text for name, text in texts.items() if text is not None}
 
 
 def _several(release: Release) -> tuple[list[str], list[tuple[str, str]]]:
-    """What a page says of several ratings, and their epsilons."""
-    said = []
+    rows = []
     for one in several_ratings(release.record, release.ledger):
-        epsilon = "not known" if one.epsilon is None else rounded_up(one.epsilon)
-        guess = "" if one.guess is None else f" (guess {share(one.guess)})"
-        said.append((f"{one.ratings} rating{'s' if one.ratings > 1 else ''}", epsilon + guess))
-    return [SEVERAL, *basis(release.record, release.ledger)], said
+        epsilon = "unknown" if one.epsilon is None else rounded_up(one.epsilon)
+        guess = "" if one.guess is None else f" (attack success {share(one.guess)})"
+        rows.append((count_of(one.ratings, "rating"), epsilon + guess))
+    return [SEVERAL, *basis(release.record, release.ledger)], rows
 
 
-def _whose_word(record: PrivacyRecord) -> str:
+def _basis_title(record: PrivacyRecord) -> str:
     if not record.claims:
         return "Proved"
     if any(code.startswith(CLAIMED_BY) for code in record.conditions):
         return "Claimed by the source party, not audited here"
-    under = ", under the conditions above and" if record.conditions else ","
-    return f"Proved{under} if the source party ran the published code as it is"
+    return f"Proved{' under these conditions' if record.conditions else ''}, if the source party ran the published code"
 
 
 def _proved(record: PrivacyRecord) -> list[str]:
     if not record.claims:
         return [f"nothing: {record.reason}"]
     return [
-        f"the noise came from {record.noise_source}, was drawn once and never kept: no file can show that",
-        "sensitivity, clip and noise scale are those of the code that ran; an audit looks for errors in it",
+        f"the noise came from {record.noise_source}, was drawn once and not stored: no file can show this",
+        "sensitivity, clip and noise scale are those of the code that ran; audits search it for errors",
         f"accountant: {record.accountant}",
     ]
 
 
 def share(probability: float) -> str:
-    """A probability in percent, rounded up; 100 % where that is what is left."""
+    """Return a probability in percent, rounded up.
+
+    Examples:
+        >>> share(0.98101)
+        '98.11 %'
+    """
     percent = math.ceil(probability * 10_000) / 100
     return "100 %" if percent >= 100 else f"{percent:.2f} %"
 
 
 def as_text(page: list[Part]) -> str:
-    """The page for a terminal."""
+    """Return the page as text for a terminal."""
     blocks = []
     for part in page:
         width = max((len(name) for name, _ in part.rows), default=0)
@@ -213,12 +210,12 @@ def as_text(page: list[Part]) -> str:
 
 
 def _single_spaced(text: str) -> str:
-    """As visible, without the blanks by which a long text would go on below in the place of a heading or a name."""
+    """Return printable text without repeated spaces, which could imitate a heading or a name."""
     return re.sub(" {2,}", " ", visible(text))
 
 
 def as_html(page: list[Part], title: str) -> str:
-    """The page as one file of HTML that needs nothing else."""
+    """Return the page as a single HTML file."""
     blocks = []
     for part in page:
         lines = "".join(f"<p>{_escaped(line)}</p>" for line in part.lines)

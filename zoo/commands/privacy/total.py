@@ -1,74 +1,103 @@
-"""What several releases cost together, as a page."""
+"""Pages of the total privacy loss of several releases, and of a privacy budget."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from zoo.commands.privacy.show import Part
+from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.record import rounded_up, shown_delta
+from zoo.privacy.spending.budget import Budget, BudgetEntry
 from zoo.privacy.spending.total import Account, DomainTotal, Total
 from zoo.release.release import Release
 from zoo.release.signature import TrustedKeys
+from zoo.runtime.suggestions import count_of
 
 MEANING = {
-    False: "A rating lies in one domain, so the total is that of the domain that lost most.",
-    True: "A user may be in every domain, so the releases of all of them add up.",
+    False: "A rating is in one domain, so the total is the largest total of a domain.",
+    True: "A user may be in every domain, so the releases of all domains add up.",
 }
 SAME = (
-    "Releases of a domain are taken to be of the same people's data, whatever version of it; domains are told apart by name, but "
-    "not by case or blanks."
+    "Releases of a domain count as releases of the same data, of any version. Case and spaces of its name are ignored."
 )
+NO_RELEASE = "no release is known (crash or failure); the cost stays charged"
+TORN = "The last line is incomplete: a crash before a release. It is not charged, and the next release removes it."
 
 
 def account_of(path: Path, trusted: TrustedKeys | None = None) -> Account:
-    """The account of a release's folder, read and checked as a target reads it."""
+    """Return the account of a release, which is loaded and checked as at a target."""
     release = Release.load(path, trusted)
     return Account(str(path), release.domain, release.source_users, release.record, release.ledger, release.digest)
 
 
 def total_parts(accounts: Sequence[Account], total: Total) -> list[Part]:
-    """The page of a total; an epsilon is never without the conditions under which it is one."""
-    made = [Part("Together", [] if total.epsilon is not None else [f"No total: {total.reason}."], _together(total))]
+    """Return the page of a total, with the conditions of every epsilon."""
+    page = [Part("Total", [] if total.epsilon is not None else [f"No total: {total.reason}."], _together(total))]
     if total.conditions:
-        made.append(
-            Part(
-                "On condition that",
-                [f"{condition} ({', '.join(names)})" for condition, names in total.conditions.items()],
-            )
-        )
+        page.append(Part("Conditions", [f"{text} ({', '.join(names)})" for text, names in total.conditions.items()]))
     counted = {one.name: one for one in accounts if total.copies.get(one.name, one.name) == one.name}
     by_domain = [SAME, *([MEANING[total.unit == "user"]] if total.unit is not None else [])]
-    made += [
-        Part("By domain", by_domain, [(domain.domain, _said(domain, total)) for domain in total.domains]),
+    page += [
+        Part("By domain", by_domain, [(domain.domain, _domain_line(domain, total)) for domain in total.domains]),
         Part("Releases", rows=[(account.name, account.record.summary()) for account in counted.values()]),
     ]
     if total.copies:
         copies = [
-            f"{copy} is {'given twice' if copy == of else f'the same release as {of}'}"
-            for copy, of in total.copies.items()
+            f"{copy} is {'given twice' if copy == of else f'a copy of {of}'}" for copy, of in total.copies.items()
         ]
-        made.append(Part("Counted once", copies))
-    return made
+        page.append(Part("Counted once", copies))
+    return page
 
 
 def _together(total: Total) -> list[tuple[str, str]]:
     if total.epsilon is None or total.delta is None:
         return []
-    if_so = ", if the conditions below are true" if total.conditions else ""
+    condition = ", under the conditions below" if total.conditions else ""
     return [
         ("unit", str(total.unit)),
         ("neighbours", str(total.relation).replace("_", " ")),
-        ("epsilon", rounded_up(total.epsilon) + if_so),
+        ("epsilon", rounded_up(total.epsilon) + condition),
         ("delta", shown_delta(total.delta)),
     ]
 
 
-def _said(domain: DomainTotal, total: Total) -> str:
-    count = f"{len(domain.names)} release{'s' if len(domain.names) > 1 else ''}"
+def _domain_line(domain: DomainTotal, total: Total) -> str:
+    count = count_of(len(domain.names), "release")
     if domain.epsilon is None or domain.delta is None:
-        return f"{count}: no total, as {domain.reason}"
-    if_so = (
-        ", if the conditions above are true"
-        if {*domain.names} & {n for ns in total.conditions.values() for n in ns}
-        else ""
-    )
-    return f"{count}: epsilon {rounded_up(domain.epsilon)} at delta {shown_delta(domain.delta)}{if_so}"
+        return f"{count}: no total ({domain.reason})"
+    conditional = {*domain.names} & {name for names in total.conditions.values() for name in names}
+    condition = ", under the conditions above" if conditional else ""
+    return f"{count}: epsilon {rounded_up(domain.epsilon)} at delta {shown_delta(domain.delta)}{condition}"
+
+
+def budget_parts(budget: Budget) -> list[Part]:
+    """Return the page of a budget, with the conditions of every epsilon."""
+    cap = budget.cap
+    conditions = dict.fromkeys(text for spent in budget.spent for text in spent.account.record.sentences("conditions"))
+    condition = ", under the conditions below" if conditions else ""
+    of_users = cap.relation.unit is Unit.USER
+    facts = [
+        ("file", str(budget.path)),
+        (
+            "cap",
+            f"epsilon {cap.epsilon:g} at delta {shown_delta(cap.delta)}, {'all domains' if of_users else 'each domain'}",
+        ),
+        ("neighbours", cap.relation.value.replace("_", " ")),
+    ]
+    spent = [
+        (domain or "all domains", f"epsilon {rounded_up(epsilon) if math.isfinite(epsilon) else 'infinite'}{condition}")
+        for domain, epsilon in budget.spent_by_domain().items()
+    ]
+    page = [Part("Budget", [TORN] if budget.torn else [], facts), Part("Used", [] if spent else ["nothing"], spent)]
+    if conditions:
+        page.append(Part("Conditions", list(conditions)))
+    if budget.spent:
+        page.append(Part("Releases", rows=[(f"line {one.number + 1}", _entry(one)) for one in budget.spent]))
+    return page
+
+
+def _entry(spent: BudgetEntry) -> str:
+    record = spent.account.record
+    cost = f"epsilon {rounded_up(record.epsilon or 0.0)} at delta {shown_delta(record.delta or 0.0)}, {record.guarantee.value}"
+    what = f"SHA-256 {spent.release}" if spent.release else NO_RELEASE
+    return f"{spent.date}, {spent.account.domain}, {record.mechanism.name}, {cost}; {what}"

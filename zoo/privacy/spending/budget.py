@@ -30,7 +30,7 @@ from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.record.record import PrivacyRecord, RecordError, rounded_up
 from zoo.privacy.spending.total import Account, Total, normalize_domain, total_of
 from zoo.runtime.renamed import OldName
-from zoo.runtime.run_folder import saying_where, whole
+from zoo.runtime.run_folder import atomic_write, saying_where
 
 SCHEMA = 1
 PATIENCE = 60.0
@@ -140,7 +140,7 @@ class Budget:
         with _locked(path):  # two processes may create the same file
             if path.exists():
                 raise BudgetError(f"{path} exists. A budget is never overwritten. Choose another file.")
-            with whole(path) as temporary:
+            with atomic_write(path) as temporary:
                 descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
                 _write(descriptor, json.dumps(first, allow_nan=False).encode() + b"\n")
         _sync_folder(path.parent)

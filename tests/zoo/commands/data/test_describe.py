@@ -7,7 +7,7 @@ import pytest
 
 from datamodules import Evaluation, Files, Filters
 from zoo.commands.data.command import main
-from zoo.commands.data.describe import described, tables
+from zoo.commands.data.describe import describe_data, tables
 
 TARGET = "a,x,5,1\na,y,4,2\na,z,5,3\nb,x,3,1\nb,y,5,2\nb,w,1,3\nc,x,5,9\n"
 SOURCE = "a,z,5,1\na,p,4,2\nb,p,5,5\nd,q,1,7\n"
@@ -23,7 +23,7 @@ def own(root: Path, source: bool = True) -> Files:
 
 
 def test_counts_are_those_by_hand(tmp_path: Path) -> None:
-    found, tails = described(own(tmp_path))
+    found, tails = describe_data(own(tmp_path))
     counts = {
         name: [step[key] for key in ("users", "items", "ratings")] for name, step in found["domains"]["m"].items()
     }
@@ -40,14 +40,14 @@ def test_counts_are_those_by_hand(tmp_path: Path) -> None:
         "held_out_pairs_in_source": 1,
         "ratings_since_the_first_test_item": 1,
     }
-    assert any("can be read there" in str(table.caption) for table in tables(found))
+    assert any("test items can leak" in str(table.caption) for table in tables(found))
 
 
 def test_a_domain_that_is_elsewhere_is_named(tmp_path: Path) -> None:
-    found, _ = described(own(tmp_path, source=False))
+    found, _ = describe_data(own(tmp_path, source=False))
     assert list(found["domains"]) == ["m"]
     assert "No ratings of 's'" in found["absent"]["s"]
-    assert "s is not at hand" in str(next(iter(tables(found))).caption)
+    assert "s is not available" in str(next(iter(tables(found))).caption)
 
 
 def test_the_command_describes_an_experiment_and_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,7 +59,7 @@ def test_the_command_describes_an_experiment_and_draws_it(tmp_path: Path, capsys
     )
     given = ["describe", "--config", str(config), "--data.filters.threshold", "3"]
     main([*given, "--out", str(tmp_path / "out")])
-    assert "What each step leaves" in capsys.readouterr().out
+    assert "Data after each step" in capsys.readouterr().out
     assert (tmp_path / "out" / "long_tail.svg").read_text().startswith("<?xml")
     main([*given, "--json"])
     printed = json.loads(capsys.readouterr().out)

@@ -17,9 +17,9 @@ import yaml
 from datamodules import Douban, Restaurant
 from datamodules.amazon import AMAZON
 from datamodules.files import KNOWN_FILES
-from zoo.commands.data.by_hand import BY_HAND
 from zoo.commands.data.command import main
 from zoo.commands.data.fetch import KNOWN, registered
+from zoo.commands.data.manual_downloads import MANUAL_DOWNLOADS
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -81,7 +81,7 @@ def test_the_second_host_gives_what_the_first_has_not(
     before = (tmp_path / "data" / "theirs" / "ratings.csv.gz").stat().st_mtime_ns
     assert fetched(tmp_path, f"{host}/gone.zip") == TABLE, "what is there is not asked for again"
     assert (tmp_path / "data" / "theirs" / "ratings.csv.gz").stat().st_mtime_ns == before
-    assert "There already" in capsys.readouterr().out
+    assert "Exists: " in capsys.readouterr().out
 
 
 def test_a_folder_comes_before_every_host(tmp_path: Path) -> None:
@@ -90,23 +90,23 @@ def test_a_folder_comes_before_every_host(tmp_path: Path) -> None:
 
 
 def test_another_file_is_refused_and_nothing_written(host: str, tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"changed.zip is not the them.zip that is known.*nothing was written"):
+    with pytest.raises(SystemExit, match=r"changed.zip has .* them.zip must have .*Nothing was written"):
         fetched(tmp_path, f"{host}/changed.zip")
     (tmp_path / "them.zip").write_bytes(ARCHIVE + b"x")
-    with pytest.raises(SystemExit, match=r"is not the them.zip that is known"):
+    with pytest.raises(SystemExit, match=r"them.zip must have"):
         fetched(tmp_path, f"{host}/them.zip", offline=tmp_path)
     assert not (tmp_path / "data").exists()
 
 
 def test_where_no_host_answers_it_says_what_to_do(host: str, tmp_path: Path) -> None:
-    said = r"No host gives them.zip: .*gone.zip \(HTTPError\); http://127.0.0.1:1/x \(ConnectionError\).*SHA-256 .*--offline FOLDER"
+    said = r"No host has them.zip: .*gone.zip \(HTTPError\); http://127.0.0.1:1/x \(ConnectionError\).*SHA-256 .*--offline FOLDER"
     with pytest.raises(SystemExit, match=said):
         fetched(tmp_path, f"{host}/gone.zip", "http://127.0.0.1:1/x")
 
 
 def test_an_unknown_data_set_names_the_nearest() -> None:
     with pytest.raises(
-        ValueError, match=r"There is no data set 'ml100k'\. Did you mean ml-100k\? Fetched are ml-100k; it is said"
+        ValueError, match=r"Unknown data set 'ml100k'\. Did you mean ml-100k\? Known: ml-100k; manual: rc"
     ):
         registered("ml100k")
     (movielens,) = registered("ml-100k").files.values()
@@ -115,17 +115,17 @@ def test_an_unknown_data_set_names_the_nearest() -> None:
 
 def test_every_data_set_that_a_datamodule_reads_is_fetched_or_said_where_to_get() -> None:
     read = {"ml-100k", "rc", "douban", "douban-book-music", "ciao", *AMAZON}
-    assert {*KNOWN, *BY_HAND} == read
-    assert not {*KNOWN} & {*BY_HAND}
-    for name, said in BY_HAND.items():
+    assert {*KNOWN, *MANUAL_DOWNLOADS} == read
+    assert not {*KNOWN} & {*MANUAL_DOWNLOADS}
+    for name, said in MANUAL_DOWNLOADS.items():
         assert re.search(r"https://\S+", said)
         assert re.search("licence|GPL|MIT|terms|citation", said), name
-        with pytest.raises(ValueError, match=rf"{name} is not fetched: .* Get it by hand: "):
+        with pytest.raises(ValueError, match=f"{name} must be downloaded manually"):
             registered(name)
     for name, domains in AMAZON.items():  # the same origins as the datamodule says when a file is missing
         origins = {re.match(r"github\.com/[^,/]+/[^,/]+", known.source)[0] for known in domains.values()}  # type: ignore[index]
-        assert name == "amazon-many" or all(origin in BY_HAND[name] for origin in origins)
-        assert name != "amazon-many" or (len(origins) == 8 and BY_HAND[name].startswith("Eight repositories"))
+        assert name == "amazon-many" or all(origin in MANUAL_DOWNLOADS[name] for origin in origins)
+        assert name != "amazon-many" or (len(origins) == 8 and MANUAL_DOWNLOADS[name].startswith("Eight repositories"))
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ def test_every_data_set_that_a_datamodule_reads_is_fetched_or_said_where_to_get(
     ],
 )
 def test_what_is_got_by_hand_comes_from_where_its_datamodule_says(name: str, here: str, said: str) -> None:
-    assert here in BY_HAND[name]
+    assert here in MANUAL_DOWNLOADS[name]
     assert here.strip("/ (") in said
-    with pytest.raises(ValueError, match=rf"put them into \$ZOO_DATA/{name}, or data/{name}\."):
+    with pytest.raises(ValueError, match=rf"into \$ZOO_DATA/{name} or data/{name}\."):
         registered(name)
 
 
@@ -148,4 +148,4 @@ def test_the_help_of_fetch_says_what_is_not_fetched(capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit):
         main(["fetch", "--help"])
     said = " ".join(capsys.readouterr().out.replace("-\n", "-").split())
-    assert all(name in said for name in BY_HAND)
+    assert all(name in said for name in MANUAL_DOWNLOADS)

@@ -101,14 +101,12 @@ def test_answers_for_other_programs_say_that_nothing_is_guaranteed(
 
 def test_what_cannot_be_attacked_is_refused(config: Path) -> None:
     several = refused("attack", "--config", config)
-    assert "This experiment has the sources ['book', 'film']; say which is attacked: --source NAME." in several
+    assert "The experiment has the sources ['book', 'film']. Choose one: --source NAME." in several
     one = ("attack", "--config", config, "--source", "book")
-    assert "An inverse is learned of vectors, and Plaintext releases none. Take" in refused(
-        *one, "--publisher", "Plaintext"
-    )
-    assert "--seeds must be at least 1, got 0." in refused(*one, "--seeds", 0)
-    assert "epsilon is -1" in refused(*one, "--epsilon", -1)
-    assert "must lie between 0 and 1, got 1.5" in refused(*one, "--known", 1.5)
-    assert "must name a file in a folder that exists" in refused(*one, "--out", "absent/a.csv")
-    assert "There is no config 'absent.yaml'" in refused("attack", "--config", "absent.yaml")
+    assert "Plaintext releases no vectors. Set" in refused(*one, "--publisher", "Plaintext")
+    assert "--seeds is 0." in refused(*one, "--seeds", 0)
+    assert "epsilon must be" in refused(*one, "--epsilon", -1)
+    assert "The share of known users is 1.5" in refused(*one, "--known", 1.5)
+    assert "It must be a file in an existing folder" in refused(*one, "--out", "absent/a.csv")
+    assert "No config 'absent.yaml'" in refused("attack", "--config", "absent.yaml")
     assert f"'{MARKUP}' is no source of this experiment" in refused("attack", "--config", config, "--source", MARKUP)

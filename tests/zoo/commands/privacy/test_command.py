@@ -70,7 +70,7 @@ def test_a_plan_takes_overrides_and_the_number_of_users_sets_delta(capsys: pytes
     main(["plan", "--config", CONFIG, "--publisher", "FlippedRows", "--publisher.epsilon", "2"])
     said = out(capsys)
     assert "delta │ 0" in said
-    assert "say how many: --users N" in said
+    assert "set --users N" in said
 
 
 def test_a_plan_without_guarantee_shows_no_epsilon(capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,19 +84,22 @@ def test_a_plan_without_guarantee_shows_no_epsilon(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["plan", "--config", "absent.yaml"], "There is no config 'absent.yaml'"),
-        (["plan", "--config", CONFIG, "--users", "0"], "--users must be at least 1, got 0"),
-        (["plan", "--config", CONFIG, "--publisher.epsilon", "0"], "epsilon is 0"),
+        (["plan", "--config", "absent.yaml"], "No config 'absent.yaml'"),
+        (["plan", "--config", CONFIG, "--users", "0"], "--users is 0. It must be at least 1"),
+        (["plan", "--config", CONFIG, "--publisher.epsilon", "0"], "epsilon must be"),
         (
             ["plan", "--config", CONFIG, "--publisher.delta", "0.5", "--users", "924"],
             "not below one over the 924 users",
         ),
-        (["plan", "--config", CONFIG, "--publisher", "null"], "No publisher in the settings"),
+        (["plan", "--config", CONFIG, "--publisher", "null"], "publisher is not set"),
         (["show", "absent"], "absent is no release"),
-        (["audit"], "Say what to audit"),
-        (["audit", "--config", CONFIG, "--publisher", "Plaintext"], "claims nothing that could be audited"),
-        (["audit", "--all", "--out", "absent/audit.csv"], "must name a file in a folder that exists, got absent/audit"),
-        (["curve"], "Say what to draw"),
+        (["audit"], "Nothing to audit"),
+        (["audit", "--config", CONFIG, "--publisher", "Plaintext"], "has no privacy claim with these settings"),
+        (
+            ["audit", "--all", "--out", "absent/audit.csv"],
+            "--out is absent/audit.csv. It must be a file in an existing folder",
+        ),
+        (["curve"], "Nothing to draw"),
     ],
 )
 def test_what_cannot_be_done_is_said(arguments: list[str], message: str) -> None:
@@ -157,9 +160,9 @@ def test_a_page_says_what_is_guaranteed_checked_assumed_and_open(
         "one rating of one user",
         "at most 59.91 % of cases",  # Phi(mu/2) = .599006 at the mu of epsilon 2 and delta 1e-5, never rounded down
         "epsilon 2.00",
-        "computed anew from the ledger",
-        "Not checked, as no file can show it",
-        "that every step before the release is listed: one that was taken out leaves no trace",
+        "does not state a smaller epsilon than the ledger",
+        "Not checkable from files",
+        "that every step before the release is listed: a removed step leaves no trace",
         "os entropy",
         "Not protected",
         "GaussianEvent",
@@ -307,10 +310,12 @@ def test_all_mechanisms_are_audited_and_published_claims_are_caught(
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_audited(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("zoo.commands.privacy.audit.audited", lambda *arguments: pytest.fail("it has been audited"))
+    monkeypatch.setattr(
+        "zoo.commands.privacy.audit.perform_audit", lambda *arguments: pytest.fail("it has been audited")
+    )
     for path in (tmp_path / "absent" / "audit.csv", tmp_path):
         said = refused("audit", *SMALL, "--out", str(path))
-        assert f"must name a file in a folder that exists, got {path}. Make the folder first." in said
+        assert f"--out is {path}. It must be a file in an existing folder." in said
 
 
 @pytest.mark.parametrize(
@@ -383,7 +388,7 @@ def test_what_has_no_guarantee_has_no_curve(tmp_path: Path, publisher: Publisher
         f"none ({publisher.mechanism.name if isinstance(publisher, JLT) else 'Plaintext'}) has no guarantee ({reason}"
         in said
     )
-    assert "so it has no curve" in said
+    assert "Pass releases with one" in said
     assert not (tmp_path / "d.png").exists()
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.samples import MARKUP
 from zoo import GradientPerturbation, InputPerturbation, OneBitMC, OutputPerturbation, Perturbation
 from zoo.commands.privacy.command import main
-from zoo.commands.privacy.plan import Experiment, Planned, planned_releases, read_experiment, words
+from zoo.commands.privacy.plan import Experiment, Planned, notes_of, planned_releases, read_experiment
 from zoo.data.ratings import Step
 from zoo.methods.one_bit_mc.norm_balls import NuclearBall
 from zoo.methods.one_bit_mc.objective import Observations
@@ -49,7 +49,7 @@ def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_every_shipped_config_is_planned_or_claims_nothing(method: str) -> None:
     for config in (config for config in CONFIGS if config.parent.name == method):
         if config.parent.name in ALONE:
-            with pytest.raises(UsageError, match="No publisher in the settings"):
+            with pytest.raises(UsageError, match="publisher is not set"):
                 read_experiment(config, [])
             continue
         experiment = read_experiment(config, [])
@@ -59,7 +59,7 @@ def test_every_shipped_config_is_planned_or_claims_nothing(method: str) -> None:
             one.record.check_against(one.events)
             if one.record.claims:
                 assert one.record.epsilon
-                assert any(text.startswith("assumed: ") for text in words([one]))
+                assert any(text.startswith("assumption: ") for text in notes_of([one]))
             else:
                 assert list(one.events) == [NonPrivateEvent()] or one.record.reason
 
@@ -69,7 +69,7 @@ def test_every_perturbation_is_planned(capsys: pytest.CaptureFixture[str]) -> No
     said = " ".join(capsys.readouterr().out.split())
     for word in ("one-bit matrix completion, gradient", "change one rating value", "4.00", "Planned for 943 users"):
         assert word in said, word
-    assert "assumed: earlier step: users are derived from the ratings" in said
+    assert "assumption: done to the data before: users are those that the ratings themselves name" in said
     assert "not protected: the set of rated pairs" in said
     experiment = read_experiment(ROOT / "configs/one_bit_mc/gradient.yaml", [])
     (planned,) = planned_releases(experiment, 943, 1682)
@@ -82,8 +82,8 @@ def test_a_plan_says_under_which_conditions_a_guarantee_would_hold(capsys: pytes
     main(["plan", "--config", str(ROOT / "configs/pricdr/douban.yaml"), "--users", "900"])
     said = " ".join(capsys.readouterr().out.split())
     assert "conditional" in said
-    assert "holds if: the user list is public" in said
-    assert "assumed: ratings are in [0, 1]" in said
+    assert "condition: the user list is public" in said
+    assert "assumption: ratings lie in [0, 1]" in said
 
 
 @pytest.mark.parametrize(
@@ -115,11 +115,11 @@ def test_words_are_said_once_and_each_source_says_its_own() -> None:
     one, other = (
         unprotected_record("rows", "no noise", [RecordedStep(text), RecordedStep("both")]) for text in (MARKUP, "other")
     )
-    said = words([Planned("a", one, ()), Planned("b", other, ())])
+    said = notes_of([Planned("a", one, ()), Planned("b", other, ())])
     assert said == [
-        f"assumed: {DONE}{MARKUP}",
-        f"assumed: {DONE}both",
-        f"assumed: {DONE}other",
+        f"assumption: {DONE}{MARKUP}",
+        f"assumption: {DONE}both",
+        f"assumption: {DONE}other",
         "not protected: everything in the release",
     ]
 
@@ -132,7 +132,7 @@ def test_no_epsilon_is_planned_for_ratings_that_no_run_takes() -> None:
 
 def test_a_method_without_a_claim_needs_a_publisher() -> None:
     config = ROOT / "configs/dmf/douban.yaml"
-    with pytest.raises(UsageError, match="No publisher in the settings"):
+    with pytest.raises(UsageError, match="publisher is not set"):
         read_experiment(config, [])
     experiment = read_experiment(config, ["--publisher", "Plaintext", "--data.sources", "[book]"])
     assert isinstance(experiment, Experiment)

@@ -13,11 +13,11 @@ from tests.samples import binary
 from zoo import JLT, SJLT, NoisyRows, Ratings, Release
 from zoo.commands.privacy import several as module
 from zoo.commands.privacy.several import (
+    ANALYSED,
     GROUPS,
-    LOOKED_INTO,
     TOO_LARGE,
     group_epsilon,
-    looked_into,
+    is_analysable,
     projection_of,
     stretches,
 )
@@ -43,7 +43,7 @@ def test_a_page_says_what_the_review_found(of: Any) -> None:  # noqa: ANN401
     """33 and 72 at 5 and 10 ratings, in the place of 69 and 209; another projection is drawn each time."""
     release = of(8.0).publish(of_catalogue(3916), "books")
     lines, epsilons = page(release)
-    assert LOOKED_INTO in lines
+    assert ANALYSED in lines
     assert epsilons["1 rating"] == 8.0
     assert epsilons["5 ratings"] == pytest.approx(33, abs=1.5)
     assert epsilons["10 ratings"] == pytest.approx(72, abs=3)
@@ -75,11 +75,11 @@ def test_no_change_of_k_ratings_costs_more_than_the_page_says(of: Any, calibrati
 
 def test_a_large_projection_counts_at_worst_and_the_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     release = JLT(2.0, 5).publish(of_catalogue(30), "books")
-    assert LOOKED_INTO in page(release)[0]
+    assert ANALYSED in page(release)[0]
     monkeypatch.setattr(module, "MOST_PRODUCTS", 30 * 30 * 5 - 1)
     lines, epsilons = page(release)
     assert TOO_LARGE in lines
-    assert LOOKED_INTO not in lines
+    assert ANALYSED not in lines
     assert epsilons["5 ratings"] == pytest.approx(gauss_epsilon(1e-5, 5 * float(release.record.mu or 0)), rel=0.01)
 
 
@@ -88,8 +88,8 @@ def test_a_projection_that_cannot_be_held_is_not_looked_into() -> None:
     for items in (2**28, 10**15):
         matrix = projection_of(replace(record, mechanism=replace(record.mechanism, num_items=items)))
         assert matrix is not None
-        assert not looked_into(matrix)
-    assert not looked_into(GaussianMatrix(5, 7, 0, matrix_bytes=8))
+        assert not is_analysable(matrix)
+    assert not is_analysable(GaussianMatrix(5, 7, 0, matrix_bytes=8))
 
 
 @pytest.mark.parametrize("named", [{"num_items": 0}, {"seed": None}, {"calibration": "gaussian", "largest_norm": None}])

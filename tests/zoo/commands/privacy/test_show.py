@@ -30,9 +30,9 @@ from zoo.commands.privacy.show import (
     as_html,
     as_text,
     checked,
-    in_short,
     parts,
     share,
+    summary,
     unchecked,
 )
 from zoo.data.ratings import Step
@@ -73,13 +73,13 @@ def test_a_page_bounds_guesses_by_the_curve_of_its_own_mechanism() -> None:
     """For Gaussian noise ``Phi(mu/2)``, far below what epsilon and delta alone allow."""
     noisy = NoisyRows(epsilon=8.0, delta=1e-5).publish(binary(), "books")
     flipped = FlippedRows(epsilon=1.0).publish(binary(), "books")
-    assert "at most 79.76 % of cases" in in_short(noisy.record, noisy.ledger)[1]
-    assert "at most 73.11 % of cases" in in_short(flipped.record, flipped.ledger)[1]
+    assert "at most 79.76 % of cases" in summary(noisy.record, noisy.ledger)[1]
+    assert "at most 73.11 % of cases" in summary(flipped.record, flipped.ledger)[1]
     mu = 1.6660305978457182
     page = {part.title: part for part in parts(noisy, Path("noisy"))}
     for ratings, said in page["Several ratings of one person"].rows:
         guess = norm.cdf(math.sqrt(float(ratings.split()[0])) * mu / 2)
-        assert f"(guess {share(guess)})" in said
+        assert f"(attack success {share(guess)})" in said
 
 
 def test_a_page_says_what_was_checked_and_under_what_it_is_proved() -> None:
@@ -88,11 +88,11 @@ def test_a_page_says_what_was_checked_and_under_what_it_is_proved() -> None:
     releases = [FlippedRows(epsilon=1.0).publish(ratings, "books") for ratings in (binary(), read_off)]
     pages = [{part.title: part.lines for part in parts(release, Path("x"))} for release in releases]
     for page in pages:
-        assert {RECOMPUTED, COMPARED, PLAUSIBLE} < {*page["Checked here, on this machine"]}
-    assert "Proved, if the source party ran the published code as it is" in pages[0]
-    assert "Proved, under the conditions above and if the source party ran the published code as it is" in pages[1]
+        assert {RECOMPUTED, COMPARED, PLAUSIBLE} < {*page["Checked on this machine"]}
+    assert "Proved, if the source party ran the published code" in pages[0]
+    assert "Proved under these conditions, if the source party ran the published code" in pages[1]
     plain = {part.title: part.lines for part in parts(Plaintext().publish(binary(), "books"), Path("x"))}
-    assert {*plain["Checked here, on this machine"]} == {*CHECKED}
+    assert {*plain["Checked on this machine"]} == {*CHECKED}
     assert plain["Proved"] == ["nothing: the ratings are handed over as they are"]
 
 
@@ -144,7 +144,7 @@ def test_no_text_goes_on_in_the_place_of_a_heading() -> None:
 
 
 def test_a_page_is_as_wide_as_the_screen_and_loads_nothing() -> None:
-    made = as_html([Part("In short", ["a line"], [("epsilon", "8.00")])], "Release")
+    made = as_html([Part("Summary", ["a line"], [("epsilon", "8.00")])], "Release")
     assert "<meta name='viewport' content='width=device-width, initial-scale=1'>" in made
     assert "word-break:break-word" in made, "a digest does not widen it"
     assert not re.search(r"src=|href=|url\(|http", made)

@@ -68,8 +68,8 @@ def saved(path: Path, publisher: Publisher | None = None, domain: str = "book", 
 def test_releases_of_one_domain_add_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = saved(tmp_path / "a"), saved(tmp_path / "b")
     page = said(capsys, "total", one, two)
-    assert f"epsilon {rounded_up(TWICE)}, if the conditions below are true delta 1e-05" in page
-    assert "On condition that" in page
+    assert f"epsilon {rounded_up(TWICE)}, under the conditions below delta 1e-05" in page
+    assert "Conditions" in page
     assert f"who is a user is public ({one}, {two})" in page
     answer = values(capsys, "total", one, two)
     assert answer["together"]["epsilon"] == pytest.approx(TWICE, rel=1e-9)
@@ -115,8 +115,8 @@ def test_a_copy_counts_once_and_is_named(tmp_path: Path, capsys: pytest.CaptureF
     one, copy = saved(tmp_path / "a"), tmp_path / "copy"
     shutil.copytree(one, copy)
     page = said(capsys, "total", one, copy, one)
-    assert "epsilon 2.00, if" in page
-    assert f"{copy} is the same release as {one}" in page
+    assert "epsilon 2.00, under" in page
+    assert f"{copy} is a copy of {one}" in page
     assert f"{one} is given twice" in page
     answer = values(capsys, "total", one, copy, one)
     assert answer["copies"] == {str(copy): str(one), str(one): str(one)}
@@ -133,7 +133,7 @@ def test_domains_are_normalize_domain(tmp_path: Path, capsys: pytest.CaptureFixt
         "films": [str(films)],
     }
     assert "the one" not in (page := said(capsys, "total", books, films))
-    assert "the total is that of the domain that lost most" in page
+    assert "the total is the largest total of a domain" in page
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_where_there_is_no_total_no_epsilon_is_made_up(
 ) -> None:
     paths = saved(tmp_path / "a"), saved(tmp_path / "b", other)
     page = said(capsys, "total", *paths)
-    assert page.startswith("Together No total: ")
+    assert page.startswith("Total No total: ")
     assert reason in page
     answer = values(capsys, "total", *paths)["together"]
     assert (answer["epsilon"], answer["delta"], answer["shown"]) == (None, None, {})
@@ -169,12 +169,12 @@ def test_a_budget_is_made_and_shown(tmp_path: Path, capsys: pytest.CaptureFixtur
     file = tmp_path / "spent.jsonl"
     made = ("--epsilon", "4", "--delta", "1e-5", "--relation", "change_one_rating")
     page = said(capsys, "budget", file, *made)
-    assert "cap epsilon 4 at delta 1e-05, each domain neighbours change one rating Spent nothing" in page
+    assert "cap epsilon 4 at delta 1e-05, each domain neighbours change one rating Used nothing" in page
     release = publish_release(
         JLT(epsilon=2.0, num_components=5), conditional(), "book", tmp_path / "a", ABOUT, Budget(file)
     )
     page = said(capsys, "budget", file)
-    assert "Spent book epsilon 2.00, if the conditions below are true" in page
+    assert "Used book epsilon 2.00, under the conditions below" in page
     assert f"SHA-256 {release.digest}" in page
     answer = values(capsys, "budget", file)
     assert answer["cap"] == {"epsilon": 4.0, "delta": 1e-5, "unit": "rating", "relation": "change_one_rating"}
@@ -194,17 +194,17 @@ def test_half_a_line_and_a_release_that_nobody_knows_are_said(
     cap, paid, _ = whole.splitlines(keepends=True)
     file.write_bytes(cap + paid + b'{"number": 2')
     page = said(capsys, "budget", file)
-    assert "The file ends in half a line" in page
-    assert "no release is known of (a crash or a failure): spent all the same" in page
+    assert "The last line is incomplete" in page
+    assert "no release is known (crash or failure); the cost stays charged" in page
     assert values(capsys, "budget", file)["torn"] is True
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--epsilon", "4"), "A cap needs --delta and --relation too"),
-        (("--epsilon", "0", "--delta", "0", "--relation", "change_one_rating"), "needs a finite epsilon > 0"),
-        ((), "is no budget file"),
+        (("--epsilon", "4"), "The cap lacks --delta and --relation"),
+        (("--epsilon", "0", "--delta", "0", "--relation", "change_one_rating"), "A cap needs a finite epsilon above 0"),
+        ((), "No budget at"),
     ],
 )
 def test_a_budget_needs_a_whole_cap(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
@@ -226,9 +226,9 @@ def test_a_page_says_who_published_and_who_signed(tmp_path: Path, capsys: pytest
     assert "contact privacy@books.example" in page
     assert "deployment model central" in page
     assert f"date {ABOUT.date} code cdr-zoo 9" in page
-    assert "signed by nobody: it may come from anybody" in said(capsys, "show", unsigned)
-    assert "is not signed" in refused("show", unsigned, "--trusted", public)
-    assert "is not signed" in refused("total", signed, unsigned, "--trusted", public)
+    assert "signed by none: the origin is unknown" in said(capsys, "show", unsigned)
+    assert "is not signed, and keys are trusted" in refused("show", unsigned, "--trusted", public)
+    assert "is not signed, and keys are trusted" in refused("total", signed, unsigned, "--trusted", public)
     answer = values(capsys, "show", signed)
     assert answer["signed_by"] == key.public
     assert answer["about"] == ABOUT.to_dict()
@@ -249,7 +249,7 @@ def test_a_page_in_json_holds_the_numbers_as_they_are(tmp_path: Path, capsys: py
     assert answer["several_ratings"][0]["epsilon"] == pytest.approx(2.0, rel=1e-8)
     page = said(capsys, "show", path)
     for several in answer["several_ratings"]:
-        assert f"{several['shown']['epsilon']} (guess {share(several['guess'])})" in page, (
+        assert f"{several['shown']['epsilon']} (attack success {share(several['guess'])})" in page, (
             "the page says no other number"
         )
     assert all(text in " ".join(page.split()) for text in [*answer["checked"], *answer["unchecked"]])

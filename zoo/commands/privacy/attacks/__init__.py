@@ -1,1 +1,1 @@
-"""Attacks: what somebody learns of people from what a mechanism releases or a client sends. Measurements, no bounds."""
+"""Attacks on releases and on client updates: measurements, not bounds."""

@@ -1,4 +1,4 @@
-"""Inverses that an adversary learns: from what was released of some users to what is known of them, then applied to others."""
+"""Inverses that an attacker learns from releases of known users, and applies to others."""
 
 from __future__ import annotations
 
@@ -18,18 +18,30 @@ Integers = npt.NDArray[np.int64]
 #: From released vectors (users, width) to guesses (users, columns).
 Inverse = Callable[[Floats], Floats]
 
-#: Of guesses, at most so many are dense at a time: 32 MiB of them.
+#: Largest number of dense guesses at a time: 32 MiB.
 CELLS = 2**22
 
 
 def ridge_inverse(released: Floats, targets: Floats | csr_array) -> Inverse:
-    """The linear map with an intercept that guesses targets (users, columns) best; its penalty by leave-one-out, in closed form.
+    """Return the best linear map with intercept from releases to targets; its penalty minimises the leave-one-out error.
 
-    Of a release that says nothing it is the mean target, which for 0/1 rows of items is their popularity.
+    For an uninformative release it returns the mean target, which is the popularity for 0/1 rows of items.
+
+    Args:
+        released: Released vectors, (users, width).
+        targets: Values to recover, (users, columns).
+
+    Returns:
+        A function from released vectors (users, width) to guesses (users, columns).
+
+    Examples:
+        >>> released = np.arange(8.0).reshape(8, 1)
+        >>> ridge_inverse(released, 2 * released)(np.array([[10.0]])).round(0)
+        array([[20.]])
     """
     ridge = RidgeMap(released)
     mean = np.asarray(targets.mean(axis=0), dtype=np.float64)
-    if not len(ridge.spectrum.energies):  # all vectors are one
+    if not len(ridge.spectrum.energies):  # all vectors are equal
         return lambda rows: np.tile(mean, (len(rows), 1))
     penalty = ridge.spectrum.best_penalty(targets, chunk_size=rows_at_once(targets.shape[1]))
     weights = ridge.spectrum.weights(targets, penalty)
@@ -39,10 +51,25 @@ def ridge_inverse(released: Floats, targets: Floats | csr_array) -> Inverse:
 def perceptron_inverse(
     released: Floats, targets: Floats | csr_array, seed: int = 0, hidden: int = 64, max_epochs: int = 200
 ) -> Inverse:
-    """A perceptron with one hidden layer of tanh: squared error on dense targets, cross-entropy on 0/1 rows (a ``csr_array``).
+    """Return a perceptron with one hidden tanh layer from releases to targets.
 
-    Each number of a vector is divided by its spread. A tenth of the users is left out of learning and chooses the epoch, from
-    the first one's start on, where the perceptron guesses the mean. The global random state is neither read nor moved.
+    The loss is squared error for dense targets and cross-entropy for 0/1 rows (a ``csr_array``). Inputs are standardised. A tenth
+    of the users is held out to choose the epoch; the initial network guesses the mean. The global random state is not used.
+
+    Args:
+        released: Released vectors, (users, width).
+        targets: Values to recover, (users, columns).
+        seed: Seed of weights, split and batches.
+        hidden: Number of hidden units.
+        max_epochs: Largest number of epochs.
+
+    Returns:
+        A function from released vectors (users, width) to guesses (users, columns).
+
+    Examples:
+        >>> released = np.arange(20.0).reshape(20, 1)
+        >>> perceptron_inverse(released, released, max_epochs=1)(released).shape
+        (20, 1)
     """
     centre, spread = released.mean(axis=0), released.std(axis=0) + 1e-12
     loss = F.mse_loss if isinstance(targets, np.ndarray) else F.binary_cross_entropy_with_logits
@@ -53,20 +80,20 @@ def perceptron_inverse(
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         net = nn.Sequential(nn.Linear(released.shape[1], hidden), nn.Tanh(), nn.Linear(hidden, targets.shape[1]))
-        _begin_with_the_mean(net, targets)
+        _start_at_mean(net, targets)
         order = torch.randperm(len(released)).numpy()
-        chosen_by, learned_from = np.split(order, [max(1, len(order) // 10)])
-        _learn(net, loss, scaled(released), targets, learned_from, chosen_by, max_epochs)
+        held_out, train = np.split(order, [max(1, len(order) // 10)])
+        _learn(net, loss, scaled(released), targets, train, held_out, max_epochs)
 
     def guess(rows: Floats) -> Floats:
         with torch.no_grad():
-            made: Floats = net(scaled(rows)).double().numpy()
-        return made
+            guesses: Floats = net(scaled(rows)).double().numpy()
+        return guesses
 
     return guess
 
 
-def _begin_with_the_mean(net: nn.Sequential, targets: Floats | csr_array) -> None:
+def _start_at_mean(net: nn.Sequential, targets: Floats | csr_array) -> None:
     mean = torch.from_numpy(np.asarray(targets.mean(axis=0), dtype=np.float32))
     last = net[-1]
     assert isinstance(last, nn.Linear)
@@ -80,28 +107,28 @@ def _learn(
     loss: Callable[[Tensor, Tensor], Tensor],
     inputs: Tensor,
     targets: Floats | csr_array,
-    learned_from: Integers,
-    chosen_by: Integers,
+    train: Integers,
+    held_out: Integers,
     max_epochs: int,
 ) -> None:
-    """Adam until ten epochs brought nothing to those left out, which is all that holds it back; the best weights are kept."""
+    """Train with Adam until ten epochs bring no improvement on held-out users; restore the best weights."""
     optimizer = torch.optim.Adam(net.parameters(), lr=3e-3)
 
-    def cost_of_those_left_out() -> float:
+    def held_out_loss() -> float:
         with torch.no_grad():
-            parts = [(loss(net(inputs[u]), _dense(targets, u)).item(), len(u)) for u in _batches(chosen_by, targets)]
-        return sum(cost * count for cost, count in parts) / len(chosen_by)
+            parts = [(loss(net(inputs[u]), _dense(targets, u)).item(), len(u)) for u in _batches(held_out, targets)]
+        return sum(cost * count for cost, count in parts) / len(held_out)
 
     def weights() -> dict[str, Tensor]:
         return {name: part.clone() for name, part in net.state_dict().items()}
 
-    least, best, since = cost_of_those_left_out(), weights(), 0
+    least, best, since = held_out_loss(), weights(), 0
     for _ in range(max_epochs):
-        for users in _batches(learned_from[torch.randperm(len(learned_from)).numpy()], targets):
+        for users in _batches(train[torch.randperm(len(train)).numpy()], targets):
             optimizer.zero_grad()
             torch.autograd.backward(loss(net(inputs[users]), _dense(targets, users)))
             optimizer.step()
-        cost, since = cost_of_those_left_out(), since + 1
+        cost, since = held_out_loss(), since + 1
         if cost < least:
             least, best, since = cost, weights(), 0
         if since == 10:
@@ -110,7 +137,12 @@ def _learn(
 
 
 def rows_at_once(columns: int) -> int:
-    """How many rows of so many columns may be dense together."""
+    """Return the number of rows that may be dense at a time.
+
+    Examples:
+        >>> rows_at_once(2**20)
+        4
+    """
     return max(1, min(512, CELLS // max(columns, 1)))
 
 

@@ -1,4 +1,4 @@
-"""How much of users' clean vectors and items a learned inverse brings back from what was released of them."""
+"""Reconstruction attack: recover users' vectors and items from their release with a learned inverse."""
 
 from __future__ import annotations
 
@@ -13,33 +13,43 @@ from scipy.stats import rankdata
 from zoo.commands.privacy.attacks.inverse import Integers, Inverse, rows_at_once
 from zoo.nn.ridge import Floats
 
-#: Learns an inverse from released vectors and targets of the users whom the adversary knows.
+#: Learns an inverse from released vectors and targets of known users.
 Learner = Callable[[Floats, Floats | csr_array], Inverse]
 
 
 class Adversary(NamedTuple):
-    """Whom an adversary knows, and whom it attacks; no user is both."""
+    """Known and attacked users of an attacker, which are disjoint.
 
-    known: Integers  # users of whom it knows the clean vectors and the items, (known,)
-    attacked: Integers  # users of whom it has what was released alone, (attacked,)
+    Examples:
+        >>> Adversary.who_knows(0.5, csr_array(np.eye(6)), seed=0).known.shape
+        (3,)
+    """
+
+    known: Integers  # users whose clean vectors and items are known, (known,)
+    attacked: Integers  # users of whom only the release is known, (attacked,)
 
     @classmethod
     def who_knows(cls, share: float, items: csr_array, seed: int) -> Adversary:
-        """One who knows a random share of the users that have any item. Others have nothing to be found, and are left out."""
+        """Return an attacker who knows a random share of the users with items, and attacks the others."""
         if not 0 < share < 1:
-            raise ValueError(f"The share of users whom the adversary knows must lie between 0 and 1, got {share}.")
+            raise ValueError(f"The share of known users is {share}. It must lie between 0 and 1.")
         users = np.random.default_rng(seed).permutation(np.flatnonzero(np.diff(items.indptr)))
         count = round(share * len(users))
         if min(count, len(users) - count) < 2:
             raise ValueError(
-                f"Of {len(users)} users with ratings an adversary would know {count} and attack {len(users) - count}; it takes at "
-                "least two of each. Choose another share, or a source with more users."
+                f"Of {len(users)} users {count} are known and {len(users) - count} attacked. At least two of each are needed. "
+                "Change the share, or use more users."
             )
         return cls(users[:count], users[count:])
 
 
 class Recovered(NamedTuple):
-    """What an attack brought back of the users attacked, means over them; see `vectors_recovered` and `items_recovered`."""
+    """Attack success, averaged over users; see `vectors_recovered` and `items_recovered`.
+
+    Examples:
+        >>> Recovered(leakage=1.0, explained=1.0, auc=0.5, precision=0.1).auc
+        0.5
+    """
 
     leakage: float
     explained: float
@@ -50,14 +60,22 @@ class Recovered(NamedTuple):
 def recovered(
     learn: Learner, released: Floats, clean: Floats, items: csr_array, adversary: Adversary
 ) -> Recovered:  # fmt: skip
-    """What an inverse finds that was learned from the users whom the adversary knows: their vectors, and which items they have.
+    """Return the attack success of an inverse that is learned from known users.
 
     Args:
-        learn: How the inverse is learned.
-        released: What was released of each user, (users, width).
-        clean: What the network made of each, before clip and noise, (users, width).
-        items: Which items of the source each has, 0/1, (users, items).
-        adversary: Whom it knows and whom it attacks.
+        learn: Learns the inverse.
+        released: Released vectors, (users, width).
+        clean: Vectors before clip and noise, (users, width).
+        items: Items of each user, 0/1, (users, items).
+        adversary: Known and attacked users.
+
+    Examples:
+        >>> from zoo.commands.privacy.attacks.inverse import ridge_inverse
+        >>> clean = np.arange(24.0).reshape(12, 2)
+        >>> items = csr_array(np.tile([[1.0, 0.0]], (12, 1)))
+        >>> adversary = Adversary.who_knows(0.5, items, seed=0)
+        >>> round(recovered(ridge_inverse, clean, clean, items, adversary).explained, 2)
+        1.0
     """
     known, attacked = adversary
     guesses = learn(released[known], clean[known])(released[attacked])
@@ -69,14 +87,18 @@ def recovered(
 
 
 def vectors_recovered(clean: Floats, guesses: Floats, mean: Floats) -> tuple[float, float]:
-    """Leakage of vectors (users, width), and the share of their variation about a mean (width,) that is explained.
+    """Return leakage and explained share of the variance about a mean (width,) of vectors (users, width).
 
-    Leakage is ``1 / (1 + mean_u |e_u - I(x_u)| / s)``, where ``s`` is the root mean squared distance of the vectors from the mean:
-    1 is a perfect reconstruction, and who guesses the mean has about 1/2. Explained is 1 there, and here 0.
+    Leakage is ``1 / (1 + mean_u |e_u - I(x_u)| / s)``, where ``s`` is the root mean squared distance of the vectors from the mean.
+    A perfect reconstruction has leakage 1 and explained share 1; guessing the mean has about 1/2 and 0.
 
-    Reference: Yang et al., *FedGCDR* (NeurIPS 2024), definition 3. Departures: distances are divided by ``s``, for otherwise the
-    same vectors in another unit leak another amount; there is no term of the items' vectors, since none is released, and in its
-    place `items_recovered`.
+    Reference: Yang et al., *FedGCDR* (NeurIPS 2024), definition 3. Departures: distances are divided by ``s``, so that leakage
+    does not depend on the scale; item vectors are not released, so `items_recovered` replaces their term.
+
+    Examples:
+        >>> clean = np.eye(2)
+        >>> vectors_recovered(clean, clean, clean.mean(axis=0))
+        (1.0, 1.0)
     """
     missed, spread = (((clean - other) ** 2).sum(axis=1) for other in (guesses, mean))
     scale = float(np.sqrt(spread.mean())) or 1.0
@@ -84,15 +106,20 @@ def vectors_recovered(clean: Floats, guesses: Floats, mean: Floats) -> tuple[flo
 
 
 def items_recovered(scores: Callable[[slice], Floats], items: csr_array) -> tuple[float, float]:
-    """AUC and precision of scores in telling the items that users (users, items) have; means over the users.
+    """Return AUC and precision of scores for the items of users (users, items), averaged over users.
 
-    AUC is how often an item of the user is above one that the user has not: 0.5 is chance. Precision is how many of the first k are
-    the user's, of a user with k items. Equal scores count as what random order would give on average. Users who have no item, or
-    all, are left out.
+    AUC is the probability that an item of the user scores above another item; chance is 0.5. Precision is the share of the user's
+    items among the best k, for a user with k items. Ties count as their expectation under random order. Users with no item, or
+    all, are excluded.
 
     Args:
-        scores: Of a slice of the users, (users in it, items); dense for that slice alone.
-        items: Which items each user has.
+        scores: Dense scores (users in the slice, items) for a slice of users.
+        items: Items of each user.
+
+    Examples:
+        >>> items = csr_array(np.array([[1.0, 0.0, 0.0]]))
+        >>> items_recovered(lambda users: np.array([[3.0, 2.0, 1.0]])[users], items)
+        (1.0, 1.0)
     """
     num_users, num_items = items.shape
     size, figures = rows_at_once(num_items), []
@@ -103,17 +130,16 @@ def items_recovered(scores: Callable[[slice], Floats], items: csr_array) -> tupl
         figures.append(_auc_and_precision(scores(part)[some], owned[some]))
     auc, precision = np.concatenate(figures, axis=1)
     if not len(auc):
-        raise ValueError("Nobody has an item and lacks another, so there is nothing to be told apart.")
+        raise ValueError("Every user has all items or none. Use a source with other users.")
     return float(auc.mean()), float(precision.mean())
 
 
 def _auc_and_precision(scores: Floats, owned: npt.NDArray[np.bool_]) -> Floats:
-    """Both of each user, (2, users)."""
     counts = owned.sum(axis=1)
     ranks = rankdata(scores, axis=1)
     above = (ranks * owned).sum(axis=1) - counts * (counts + 1) / 2
     auc = above / (counts * (owned.shape[1] - counts))
-    # The k-th highest score: what is above it is named, and of what equals it as many as are left.
+    # Items above the k-th score are guessed, and of those equal to it as many as are left.
     last = np.take_along_axis(-np.sort(-scores, axis=1), counts[:, None] - 1, axis=1)
     higher, equal = scores > last, scores == last
     left = (counts - higher.sum(axis=1)) / equal.sum(axis=1)
@@ -122,7 +148,13 @@ def _auc_and_precision(scores: Floats, owned: npt.NDArray[np.bool_]) -> Floats:
 
 
 def popularity_guess(items: csr_array, adversary: Adversary) -> tuple[float, float]:
-    """AUC and precision of who names to everybody what most of the known users have, and has no release at all."""
+    """Return AUC and precision of an attack without a release, which guesses the most popular items of known users.
+
+    Examples:
+        >>> items = csr_array(np.tile([[1.0, 0.0]], (6, 1)))
+        >>> popularity_guess(items, Adversary.who_knows(0.5, items, seed=0))
+        (1.0, 1.0)
+    """
     counts = np.asarray(items[adversary.known].sum(axis=0), dtype=np.float64)
     attacked = items[adversary.attacked]
     return items_recovered(lambda part: np.tile(counts, (part.stop - part.start, 1)), attacked)

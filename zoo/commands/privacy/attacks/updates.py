@@ -1,4 +1,4 @@
-"""What a server reads of a client's items in the client's update: which rows it names, and in which direction they move."""
+"""Attacks of a server on client updates: the named rows, and the directions in which rows change."""
 
 from __future__ import annotations
 
@@ -10,23 +10,34 @@ from zoo.methods.federated.updates import ClientUpdates
 
 
 def rows_named(updates: ClientUpdates) -> Tensor:
-    """The simplest guess, a mask (rows,): every row that a client names is an item of the client's.
+    """Guess that every row that a client names is an item of the client; return a mask (rows,).
 
-    With n negatives to each own item it is right once in 1 + n at least, and it misses nothing.
+    With n negatives for each item at least 1 of 1 + n guesses is correct, and recall is 1.
+
+    Examples:
+        >>> one_client, changes = torch.tensor([0, 0]), torch.tensor([[1.0], [-1.0]])
+        >>> updates = ClientUpdates(one_client, torch.tensor([5, 8]), changes, {}, torch.tensor([1.0]))
+        >>> rows_named(updates)
+        tensor([True, True])
     """
     return torch.ones_like(updates.rows, dtype=torch.bool)
 
 
 def rows_moved_alike(updates: ClientUpdates, num_steps: int = 50) -> Tensor:
-    """A better guess, a mask (rows,): the rows on one side of the main direction of the client's changes.
+    """Guess the rows on one side of the main direction of a client's changes; return a mask (rows,).
 
-    A client's changes of items lie along its own vector, forward for items that it has and backward for those that it drew. Of the
-    two sides that one is guessed whose size is nearer to the client's weight, which tells how many items it has. Directions are
-    found by power iteration, of all clients at once.
+    A client moves rows along its own vector: forward for its items and backward for negatives. The side whose size is closer to
+    the weight of the client, its number of items, is guessed. Directions come from power iteration for all clients at once.
+
+    Examples:
+        >>> client, changes = torch.tensor([0, 0, 0]), torch.tensor([[1.0], [1.0], [-1.0]])
+        >>> updates = ClientUpdates(client, torch.tensor([5, 8, 9]), changes, {}, torch.tensor([2.0]))
+        >>> rows_moved_alike(updates)
+        tensor([ True,  True, False])
     """
     changes, clients, count = updates.differences.double(), updates.clients, len(updates.weights)
     nothing = changes.new_zeros(count, changes.shape[1])
-    # The longest change of each client is a start that lies along its direction.
+    # Start with the longest change of each client.
     order = changes.norm(dim=1).argsort()
     order = order[clients[order].argsort(stable=True)]
     last_of = torch.bincount(clients, minlength=count).cumsum(0) - 1
@@ -42,12 +53,18 @@ def rows_moved_alike(updates: ClientUpdates, num_steps: int = 50) -> Tensor:
 
 
 def guessed_right(guess: Tensor, updates: ClientUpdates, owned: Tensor) -> tuple[Tensor, Tensor]:
-    """Precision and recall of a guess (rows,) for each client, (clients,) each.
+    """Return precision and recall of a guess for each client, (clients,) each.
 
     Args:
-        guess: The rows that are said to be of the client's items.
-        updates: What the clients sent.
-        owned: Whether each row is of an item that its client has, (rows,). The client's items are all among its rows.
+        guess: Guessed rows, (rows,).
+        updates: Updates of the clients.
+        owned: Whether each row is an item of its client, (rows,). All items of a client are among its rows.
+
+    Examples:
+        >>> one_client, changes = torch.tensor([0, 0]), torch.tensor([[1.0], [-1.0]])
+        >>> updates = ClientUpdates(one_client, torch.tensor([5, 8]), changes, {}, torch.tensor([1.0]))
+        >>> guessed_right(rows_named(updates), updates, owned=torch.tensor([True, False]))
+        (tensor([0.5000], dtype=torch.float64), tensor([1.], dtype=torch.float64))
     """
 
     def of_client(mask: Tensor) -> Tensor:
