@@ -15,7 +15,7 @@ from zoo.benchmark.report.papers import violations
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.audits.catalogue import all_audits
 from zoo.privacy.mechanisms import BUILT_IN
-from zoo.privacy.mechanisms.base import kinds
+from zoo.privacy.mechanisms.base import field_types
 from zoo.privacy.record.record import unprotected_record
 from zoo.privacy.record.words import SENTENCES
 
@@ -230,7 +230,7 @@ def test_the_audit_table_shows_audits_that_exist_and_no_surprise(results: Module
 
 def test_the_page_on_records_has_every_key_parameter_and_code() -> None:
     known = {*re.findall(r"`(\w+)", (DOCS / "privacy" / "record.md").read_text(encoding="utf-8"))}
-    parameters = {name for kind in BUILT_IN for name in kinds(kind)}
+    parameters = {name for kind in BUILT_IN for name in field_types(kind)}
     assert {*unprotected_record("none", "no noise").to_dict(), *SENTENCES, *parameters} <= known
 
 
