@@ -69,9 +69,9 @@ def shown(room: Path) -> str:
 
 
 def house_table() -> str:
-    """Return the table of all rooms, highest level first."""
-    lines = ["| floor | room | holds | imports from |", "|---:|---|---|---|"]
+    """Return a list of all rooms from the highest floor down."""
+    lines = []
     for room in sorted(arrows(), key=lambda room: (-floor(room), str(room))):
         below = ", ".join(shown(other) for other in sorted(arrows()[room], key=str))
-        lines.append(f"| {floor(room)} | {shown(room)} | {holds(room)} | {below or '-'} |")
+        lines.append(f"- {floor(room)}: {shown(room)}. {holds(room)}" + (f" Imports {below}." if below else ""))
     return "\n".join(lines)

@@ -47,7 +47,7 @@ def _task(folder: Path, task: str, rows: list[Row]) -> list[tuple[str, ...]]:
         if own:
             best = max(own, key=lambda row: float(row[metric]))
             gain = found.get((task, name(best)))
-            lines.append((task, kind, name(best), _epsilon(best), *_figures(best, metric), _gain(gain)))
+            lines.append((task, kind, name(best).replace("by the target factor alone", "by target factor"), _epsilon(best), *_figures(best, metric), _gain(gain)))
     return lines
 
 

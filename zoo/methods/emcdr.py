@@ -15,7 +15,7 @@ from zoo.runtime import checks
 
 
 class EMCDR(MixedFactors):
-    """Embedding and mapping: factors are learned in the target alone, and a source's vectors are mapped to them.
+    """Embedding and mapping: factors are learned on target ratings, and a source's vectors are mapped to them.
 
     The mapping is learned from users with both, by squared error. Scores are inner products of the item's factor with
 
@@ -125,7 +125,7 @@ class EMCDR(MixedFactors):
             mapped: Tensor = self.maps[name](vectors)
             return mapped
         factors = self.factors.users.weight.detach()
-        if name not in self._ridges:  # nobody to learn from
+        if name not in self._ridges:  # no common users
             return factors[self._known()].mean(0).expand(len(users), -1)
         solved = self._ridges[name].solve(factors[self._both(name)].double().cpu().numpy())
         weights, intercept = (torch.from_numpy(part).to(factors) for part in solved)

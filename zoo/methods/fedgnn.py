@@ -159,7 +159,7 @@ class FedGNN(Federated):
         """Refuse clients with every item; warn if a round needs more clients than there are."""
         super().on_fit_start()
         if self.privacy is not None:
-            return  # such clients add nothing, and how many have ratings is nobody's business
+            return  # such clients add nothing; their number stays secret
         counts = self.target_rows.counts()
         if full := int((counts == self.target_rows.width).sum()):
             raise ValueError(
@@ -264,9 +264,9 @@ class FedGNN(Federated):
             raise FloatingPointError(
                 f"The model is not finite: it has diverged. Take smaller steps (lr; now {self.lr}), or begin anew."
             )
-        counts, nobody = self.target_rows.counts(), torch.arange(0, device=self.factors.device)
+        counts, none = self.target_rows.counts(), torch.arange(0, device=self.factors.device)
         able = (counts > 0) & (counts < len(self.items))
-        self._moved = nobody, self.own_vectors()[nobody]
+        self._moved = none, self.own_vectors()[none]
 
         def changes(users: Tensor, generator: np.random.Generator) -> ClientUpdates:
             playing = able[users].nonzero().squeeze(1)

@@ -34,7 +34,7 @@ class Member:
         max_epochs: Largest number of epochs of each copy; a closed form stops by itself.
         patience: Epochs without a better validation NDCG@10 after which a copy stops.
         batch_size: Users or observed pairs in a batch; null: that of the data.
-        releases: Whether it reads the releases of the run; false: it learns from the target alone.
+        releases: Whether it reads the releases of the run; false: it reads target ratings only.
 
     Examples:
         >>> import zoo

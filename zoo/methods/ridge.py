@@ -82,7 +82,7 @@ class Ridge(Recommender):
         everybody = torch.arange(self.target_rows.num_rows, device=self.device)
         users = np.flatnonzero(has_history & self.has_row(everybody).cpu().numpy())
         if len(users) < 2:
-            return {}  # nobody to learn from: the mean row is all there is
+            return {}  # no common users: the mean row is the prediction
         self.bias.copy_(torch.from_numpy(targets[users].mean(axis=0)))
         self.centre.copy_(torch.from_numpy(sum(f.sum(axis=0) for f in self._rows(users)) / len(users)))
         spectrum = self._spectrum(users)

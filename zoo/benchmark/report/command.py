@@ -22,8 +22,8 @@ def parser() -> Arguments:
     """Return the options of the command."""
     made = Arguments(
         prog="python -m zoo report",
-        description="Write leaderboards, paired tests, curves, slices and cost of finished runs, of a benchmark or of fit, as "
-        "Markdown (README.md), CSV (results.csv, seeds.csv, gains.csv), figures (SVG) and a self-contained page (report.html). "
+        description="Write leaderboards, paired tests, curves, slices and cost of finished runs of a benchmark or of fit. Formats: "
+        "Markdown (README.md), CSV (results.csv, seeds.csv, gains.csv), figures (SVG) and one HTML page (report.html). "
         "Runs with other test items, candidates or data get separate tables.",
         epilog="The text of notes.md in the output folder is copied to the top of the page.",
     )

@@ -34,9 +34,9 @@ TOTAL = (
     "domains the total is the largest for the unit rating, and that of all releases for the unit user. Copies count once."
 )
 BUDGET = (
-    "With --epsilon, --delta and --relation: make a budget. Without: show its use. python -m zoo publish --budget FILE charges it "
-    "before the release exists, and refuses a release above the cap, which holds per domain for the unit rating and for all "
-    "domains for the unit user."
+    "With --epsilon, --delta and --relation: make a budget. Without: show its use. Publishing with --budget FILE charges it before "
+    "the release exists, and refuses a release above the cap. The cap holds per domain for the unit rating, and for all domains "
+    "together for the unit user."
 )
 ATTACK = (
     "Learn to invert a release from users that an attacker knows, and measure how well it recovers vectors and items of others. "

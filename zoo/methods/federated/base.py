@@ -71,7 +71,7 @@ class Federated(Recommender):
             epsilon=epsilon, delta=delta, clip=clip, num_rounds=num_rounds, rate=rate, relation=Relation(relation),
             noise_seed=noise_seed,
         )  # fmt: skip
-        # A number of batches that is the same whoever has rated.
+        # The number of batches must not depend on ratings.
         self.batches, self.steps_per_epoch = "steps", min(num_rounds, ceil(1 / rate))
 
     def build(self, sizes: Sizes) -> None:

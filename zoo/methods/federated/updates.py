@@ -104,7 +104,7 @@ def with_pseudo_rows(updates: ClientUpdates, clients: Tensor, rows: Tensor) -> C
 class Mean(NamedTuple):
     """The weighted mean of the clients' changes in a round."""
 
-    table: Tensor  # of the server's table, 0 in rows that nobody changed, (num_rows, dim)
+    table: Tensor  # of the server's table, 0 in unchanged rows, (num_rows, dim)
     shared: dict[str, Tensor]  # of what all have in common, by name
 
 

@@ -151,7 +151,7 @@ class OneBitMC(Recommender):
         if kept is not None:
             self._check_resumed(kept)
             self.drawn = _arrays(kept["drawn"])
-        elif not self.drawn:  # a second fit of this very object, the first interrupted, goes on with what it drew
+        elif not self.drawn:  # a second fit of this object continues with its noise
             self.drawn = self.perturbation.draw(problem, self.noise)
         self.solver = self.perturbation.solver(problem, self.drawn, self.noise)
         if kept is not None:

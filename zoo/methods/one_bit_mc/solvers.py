@@ -22,7 +22,7 @@ _HALVINGS = 20
 class Solver(ABC):
     """Base class of solvers that lower the `likelihood` under the constraint of `project`, one iteration at a time."""
 
-    #: Attributes that an interrupted run goes on with; those that are None are left out.
+    #: Attributes that a resumed run restores; None values are left out.
     kept: ClassVar[tuple[str, ...]] = ("point", "steps", "solved")
 
     def __init__(self, likelihood: Likelihood, project: Projection) -> None:
@@ -116,7 +116,7 @@ class SpectralProjectedGradient(Solver):
             return
         change, old = self.likelihood.at(direction), self.gradient
         found = self._line_search(direction, change)
-        if found is None:  # rounding errors: no lower value can be told apart
+        if found is None:  # rounding errors: no lower value is distinguishable
             self.solved = True
             return
         share, self.value = found
