@@ -135,8 +135,7 @@ def figures_table(method: str) -> str:
 
 def shortened(row: Row) -> str:
     """Return the name of a row without its method and epsilon, which the page and another column have."""
-    short = re.sub(r" eps [\d.e+]+$", "", name(row).removeprefix(f"{row['method']}, ").removeprefix(f"{row['method']} "))
-    return short.replace("as it comes", "unprocessed")
+    return re.sub(r" eps [\d.e+]+$", "", name(row).removeprefix(f"{row['method']}, ").removeprefix(f"{row['method']} "))
 
 
 def filled(page: Path, parts: Mapping[str, str]) -> str:

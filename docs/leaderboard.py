@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,8 +48,13 @@ def _task(folder: Path, task: str, rows: list[Row]) -> list[tuple[str, ...]]:
         if own:
             best = max(own, key=lambda row: float(row[metric]))
             gain = found.get((task, name(best)))
-            lines.append((task, kind, name(best).replace("by the target factor alone", "by target factor"), _epsilon(best), *_figures(best, metric), _gain(gain)))
+            lines.append((task, kind, _short(name(best)), _epsilon(best), *_figures(best, metric), _gain(gain)))
     return lines
+
+
+def _short(name: str) -> str:
+    """Return the name of a row without its epsilon, which has a column."""
+    return re.sub(r" eps [\d.e+]+$", "", name).replace("by the target factor alone", "by target factor")
 
 
 def _figures(row: Row, metric: str) -> tuple[str, str]:

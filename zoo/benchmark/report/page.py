@@ -26,7 +26,7 @@ from zoo.runtime.suggestions import count_of
 #: Maximum number of tasks whose best row is named.
 NAMED = 3
 #: Notes may come from elsewhere and a page loads nothing: no HTML, no pictures.
-NOTES = MarkdownIt("commonmark", {"html": False}).disable("image")
+NOTES = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
 
 
 @dataclass(frozen=True)
