@@ -54,7 +54,7 @@ def _task(folder: Path, task: str, rows: list[Row]) -> list[tuple[str, ...]]:
 
 def _short(name: str) -> str:
     """Return the name of a row without its epsilon, which has a column."""
-    return re.sub(r" eps [\d.e+]+$", "", name).replace("by the target factor alone", "by target factor")
+    return re.sub(r" eps [\d.e+]+$", "", name).replace(", scored by the target factor alone", ", target factor")
 
 
 def _figures(row: Row, metric: str) -> tuple[str, str]:
