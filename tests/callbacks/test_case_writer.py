@@ -107,7 +107,7 @@ def test_testing_the_checkpoint_again_gives_the_same_cases(
     folder = Path(str(again.trainer.log_dir))
     assert_frame_equal(pl.read_parquet(folder / CASES), pl.read_parquet(finished / CASES))
     assert yaml.safe_load((folder / "config.yaml").read_text())["model"]["class_path"] == "zoo.PriCDR"
-    assert f"Figures: {folder}" in capsys.readouterr().out
+    assert f"Metrics: {folder}" in capsys.readouterr().out
 
 
 def test_cases_of_two_methods_can_be_compared_row_by_row(cli: Command, finished: Path) -> None:

@@ -174,12 +174,12 @@ def test_why_figures_say_little_is_said_once_and_they_bear_a_mark(
     if not alone:
         run.fit(method, datamodule=data)
         before = " ".join(capsys.readouterr().out.split())
-        assert before.count("there is one test case") == 1
+        assert before.count("only one test case") == 1
     run.test(method, datamodule=data, verbose=False)
     said = " ".join(capsys.readouterr().out.split())
     assert "1.0000*" in said or "0.0000*" in said
     assert said.count("these metrics are unreliable") == 1
-    assert said.count("there is one test case") == alone
+    assert said.count("only one test case") == alone
     kept = json.loads(next(tmp_path.rglob("metrics.json")).read_text(encoding="utf-8"))
     assert kept["metrics"]["test/full/hit_rate@10"] in (0.0, 1.0)
 

@@ -181,7 +181,7 @@ def test_audits_that_pass_lift_nothing_and_say_so(capsys: pytest.CaptureFixture[
     main([*AUDIT, *theirs])
     page = " ".join(capsys.readouterr().out.split())
     assert "pass" in page
-    assert f"Passing does not change the record, which still says 'it is {said}'" in page
+    assert f"Passing does not change the record, which still says '{said}'" in page
     main([*AUDIT, *theirs, "--json"])
     (words,) = json.loads(capsys.readouterr().out)["words"]
     assert said in words
@@ -193,5 +193,5 @@ def test_audits_that_pass_lift_nothing_and_say_so(capsys: pytest.CaptureFixture[
 def test_a_claim_without_audits_is_not_called_none() -> None:
     with pytest.raises(SystemExit) as ended:
         main(["audit", "--config", CONFIG, "--publisher", f"{__name__}.NoNoise"])
-    assert f"NoNoise claims rating, eps 1.00, delta 1e-05, conditional (if it is as {CLAIM}" in str(ended.value)
+    assert f"NoNoise claims rating, eps 1.00, delta 1e-05, conditional (assumes that {CLAIM}" in str(ended.value)
     assert "but has no audits. Write its `audits()`" in str(ended.value)

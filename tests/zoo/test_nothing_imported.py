@@ -166,5 +166,5 @@ def test_a_report_imports_nothing(tmp_path: Path) -> None:
     said = dict.fromkeys(("name", "config", "title", "about"), THEIRS)
     benchmark = said | {"tasks": [THEIRS], "rows": [row], "cells": {}, "class_path": THEIRS}
     (tmp_path / "benchmark.json").write_text(json.dumps(benchmark))
-    with pytest.raises(SystemExit, match="No cell of"):
+    with pytest.raises(SystemExit, match="has no finished run"):
         report([str(tmp_path), "--out", str(tmp_path / "report")])

@@ -199,7 +199,7 @@ def test_data_that_give_no_vectors_are_refused() -> None:
         publisher().publish(empty, "book")
     with pytest.raises(ValueError, match=r"vectors of shape \(9, 1, 3\), not \(9, 2, 3\)"):
         EmbeddingPublisher(Unshaped(num_factors=3), max_epochs=1, progress=False).publish(binary(), "book")
-    with pytest.raises(DivergedError, match="train/loss is NaN in epoch 2: BPR has diverged"):
+    with pytest.raises(DivergedError, match="train/loss is NaN in epoch 2: BPR diverged"):
         EmbeddingPublisher(BPR(num_factors=3, lr=1e38), max_epochs=2, progress=False).publish(binary(), "book")
 
 

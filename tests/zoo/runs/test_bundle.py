@@ -65,7 +65,7 @@ def test_a_training_that_protects_its_own_target_is_not_called_uncovered(bare: P
     }
     said = privacy(tmp_path, manifest)
     assert said[0] == "Training on the target: rating, eps 8.00, delta 1e-05, proved."
-    assert said[1].startswith("The training does not protect: the sets of users and items")
+    assert said[1].startswith("The training does not protect: the lists of users and items")
     assert said[2].startswith(
         "**Included without noise, outside every guarantee above**: the number of ratings of each user"
     )

@@ -110,7 +110,7 @@ def test_a_loss_that_is_no_number_ends_the_run_with_a_sentence(
     monkeypatch.chdir(tmp_path)
     code = ended(monkeypatch, *bpr_on_synthetic_data(), "--model.lr", "1e38", "--trainer.max_epochs", "9")
     assert re.search(
-        r"DivergedError: train/loss is NaN in epoch \d: BPR has diverged.* a smaller --model.lr \(it is 1e\+38\)", code
+        r"DivergedError: train/loss is NaN in epoch \d: BPR diverged.* a smaller --model.lr \(it is 1e\+38\)", code
     )
 
 

@@ -216,7 +216,7 @@ def test_a_start_that_failed_leaves_no_folder(cli: Command, zoo_data: Path, tmp_
     model = ("--model", "BPR", "--trainer.max_epochs", "1")
     with pytest.raises(FileNotFoundError, match="No ratings of 'nothing'"):
         cli("fit", *model, "--data", "Files", "--data.name", "partly", "--data.target", "nothing")
-    with pytest.raises(ValueError, match="OneBitMC learns from signs"):
+    with pytest.raises(ValueError, match="OneBitMC needs signs"):
         cli("fit", "--model", "OneBitMC", "--model.tau", "5", "--data", "Synthetic", "--trainer.max_epochs", "1")
     assert list(tmp_path.iterdir()) == []
     assert zoo_data.is_dir()

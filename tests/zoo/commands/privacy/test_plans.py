@@ -69,7 +69,7 @@ def test_every_perturbation_is_planned(capsys: pytest.CaptureFixture[str]) -> No
     said = " ".join(capsys.readouterr().out.split())
     for word in ("one-bit matrix completion, gradient", "change one rating value", "4.00", "Planned for 943 users"):
         assert word in said, word
-    assert "assumption: done to the data before: users are those that the ratings themselves name" in said
+    assert "assumption: earlier step: users are derived from the ratings" in said
     assert "not protected: the set of rated pairs" in said
     experiment = read_experiment(ROOT / "configs/one_bit_mc/gradient.yaml", [])
     (planned,) = planned_releases(experiment, 943, 1682)
@@ -83,7 +83,7 @@ def test_a_plan_says_under_which_conditions_a_guarantee_would_hold(capsys: pytes
     said = " ".join(capsys.readouterr().out.split())
     assert "conditional" in said
     assert "condition: the user list is public" in said
-    assert "assumption: ratings lie in [0, 1]" in said
+    assert "assumption: ratings are in [0, 1]" in said
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_words_are_said_once_and_each_source_says_its_own() -> None:
 
 def test_no_epsilon_is_planned_for_ratings_that_no_run_takes() -> None:
     """Of ratings that count where they reach a threshold, the value that is protected would say which pairs are public."""
-    with pytest.raises(ValueError, match="OneBitMC learns from signs, and the data at hand are implicit feedback"):
+    with pytest.raises(ValueError, match="The data are implicit feedback; OneBitMC needs signs"):
         read_experiment(ROOT / "configs/one_bit_mc/ml_100k.yaml", ["--data.filters.signs", "false"])
 
 
