@@ -155,12 +155,15 @@ def test_names_are_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().err == "bo\\x1b[31mok\n"
 
 
-@pytest.mark.parametrize("damage", ["short", "gone", "another"])
+@pytest.mark.parametrize("damage", ["short", "gone", "another", "value"])
 def test_what_is_damaged_is_prepared_anew(folder: Path, damage: str) -> None:
     first = read(folder)
     file = kept(folder)[0] / "ratings.safetensors"
     if damage == "short":
         file.write_bytes(file.read_bytes()[:-7])
+    elif damage == "value":
+        data = file.read_bytes()
+        file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     elif damage == "gone":
         (file.parent / "items.parquet").unlink()
     else:

@@ -298,6 +298,14 @@ def test_who_waits_too_long_is_told(file: Path, monkeypatch: pytest.MonkeyPatch)
     assert Budget(file).spend(account("a"), DATA) == 1
 
 
+def test_a_budget_that_was_read_earlier_is_read_again(file: Path) -> None:
+    early = Budget(file)
+    for _ in range(2):
+        Budget(file).spend(account("a"), DATA)
+    with pytest.raises(BudgetExceededError):
+        early.spend(account("a"), DATA)
+
+
 def test_another_name_of_the_file_is_the_same_budget(file: Path, tmp_path: Path) -> None:
     os.symlink(file, tmp_path / "other.jsonl")
     Budget(tmp_path / "other.jsonl").spend(account("a"), DATA)
