@@ -20,7 +20,7 @@ from tests.zoo.methods.mixed_runs import (
     published,
     two_sources,
 )
-from zoo import FedCDR, Plaintext, Shuffled
+from zoo import FedCDR, Shuffled
 from zoo.methods.mixed_factors import SHARES
 
 EVERYBODY = torch.arange(60)
@@ -143,11 +143,6 @@ def test_without_anybody_in_common_the_target_scores_alone(sources: list[str], t
     fitted(method, around(of_nobody(tmp_path) if sources else {}, sources=sources))
     vectors = method.heads.weight * method.factors.users.weight
     assert torch.equal(method.score_all(EVERYBODY), vectors @ method.factors.items.weight.T)
-
-
-def test_ratings_are_no_vectors(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"The release of 'book' is of kind 'ratings'\. FedCDR reads \['embeddings'\]"):
-        fitted(FedCDR(num_factors=4), around({"book": published(Plaintext(), tmp_path)}), epochs=0)
 
 
 def test_a_unit_of_measure_does_not_count(tmp_path: Path) -> None:

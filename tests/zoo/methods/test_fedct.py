@@ -18,10 +18,9 @@ from tests.zoo.methods.mixed_runs import (
     embeddings,
     fitted,
     of_nobody,
-    published,
     two_sources,
 )
-from zoo import BPR, FedCT, Plaintext, Shuffled
+from zoo import BPR, FedCT, Shuffled
 from zoo.methods.fedct import SharedLatents, Vectors
 
 EVERYBODY = torch.arange(60)
@@ -145,11 +144,6 @@ def test_without_anybody_in_common_the_target_scores_alone(sources: list[str], t
     method = FedCT(num_factors=4, latent_dim=3, source_share=1.0)
     fitted(method, around(of_nobody(tmp_path) if sources else {}, sources=sources))
     assert torch.equal(method.score_all(EVERYBODY), method.factors.score_all(EVERYBODY))
-
-
-def test_ratings_are_no_vectors(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"The release of 'book' is of kind 'ratings'\. FedCT reads \['embeddings'\]"):
-        fitted(FedCT(num_factors=4), around({"book": published(Plaintext(), tmp_path)}), epochs=0)
 
 
 def test_a_unit_of_measure_does_not_count(tmp_path: Path) -> None:

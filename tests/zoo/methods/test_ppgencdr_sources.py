@@ -160,12 +160,3 @@ def test_the_sources_ratings_are_nowhere_within_reach(
     targets = douban(root, target="book", sources=["music"]).source("music")
     assert Traces(targets).within(things), "its own are"
     assert Traces(douban(root).source("book")).within(things) == kept
-
-
-def test_it_refuses_a_release_of_another_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = ByHand().publish(Synthetic(**SIZES).source("book"), "book").save(tmp_path / "book")
-    data = Synthetic(**SIZES, releases={"book": path})
-    assert PPGenCDR.accepted_releases == {"generator", "rows", "ratings"}
-    monkeypatch.setattr(PPGenCDR, "accepted_releases", frozenset({"rows"}))
-    with pytest.raises(TypeError, match=r"The release of 'book' is of kind 'generator'\. PPGenCDR reads \['rows'\]"):
-        read(PPGenCDR(**TINY), data)

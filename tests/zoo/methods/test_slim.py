@@ -67,8 +67,3 @@ def test_it_learns_tastes_and_scores_by_rows() -> None:
     users = torch.tensor([7, 0])
     rows = method.target_rows.dense(users)
     assert torch.allclose(method.score_all(users), rows @ method.weights, atol=1e-5)
-
-
-def test_a_catalogue_without_room_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"num_items is 40000, above max_items \(20000\).*12 GiB"):
-        SLIM().build({"num_items": 40_000})
