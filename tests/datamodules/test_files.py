@@ -42,7 +42,7 @@ def test_columns_are_named_by_domain_and_the_rest_as_for_all(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"film": {"user": "u"}}, r"columns has \['film'\]. It may have the domains \['movies', 'books'\]"),
+        ({"film": {"user": "u"}}, r"columns has \['film'\]. Allowed: \['movies', 'books'\]"),
         (
             {"books": {"usr": "u"}},
             r"columns.books has \['usr'\]. It may have user, item, rating, timestamp",

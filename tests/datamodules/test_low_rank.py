@@ -100,9 +100,9 @@ def test_rows_and_columns_without_an_observed_entry_stay() -> None:
         ({"rank": 5, "num_items": 4}, r"rank is 5. .* 100 x 4"),
         ({"max_entry": 0.0}, r"max_entry is 0.0"),
         ({"scale": -1.0}, r"scale -1.0"),
-        ({"observed": 0.0}, r"observed below 1"),
-        ({"observed": 1.0}, r"observed below 1"),
-        ({"link": "cauchy"}, r"link is 'cauchy'. It must be 'logistic' or 'probit'"),
+        ({"observed": 0.0}, r"observed < 1"),
+        ({"observed": 1.0}, r"observed < 1"),
+        ({"link": "cauchy"}, r"link is 'cauchy'. Allowed: 'logistic', 'probit'"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:

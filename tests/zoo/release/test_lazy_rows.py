@@ -91,7 +91,7 @@ def test_nothing_is_made_before_it_is_saved(rows: Floats, tmp_path: Path) -> Non
     ours = release(tensors)
     assert (ours.lazy, ours.sparse, ours.width, ours.num_users) == (True, False, 4, 9)
     assert (list(tensors), len(tensors), "rows" in tensors, "starts" in tensors) == (["rows"], 1, True, False)
-    with pytest.raises(ReleaseError, match=r"not made yet. Save the release first"):
+    with pytest.raises(ReleaseError, match=r"not made yet. Save the release"):
         _ = ours.digest
     assert not made
     ours.save(tmp_path / "book")

@@ -85,7 +85,7 @@ def test_rows_and_bags_agree() -> None:
         (lambda m: m.update(ledger=[{"type": "NoOpEvent"}]), "Its ledger has no private release"),
         (lambda m: m["record"].update(noise_scale=0.0), "noise_scale is 0.0"),
         (lambda m: m.update(domain=""), "A domain is ''"),
-        (lambda m: m.update(schema=0), "schemas count from 1"),
+        (lambda m: m.update(schema=0), "schema 0. Allowed: >= 1"),
     ],
 )
 def test_a_hostile_manifest_is_refused(saved: Path, change: Callable[[dict[str, Any]], object], message: str) -> None:
@@ -107,7 +107,7 @@ def test_names_that_a_terminal_would_obey_are_refused(saved: Path, name: str) ->
             Release.load(saved)
         assert str(caught.value).isprintable()
         edit(saved, lambda m: m.update(domain="book", user_ids=release.user_ids.tolist()))
-    with pytest.raises(ReleaseError, match=r"A domain is .* It must have printable characters"):
+    with pytest.raises(ReleaseError, match=r"A domain is .* Allowed: printable characters"):
         replace(release, domain=name)
     if not name.endswith("\x00"):  # which an array of texts cannot hold
         with pytest.raises(ReleaseError, match=r"A user id is .* printable characters"):
@@ -136,7 +136,7 @@ def test_a_record_may_not_state_less_than_its_ledger(saved: Path) -> None:
 def test_a_delta_that_hands_over_one_user_is_refused(users: int, delta: float) -> None:
     release = NoisyRows(epsilon=2.0).publish(binary(), "book")
     mechanism = replace(release.record.mechanism, delta=delta, num_users=users)
-    with pytest.raises(ReleaseError, match=f"is not below one over the {users} users"):
+    with pytest.raises(ReleaseError, match=f"delta is .*below 1/{users} \\(users\\)"):
         replace(release, record=replace(release.record, mechanism=mechanism))
 
 
@@ -237,7 +237,7 @@ def test_compressed_rows_that_point_outside_are_refused(change: dict[str, torch.
 
 def test_a_folder_that_is_no_release_is_refused(tmp_path: Path, saved: Path) -> None:
     with pytest.raises(
-        ReleaseError, match=r"absent is no release: there is no such folder\. Give .*--data\.releases\.NAME PATH"
+        ReleaseError, match=r"absent is no release: there is no such folder\. Pass .*--data\.releases\.NAME PATH"
     ):
         Release.load(tmp_path / "absent")
     with pytest.raises(ReleaseError, match=rf"no such folder\. Did you mean {saved.name}\? Give the"):

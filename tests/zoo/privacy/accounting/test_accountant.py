@@ -139,7 +139,7 @@ def test_pure_epsilon_of_a_gaussian_is_infinite() -> None:
 
 @pytest.mark.parametrize("delta", [-1e-5, 1.0, float("nan")])
 def test_delta_out_of_range(delta: float) -> None:
-    with pytest.raises(ValueError, match=r"delta is .*must be in \[0, 1\)"):
+    with pytest.raises(ValueError, match=r"delta is .*Allowed: \[0, 1\)"):
         epsilon_of([], delta)
 
 

@@ -262,7 +262,7 @@ def test_verdicts_of_seeded_noise_repeat_and_other_noise_is_fresh() -> None:
 
 
 def test_an_audit_states_residuals_with_their_sigma() -> None:
-    with pytest.raises(ValueError, match="given together"):
+    with pytest.raises(ValueError, match="give residuals and sigma together"):
         Audit("half", 1.0, 0.0, lambda runs, noise: (noise.normal(runs), noise.normal(runs)), sigma=1.0)
 
 

@@ -74,7 +74,7 @@ def test_which_items_are_kept_is_told_by_the_noisy_counts_alone() -> None:
         ({"clip": math.inf}, "positive and finite"),
         (
             {"relation": Relation.CHANGE_ONE_RATING_VALUE},
-            "relation is 'change_one_rating_value'. A map protects users or ratings",
+            "relation is 'change_one_rating_value'. Allowed: zero_out_one_user",
         ),
     ],
 )

@@ -121,12 +121,12 @@ def test_a_projection_that_was_known_before_cannot_be_paid(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("values", [(0.0, 1e-5), (float("inf"), 1e-5), (float("nan"), 0.1), (1.0, 1.0), (1.0, -0.1)])
 def test_a_cap_is_a_number(tmp_path: Path, values: tuple[float, float]) -> None:
-    with pytest.raises(BudgetError, match="needs a finite epsilon > 0 and delta in"):
+    with pytest.raises(BudgetError, match="Allowed: finite epsilon > 0, delta in"):
         Budget.create(tmp_path / "spent.jsonl", Cap(*values, RATING))
 
 
 def test_a_budget_is_never_overwritten_and_has_to_be_there(file: Path) -> None:
-    with pytest.raises(BudgetError, match=r"exists. A budget is never overwritten"):
+    with pytest.raises(BudgetError, match=r"exists. Choose another file"):
         Budget.create(file, Cap(9.0, 1e-5, RATING))
     with pytest.raises(BudgetError, match=r"absent is no budget file. Create one: python -m zoo privacy budget"):
         Budget(file.parent / "absent")
