@@ -154,13 +154,13 @@ def test_agreed_users_are_written_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"sources": ("right", "left")}, r"must not contain the target, 'left'"),
+        ({"sources": ("right", "left")}, r"Remove the target 'left'"),
         (
             {"sources": ("right", "third", "right")},
             r"sources repeat \['right'\]",
         ),
-        ({"batch_size": 0}, "at least 1"),
-        ({"users": None}, "users is None. It must be 'own', 'common' or a CSV file"),
+        ({"batch_size": 0}, "Allowed: >= 1"),
+        ({"users": None}, "users is None. Allowed: 'own', 'common', or a CSV file"),
         ({"releases": {"other": Path("x")}}, r"releases has \['other'\]"),
     ],
 )
@@ -174,7 +174,7 @@ def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> Non
     [
         ({"split": "random3"}, "split is 'random3'. Allowed: random1, random2, .*"),
         ({"ks": (5,)}, "including 10"),
-        ({"ks": (0, 10)}, "at least 1"),
+        ({"ks": (0, 10)}, "numbers >= 1"),
         ({"num_candidates": 0, "full_ranking": False}, ">= 1, or 0 with full_ranking true"),
         (
             {"num_candidates": 0, "full_ranking": "test"},

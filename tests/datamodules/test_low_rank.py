@@ -96,8 +96,8 @@ def test_rows_and_columns_without_an_observed_entry_stay() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rank": 0}, r"rank is 0. It must be from 1 to the smaller side of 100 x 100"),
-        ({"rank": 5, "num_items": 4}, r"rank is 5. .* 100 x 4"),
+        ({"rank": 0}, r"rank is 0. Allowed: from 1 to min\(100, 100\)"),
+        ({"rank": 5, "num_items": 4}, r"rank is 5. .*min\(100, 4\)"),
         ({"max_entry": 0.0}, r"max_entry is 0.0"),
         ({"scale": -1.0}, r"scale -1.0"),
         ({"observed": 0.0}, r"observed < 1"),

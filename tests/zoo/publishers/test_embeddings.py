@@ -218,7 +218,7 @@ def test_vectors_without_the_noise_of_their_record_are_refused(tmp_path: Path) -
     refused("half", (vectors / 2 / spacing).round() * spacing, "they vary too little")
     refused("one user", vectors * (torch.arange(20) != 3)[:, None, None], "those of some users vary too little")
     refused("moved", vectors + spacing / 4, "are off the lattice")
-    refused("wider", torch.cat([vectors, vectors], dim=2), r"shape \(20, 1, 32\)\. .* 1 layers and width 16")
+    refused("wider", torch.cat([vectors, vectors], dim=2), r"shape \(20, 1, 32\)\. .* has \(20, 1, 16\)")
     rows = replace(release, kind="rows", tensors={"rows": vectors.flatten(1)}).save(tmp_path / "rows")
     with pytest.raises(ReleaseError, match="which makes vectors"):
         Release.load(rows)

@@ -188,7 +188,7 @@ def test_the_plan_depends_on_public_numbers_alone() -> None:
         ({"epsilon": 0.0}, "epsilon is .*Allowed: finite"),
         ({"epsilon": -1.0}, "epsilon"),
         ({"epsilon": math.nan}, "epsilon"),
-        ({"epsilon": 1.0, "delta": 0.0}, r"delta is .*must be in \[1e-300, 1\)"),
+        ({"epsilon": 1.0, "delta": 0.0}, r"delta is .*Allowed: \[1e-300, 1\)"),
         ({"epsilon": 1.0, "delta": 1.0}, "delta"),
         ({"epsilon": 1.0, "threshold": -1.0}, "threshold is .*Allowed: >= 0"),
         ({"epsilon": 1.0, "clip": 1.0}, "It bounds users"),

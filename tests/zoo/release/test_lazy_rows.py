@@ -152,8 +152,8 @@ def test_nothing_half_written_is_left(
     ("parts", "message"),
     [
         ([np.zeros((8, 4))], "8 rows were made for 9 users"),
-        ([np.zeros((5, 4)), np.zeros((5, 4))], r"Rows have the shape \(5, 4\). At most \(4, 4\) are left"),
-        ([np.zeros((9, 3))], r"Rows have the shape \(9, 3\)"),
+        ([np.zeros((5, 4)), np.zeros((5, 4))], r"Rows have shape \(5, 4\). At most \(4, 4\) are left"),
+        ([np.zeros((9, 3))], r"Rows have shape \(9, 3\)"),
         ([np.full((9, 4), np.nan)], "Tensor 'rows' holds NaN or infinite values"),
         ([np.full((9, 4), 1e300)], "Tensor 'rows' holds NaN or infinite values"),
     ],

@@ -196,5 +196,5 @@ def test_what_cannot_be_read_is_said_before_anything_is_published(
 
 
 def test_a_statement_is_held_to_its_form(cli: Callable[..., ZooCLI]) -> None:
-    with pytest.raises(ReleaseError, match=r"contact is .* It must be 1 to 1,000 printable characters"):
+    with pytest.raises(ReleaseError, match=r"contact is .* Allowed: 1 to 1,000 printable characters"):
         cli("publish", *PROJECTED, "--about.contact", "x" * 1001, "--out", "book")

@@ -154,7 +154,7 @@ def test_extreme_ledgers_terminate_and_cost_everything() -> None:
 
 
 def test_count_out_of_range() -> None:
-    with pytest.raises(ValueError, match=r"count is 0. It must be an integer of at least 1"):
+    with pytest.raises(ValueError, match=r"count is 0. Allowed: integers >= 1"):
         Accountant().compose(NoOpEvent(), 0)
 
 

@@ -188,5 +188,5 @@ def test_other_arguments_out_of_range_are_refused() -> None:
     with pytest.raises(TypeError, match="Pass the link without flips"):
         Flipped(Flipped(Logistic(), 0.1, 0.1), 0.1, 0.1)
     for link in (Logistic(), Probit()):
-        with pytest.raises(ValueError, match=r"ridge must be a finite number of at least 0, got -1"):
+        with pytest.raises(ValueError, match=r"ridge must be finite and >= 0, got -1"):
             link.log_curvature_ratio(1.0, -1.0)

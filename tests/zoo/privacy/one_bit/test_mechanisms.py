@@ -199,11 +199,11 @@ def test_noisy_output_has_the_noise_of_the_plan() -> None:
 def test_probit_objectives_out_of_reach_are_refused() -> None:
     with pytest.raises(ValueError, match=r"epsilon is 0\.5.*needs more than 0\.771388"):
         plan_objective(Probit(), 0.5, alpha=1.0)
-    with pytest.raises(ValueError, match=r"alpha is missing. The probit link needs"):
+    with pytest.raises(ValueError, match=r"alpha is missing. Give the probit link"):
         plan_objective(Probit(), 2.0)
-    with pytest.raises(ValueError, match="noise is 'gaussian' with the probit link, which needs 'laplace'"):
+    with pytest.raises(ValueError, match=r"noise is 'gaussian' with the probit link. Use 'laplace'"):
         plan_objective(Probit(), 2.0, alpha=1.0, noise="gaussian", delta=1e-5)
-    with pytest.raises(ValueError, match=r"link is 'logistic, flipped'. It must be convex"):
+    with pytest.raises(ValueError, match=r"link is 'logistic, flipped'. It is not convex"):
         plan_objective(Flipped(Logistic(), 0.1, 0.1), 2.0)
 
 
@@ -228,14 +228,14 @@ def test_deltas_go_with_gaussian_noise() -> None:
         lambda: plan_objective(Logistic(), 1.0, delta=1e-5),
         lambda: plan_gradient(1.0, steps=3, noise="laplace", delta=1e-5),
     ):
-        with pytest.raises(ValueError, match=r"delta is 1e-05. Laplace noise needs none"):
+        with pytest.raises(ValueError, match=r"delta is 1e-05. Omit it for Laplace noise"):
             laplacian()
     for gaussian in (
         lambda: plan_objective(Logistic(), 1.0, noise="gaussian"),
         lambda: plan_gradient(1.0, steps=3),
         lambda: plan_output(Logistic(), 1.0, 0.0, alpha=1.0, ridge=1.0, steps=3, step_size=0.1),
     ):
-        with pytest.raises(ValueError, match=r"delta is .*must be in \[1e-300, 1\)"):
+        with pytest.raises(ValueError, match=r"delta is .*Allowed: \[1e-300, 1\)"):
             gaussian()
     with pytest.raises(ValueError, match=r"noise is 'uniform'. Allowed: 'laplace', 'gaussian'"):
         plan_gradient(1.0, steps=3, noise="uniform")  # type: ignore[arg-type]
@@ -251,7 +251,7 @@ def test_steps_out_of_range_are_refused() -> None:
     for size in (0.0, -1.0, 0.9, math.nan):
         with pytest.raises(ValueError, match=r"step_size must lie in \(0, 0\.888889\], which is 2/\(2 ridge"):
             output_sensitivity(Logistic(), alpha=1.0, ridge=1.0, steps=3, step_size=size)
-    with pytest.raises(ValueError, match="ridge must be a finite number of at least 0, got -1"):
+    with pytest.raises(ValueError, match="ridge must be finite and >= 0, got -1"):
         output_sensitivity(Logistic(), alpha=1.0, ridge=-1.0, steps=3, step_size=0.1)
     with pytest.raises(ValueError, match="The link must be convex, got 'probit, flipped'"):
         output_sensitivity(Flipped(Probit(), 0.1, 0.1), alpha=1.0, ridge=1.0, steps=3, step_size=0.1)

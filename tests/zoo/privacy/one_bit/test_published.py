@@ -141,5 +141,5 @@ def test_arguments_out_of_range_are_refused(link: Link) -> None:
             published_output(bad, 1.0)
     with pytest.raises(ValueError, match=r"alpha must be at most 37 scales of a probit link, got 50\.0"):
         published_objective(Probit(), 1.0, 50.0)
-    with pytest.raises(ValueError, match="The paper has a bound for 'logistic' and 'probit', got 'logistic, flipped'"):
+    with pytest.raises(ValueError, match=r"link is 'logistic, flipped'. Allowed: 'logistic', 'probit'"):
         paper_sensitivity(Flipped(Logistic(), 0.1, 0.1), 1.0)

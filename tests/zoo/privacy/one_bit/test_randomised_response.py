@@ -80,11 +80,11 @@ def test_flips_that_are_refused() -> None:
         plan_uneven_input(0.1, 0.6)
     with pytest.raises(ValueError, match=r"p1 is 1\.5.*Allowed: \[0, 1\]"):
         plan_uneven_input(1.5, 0.1)
-    with pytest.raises(ValueError, match=r"epsilon is 0.*must be finite"):
+    with pytest.raises(ValueError, match=r"epsilon is 0.*Allowed: finite"):
         plan_input(0.0)
     with pytest.raises(ValueError, match=r"Allowed: \+1 or -1"):
         flipped_signs(np.array([1.0, 0.0]), 0.1, 0.1, NoiseSource.seeded(1))
-    with pytest.raises(ValueError, match=r"probability is 2.*It must be in \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"probability is 2.*Allowed: \[0, 1\]"):
         flipped_signs(np.array([1.0]), 2.0, 0.1, NoiseSource.seeded(1))
 
 
@@ -147,5 +147,5 @@ def test_ratings_that_are_no_cells_are_refused() -> None:
         ternary_signs(two, two, np.array([1.0, -1.0]), (3, 3), plan, noise)
     with pytest.raises(ValueError, match=r"Allowed: \+1 or -1"):
         ternary_signs(one, one, np.array([0.5]), (3, 3), plan, noise)
-    with pytest.raises(ValueError, match=r"epsilon is -1.*must be finite"):
+    with pytest.raises(ValueError, match=r"epsilon is -1.*Allowed: finite"):
         plan_ternary(-1.0)

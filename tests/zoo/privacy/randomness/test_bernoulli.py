@@ -237,5 +237,5 @@ def test_a_probability_out_of_range_is_refused(probability: float) -> None:
 
 
 def test_a_number_of_cells_out_of_range_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"num_entries is -1. It must be in \[0, 2\*\*62\)"):
+    with pytest.raises(ValueError, match=r"num_entries is -1. Allowed: \[0, 2\*\*62\)"):
         sample_entries(-1, 0.1, NoiseSource.seeded(1))

@@ -274,11 +274,11 @@ def test_settings_out_of_range_are_refused() -> None:
     for threshold in (-0.1, math.inf, math.nan):
         with pytest.raises(ValueError, match=r"threshold is .*Allowed: >= 0.*or None"):
             plan(threshold)
-    with pytest.raises(ValueError, match="It bounds whole users; leave it out for 'change_one_rating'"):
+    with pytest.raises(ValueError, match="It bounds users; omit it for 'change_one_rating'"):
         NoisyRows.calibrate(epsilon=1.0, delta=1e-5, clip=1.0)
     with pytest.raises(ValueError, match=r"clip is missing. 'zero_out_one_user' needs"):
         NoisyRows.calibrate(epsilon=1.0, delta=1e-5, relation=Relation.ZERO_OUT_ONE_USER)
-    with pytest.raises(ValueError, match=r"sensitivity is 0.*must be positive and finite"):
+    with pytest.raises(ValueError, match=r"sensitivity is 0.*Allowed: finite, > 0"):
         NoisyRows.calibrate(epsilon=1.0, delta=1e-5, relation=Relation.ZERO_OUT_ONE_USER, clip=0.0)
     with pytest.raises(ValueError, match=r"epsilon is .*Allowed: finite"):
         FlippedRows.calibrate(epsilon=0.0, num_users=1, num_items=1)

@@ -219,7 +219,7 @@ def tied() -> nn.Module:
         (nn.Sequential(linear(), nn.BatchNorm1d(ITEMS, affine=False)), "statistics over users"),
         (nn.Sequential(linear(), nn.BatchNorm1d(ITEMS, track_running_stats=False)), "statistics over users"),
         (nn.Sequential(linear(), nn.InstanceNorm1d(ITEMS, track_running_stats=True)), "statistics over users"),
-        (nn.Sequential(linear(), Custom()), r"known for 1 \(Custom\)"),
+        (nn.Sequential(linear(), Custom()), r"unknown for 1 \(Custom\)"),
         (nn.Bilinear(2, 2, 2), r"known for the module \(Bilinear\)"),
         (nn.utils.parametrizations.weight_norm(linear()), "norm of a user's gradient is unknown"),
         (nn.Sequential(linear(), nn.ReLU()).eval(), "evaluation mode"),

@@ -267,7 +267,7 @@ def test_noise_with_a_seed_claims_nothing_also_after_it() -> None:
     [
         ({"epsilon": 0.0}, "epsilon is 0"),
         ({"clip": -1.0}, r"clip must be finite and positive, got -1\.0"),
-        ({"num_rounds": 0}, "steps must be an integer of at least 1, got 0"),
+        ({"num_rounds": 0}, "steps must be an integer >= 1, got 0"),
         ({"rate": 1.5}, r"rate must lie in \(0, 1\]"),
         ({"delta": 1.0}, "delta is"),
         ({"relation": Relation.CHANGE_ONE_RATING}, "Training protects whole users"),

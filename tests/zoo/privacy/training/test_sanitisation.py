@@ -98,7 +98,7 @@ def test_its_settings_are_all_that_makes_it() -> None:
         ({"delta": 1.0}, "delta is"),
         ({"rows": 0}, "rows must be an integer of at least 1, got 0"),
         ({"rows": 2.0}, r"rows must be an integer of at least 1, got 2\.0"),
-        ({"steps": -1}, "steps must be an integer of at least 1, got -1"),
+        ({"steps": -1}, "steps must be an integer >= 1, got -1"),
         ({"steps": True}, "steps must be an integer >= 1, got True"),
         ({"clip": 0.0}, r"clip must be finite and positive, got 0\.0; 1\.0 is usual"),
         ({"clip": math.inf}, "clip must be finite and positive, got inf"),
