@@ -105,7 +105,10 @@ def test_understating_is_noticed() -> None:
         ({"epsilon": 1.0, "num_components": 0}, "dim|component"),
         ({"epsilon": 1.0, "clip": 1.0}, "clip"),
         ({"epsilon": 1.0, "calibration": "gaussian", "relation": "zero_out_one_user"}, "clip is missing"),
-        ({"epsilon": 1.0, "calibration": "gaussian", "relation": "zero_out_one_user", "clip": 0.0}, "positive"),
+        (
+            {"epsilon": 1.0, "calibration": "gaussian", "relation": "zero_out_one_user", "clip": 0.0},
+            "sensitivity is .*> 0",
+        ),
         ({"epsilon": 1.0, "relation": "zero_out_one_user", "clip": 1.0}, "Use 'gaussian'"),
         ({"epsilon": 1.0, "calibration": "max", "relation": "zero_out_one_user", "clip": 1.0}, "Use 'gaussian'"),
         ({"epsilon": 1.0, "calibration": "best"}, "calibration is .*Allowed:"),

@@ -207,7 +207,7 @@ def test_bad_settings_are_refused_before_data(settings: dict[str, Any], message:
     [
         ({"epsilon": 0.0}, "epsilon is .*Allowed: finite"),
         ({"epsilon": math.inf}, "epsilon"),
-        ({"epsilon": 1.0, "keep": 0.0}, r"keep is .*positive number of at most 1"),
+        ({"epsilon": 1.0, "keep": 0.0}, r"keep is .*> 0, <= 1"),
         ({"epsilon": 1.0, "keep": 1.1}, "keep"),
     ],
 )

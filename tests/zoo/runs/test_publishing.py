@@ -71,7 +71,7 @@ def test_what_is_too_much_draws_no_noise(file: Path, tmp_path: Path, monkeypatch
         (Plaintext(), "The release has no guarantee"),
         (JLT(epsilon=2.0, num_components=5, noise_seed=1), r"has no guarantee \(seeded noise\)"),
         (NoisyRows(epsilon=1.0, relation="zero_out_one_user", clip=2.0), "is for 'change_one_rating'"),
-        (JLT(epsilon=2.0, num_components=5, delta=0.5), "Allowed: below 1/9 (users)"),
+        (JLT(epsilon=2.0, num_components=5, delta=0.5), "Allowed: below 1/9"),
     ],
 )
 def test_what_is_refused_costs_nothing(file: Path, tmp_path: Path, publisher: Any, message: str) -> None:  # noqa: ANN401

@@ -259,5 +259,5 @@ def check_positive(mechanism: Mechanism, *names: str, most: float = math.inf) ->
     for name in names:
         value = getattr(mechanism, name)
         if value is not None and not (isinstance(value, int | float) and 0 < value <= most and value < math.inf):
-            limit = "" if most == math.inf else f" of at most {most:g}"
+            limit = "" if most == math.inf else f", <= {most:g}"
             raise MechanismError(f"{mechanism.name}: {name} is {value!r}. Allowed: > 0{limit}.")

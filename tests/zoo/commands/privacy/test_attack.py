@@ -105,7 +105,7 @@ def test_what_cannot_be_attacked_is_refused(config: Path) -> None:
     one = ("attack", "--config", config, "--source", "book")
     assert "Plaintext releases no vectors. Set" in refused(*one, "--publisher", "Plaintext")
     assert "--seeds is 0." in refused(*one, "--seeds", 0)
-    assert "epsilon must be" in refused(*one, "--epsilon", -1)
+    assert "epsilon is -1" in refused(*one, "--epsilon", -1)
     assert "The share of known users is 1.5" in refused(*one, "--known", 1.5)
     assert "It must be a file in an existing folder" in refused(*one, "--out", "absent/a.csv")
     assert "No config 'absent.yaml'" in refused("attack", "--config", "absent.yaml")

@@ -203,7 +203,7 @@ def test_half_a_line_and_a_release_that_nobody_knows_are_said(
     ("arguments", "message"),
     [
         (("--epsilon", "4"), "The cap lacks --delta and --relation"),
-        (("--epsilon", "0", "--delta", "0", "--relation", "change_one_rating"), "A cap needs a finite epsilon above 0"),
+        (("--epsilon", "0", "--delta", "0", "--relation", "change_one_rating"), "Allowed: finite epsilon > 0"),
         ((), "No budget at"),
     ],
 )

@@ -189,7 +189,7 @@ def test_a_probit_objective_is_refused_unless_nothing_is_promised() -> None:
     assert "needs alpha here" in refused(ObjectivePerturbation(1.0, paper_faithful=True), Probit())
     assert "needs more than 0.7713" in refused(ObjectivePerturbation(0.5, inexact=True), Probit(), 1.0)
     gaussian = ObjectivePerturbation(1.0, noise="gaussian", inexact=True)
-    assert "noise is 'gaussian' with the probit link, which needs 'laplace'" in refused(gaussian, Probit(), 1.0)
+    assert "noise is 'gaussian' with the probit link. Use 'laplace'" in refused(gaussian, Probit(), 1.0)
 
 
 def test_settings_of_an_objective_are_checked_before_data_are_read() -> None:
@@ -207,7 +207,7 @@ def test_settings_of_gradients_are_checked_before_data_are_read() -> None:
         ({"clamp": 0.0}, "Allowed: finite, > 0"),
         ({"delta": 1.5}, "delta"),
         ({"noise": "normal"}, "Allowed: 'laplace', 'gaussian'"),
-        ({"step_size": 0.0}, "step_size Allowed: finite, > 0, 'spectral' or null; got 0.0"),
+        ({"step_size": 0.0}, "step_size must be positive and finite, 'spectral' or null; got 0.0"),
         ({"step_size": "spectral"}, "Spectral steps go from the last point: set dual to false"),
     ):
         with pytest.raises(ValueError, match=message):

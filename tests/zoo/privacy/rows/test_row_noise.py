@@ -283,7 +283,7 @@ def test_settings_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match=r"epsilon is .*Allowed: finite"):
         FlippedRows.calibrate(epsilon=0.0, num_users=1, num_items=1)
     for keep in (0.0, 1.5, math.nan):
-        with pytest.raises(ValueError, match=r"keep is .*(positive number of at most 1|finite)"):
+        with pytest.raises(ValueError, match=r"keep is .*(> 0, <= 1|finite)"):
             FlippedRows.calibrate(epsilon=1.0, num_users=1, num_items=1, keep=keep)
 
 
