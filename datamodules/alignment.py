@@ -24,9 +24,9 @@ class UserMismatchError(ValueError):
 def check_sources(target: str, sources: Sequence[str]) -> None:
     """Refuse a source that is the target or is named twice."""
     if target in sources:
-        raise ValueError(f"sources are {list(sources)}. They must not contain the target, {target!r}. Remove it.")
+        raise ValueError(f"sources are {list(sources)}. Remove the target {target!r}.")
     if repeated := sorted(name for name, count in Counter(sources).items() if count > 1):
-        raise ValueError(f"sources repeat {repeated}. Each source has one release. Name it once.")
+        raise ValueError(f"sources repeat {repeated}. Name each source once.")
 
 
 def link_users(users: Ids, name: str, release: Release, path: str, *, missing_is_error: bool) -> Tensor:

@@ -110,7 +110,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         super().__init__()
         check_sources(target, sources)
         if min(sizes := (batch_size, evaluation_batch_size, top_k)) < 1:
-            raise ValueError(f"Batch sizes and top_k are {', '.join(map(str, sizes))}. They must be at least 1.")
+            raise ValueError(f"Batch sizes and top_k are {', '.join(map(str, sizes))}. Allowed: >= 1.")
         self.target, self.sources, self.users, self.missing_users = target, tuple(sources), users, missing_users
         self.catalogues = {n: c if isinstance(c, int) else Path(c) for n, c in (catalogues or {}).items()}
         self.filters, self.evaluation = filters, evaluation

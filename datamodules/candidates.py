@@ -57,7 +57,7 @@ def candidates(
     if negatives is None:
         lists = {phase: _drawn(train, users[phase], seen["test"], evaluation, seed, phase) for phase in seen}
     elif evaluation.weighted_candidates:
-        raise ValueError("weighted_candidates is true, and the data ships its own negatives. Set it to false.")
+        raise ValueError("weighted_candidates is true, but the data ships its negatives. Set it to false.")
     else:
         lists = _shipped(train, negatives, own, users)
     cases = {}

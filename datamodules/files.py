@@ -76,12 +76,12 @@ class Files(CrossDomainDataModule):
 
     def _check_names(self) -> None:
         if unknown := sorted(self.columns.keys() - set(self._domains)):
-            raise ValueError(f"columns has {unknown}. It may have the domains {self._domains}.")
+            raise ValueError(f"columns has {unknown}. Allowed: {self._domains}.")
         for domain, named in self.columns.items():
             if unknown := sorted(named.keys() - set(MEANINGS)):
                 raise ValueError(f"columns.{domain} has {unknown}. It may have {', '.join(MEANINGS)}.")
             if nameless := [word for word in ("user", "item") if word in named and named[word] is None]:
-                raise ValueError(f"columns.{domain}.{nameless[0]} is null. Every row needs its {nameless[0]}. Name it.")
+                raise ValueError(f"columns.{domain}.{nameless[0]} is null. Name the column.")
 
     def columns_of(self, domain: str) -> tuple[str, str, str | None, str | None]:
         """Return the names of a domain's columns: user, item, rating and time; the last two may be None."""

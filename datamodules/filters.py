@@ -21,7 +21,7 @@ def binarise(
         return table.with_columns(rating=pl.lit(1.0))
     least = _mean(table) if threshold == "mean" else threshold
     if not np.isfinite(least):
-        raise ValueError(f"threshold is {least}. It must be a finite number, or null for all rows.")
+        raise ValueError(f"threshold is {least}. Allowed: finite numbers, or null for all rows.")
     if signs:
         signed = table.with_columns(rating=pl.when(pl.col("rating") >= least).then(1.0).otherwise(-1.0))
         if signed["rating"].n_unique() < 2 and not may_be_empty:
@@ -39,7 +39,7 @@ def binarise(
 def keep_frequent(table: pl.DataFrame, column: str, minimum: int) -> pl.DataFrame:
     """Return the rows of the users (column user_id) or items (item_id) with at least `minimum` rows, 1 or more."""
     if minimum < 1:
-        raise ValueError(f"min_{column.removesuffix('_id')}_ratings is {minimum}. It must be at least 1.")
+        raise ValueError(f"min_{column.removesuffix('_id')}_ratings is {minimum}. Allowed: >= 1.")
     return table.filter(pl.len().over(column) >= minimum)
 
 
@@ -70,7 +70,7 @@ def filter_counts(
     if rows.is_empty() and not may_be_empty:
         among = "" if listed is None else f" among {len(listed)} listed users"
         least = f"at least {min_user} rows per user and {min_item} per item{among}"
-        raise ValueError(f"No row of {table.height} has {least}. Lower the minimums or check the list of users.")
+        raise ValueError(f"No row of {table.height} has {least}. Lower the minimums or check the user list.")
     return rows
 
 

@@ -66,12 +66,12 @@ class LowRank(CrossDomainDataModule):
     ) -> None:
         super().__init__(target, (), filters=filters, evaluation=evaluation, **settings)
         if not 1 <= rank <= min(num_users, num_items):
-            raise ValueError(f"rank is {rank}. It must be from 1 to the smaller side of {num_users} x {num_items}.")
+            raise ValueError(f"rank is {rank}. Allowed: from 1 to min({num_users}, {num_items}).")
         if not (max_entry > 0 and scale > 0 and 0 < observed < 1):
             found = f"max_entry is {max_entry}, scale {scale}, observed {observed}"
-            raise ValueError(f"{found}. They must be above 0, and observed below 1.")
+            raise ValueError(f"{found}. Allowed: > 0, and observed < 1.")
         if link not in ("logistic", "probit"):
-            raise ValueError(f"link is {link!r}. It must be 'logistic' or 'probit'.")
+            raise ValueError(f"link is {link!r}. Allowed: 'logistic', 'probit'.")
         self.num_users, self.num_items, self.rank, self.max_entry = num_users, num_items, rank, max_entry
         self.observed, self.link, self.scale, self.data_seed = observed, link, scale, data_seed
 

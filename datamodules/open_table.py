@@ -47,7 +47,7 @@ def open_table(path: Path, ending: str, packed: bool, needed: Sequence[str], ids
         columns = [stripped.get(name, pl.col(name)).alias(name) for name in schema if name in needed]
         found = table.select(columns).collect(engine="streaming")
     except pl.exceptions.NoDataError as error:
-        raise ValueError(f"{path} is empty. It needs a header line and at least one row.") from error
+        raise ValueError(f"{path} is empty. Needed: a header line and rows.") from error
     except BROKEN as error:
         what = "it is damaged" if isinstance(error, pl.exceptions.PanicException) else str(error).split("\n", 1)[0]
         raise ValueError(f"{path} cannot be read as {ending}{'.gz' if packed else ''}: {what}") from error
@@ -109,7 +109,7 @@ def check_size(path: Path, needed: Sequence[str]) -> None:
     taken = VALUE * rows * len(needed)
     if taken > max(SMALL, min(PARQUET_TIMES * size, max(LARGE, LARGE_TIMES * size))):
         needs = f"{taken / 2**20:,.0f} MiB of memory for {rows:,} rows, {taken // size:,} times its size"
-        raise ValueError(f"{path} needs {needs}. At most {LARGE_TIMES} times is allowed. Write it as CSV.")
+        raise ValueError(f"{path} needs {needs}. Allowed: {LARGE_TIMES} times. Write it as CSV.")
 
 
 def _text(path: Path, ending: str, packed: bool) -> pl.LazyFrame:
@@ -127,7 +127,7 @@ def _text(path: Path, ending: str, packed: bool) -> pl.LazyFrame:
     columns = table.collect_schema().names()
     names = [name.split(":")[0] for name in columns]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"{path} has several columns {repeated}, by their names before the colon. Keep one of each.")
+        raise ValueError(f"{path} has several columns {repeated}, by names before the colon. Keep one each.")
     return table.rename(dict(zip(columns, names, strict=True)))
 
 
@@ -136,7 +136,7 @@ def _unpacked(path: Path) -> bytes:
     with gzip.open(path) as file:
         content = file.read(most + 1)
     if len(content) > most:
-        raise ValueError(f"{path} unpacks to more than {most:,} bytes, the limit for its size. Unpack it first.")
+        raise ValueError(f"{path} unpacks to more than {most:,} bytes. Unpack it first.")
     return content
 
 

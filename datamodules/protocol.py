@@ -36,9 +36,7 @@ class Filters:
 
     def __post_init__(self) -> None:
         if self.signs and self.threshold is None:
-            raise ValueError(
-                "signs is true and threshold is null. Set threshold to the lowest rating of +1, or to mean."
-            )
+            raise ValueError("signs is true, threshold null. Set threshold to the lowest rating of +1, or mean.")
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -167,25 +165,25 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         if self.split not in get_args(SplitName):
-            raise ValueError(f"split is {self.split!r}. It must be one of {', '.join(get_args(SplitName))}.")
+            raise ValueError(f"split is {self.split!r}. Allowed: {', '.join(get_args(SplitName))}.")
         if self.moments is not None and self.split != "global_time":
-            raise ValueError(f"moments are set, and split is {self.split!r}. They are for 'global_time'. Remove them.")
+            raise ValueError(f"moments are set, and split is {self.split!r}. Remove moments, or use 'global_time'.")
         _ = self.begins
         if self.earlier_sources and not self.by_time:
             needed = "latest1, latest2, global_time, or ratio with temporal true"
             raise ValueError(f"earlier_sources is true, and split is {self.split!r}. It needs {needed}.")
         if 10 not in self.ks or min(self.ks) < 1:
-            raise ValueError(f"ks is {self.ks}. Cut-offs are at least 1, and 10 must be among them.")
+            raise ValueError(f"ks is {self.ks}. Allowed: numbers >= 1, including 10.")
         if self.num_candidates < 0 or not (self.num_candidates or self.full_ranking is True):
             found = f"num_candidates is {self.num_candidates} with full_ranking {self.full_ranking}"
-            raise ValueError(f"{found}. It must be at least 1, or 0 with full_ranking true.")
+            raise ValueError(f"{found}. Allowed: >= 1, or 0 with full_ranking true.")
 
 
 def _moment(moment: int | str) -> int:
     if isinstance(moment, int) or (moment.lstrip("-").isdigit() and len(moment) != len("20140701")):
         return int(moment)
     if (seconds := seconds_of(moment)) is None:
-        raise ValueError(f"moments has {moment!r}. Use a date such as 2014-07-01, or a number in the times' unit.")
+        raise ValueError(f"moments has {moment!r}. Allowed: a date (2014-07-01), or a number in the times' unit.")
     return seconds
 
 

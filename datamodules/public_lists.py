@@ -37,22 +37,22 @@ def _read_list(path: Path, column: str, allowed: str) -> list[str]:
         raise FileNotFoundError(f"No list of {column.removesuffix('_id')}s at {path.resolve()}. {allowed}")
     listed = open_table(path, ".csv", packed=False, needed=[column])
     if column not in listed.columns:
-        raise ValueError(f"{path} has the columns {listed.columns}. It needs a column {column}.")
+        raise ValueError(f"{path} has the columns {listed.columns}. Needed: a column {column}.")
     found: list[str] = listed[column].drop_nulls().unique().sort().to_list()
     if not found:
-        raise ValueError(f"{path} is empty. It needs one id per line under {column}.")
+        raise ValueError(f"{path} is empty. Needed: one id per line under {column}.")
     return found
 
 
 def check_lists(users: object, catalogues: Mapping[str, int | Path], target: str, evaluation: Evaluation) -> None:
     """Refuse `users` that is neither a word nor a path, such as null, and numbers of columns that cannot be used."""
     if not isinstance(users, str) or not users:
-        raise ValueError(f"users is {users!r}. It must be 'own', 'common' or a CSV file with a column user_id.")
+        raise ValueError(f"users is {users!r}. Allowed: 'own', 'common', or a CSV file with user_id.")
     for name, number in catalogues.items():
         if not isinstance(number, int):
             continue
         if not 1 <= number <= MOST_COLUMNS or isinstance(number, bool):
-            raise ValueError(f"catalogues.{name} is {number}. A number of columns is from 1 to 2^32, such as 8192.")
+            raise ValueError(f"catalogues.{name} is {number}. Allowed: from 1 to 2^32 columns, e.g. 8192.")
         if name == target:
             raise ValueError(
                 f"catalogues.{name} is {number}, and {name!r} is the target. Name a CSV file with item_id."

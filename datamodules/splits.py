@@ -127,7 +127,7 @@ def global_time(
 
 def _check_shares(shares: tuple[float, float, float]) -> None:
     if len(shares) != 3 or not all(0 <= share <= 1 for share in shares) or abs(sum(shares) - 1) > 1e-6 or not shares[0]:
-        raise ValueError(f"shares are {shares}. They must be three numbers from 0 to 1 with sum 1, the first above 0.")
+        raise ValueError(f"shares are {shares}. Allowed: three numbers in [0, 1] with sum 1, first > 0.")
 
 
 def given(table: pl.DataFrame, validation: pl.DataFrame | None, test: pl.DataFrame, seed: int) -> Split:
@@ -141,7 +141,7 @@ def given(table: pl.DataFrame, validation: pl.DataFrame | None, test: pl.DataFra
     if validation is None:
         validation = _ordered_by_key(left, seed, "given").filter(FIRST)
     elif both := _partition(tested, validation)[1].height:
-        raise ValueError(f"{both} rows are in both the validation and the test table. Remove them from one.")
+        raise ValueError(f"{both} rows are in both validation and test table. Remove them from one.")
     train, chosen = _partition(left, validation)
     return Split(train, chosen, tested, hidden=rows.clear())
 
@@ -153,7 +153,7 @@ def cold_start(table: pl.DataFrame, share: float, seed: int) -> Split:
     rounded to the nearest, so the draw depends on the set of users. A repeated pair counts once.
     """
     if not 0 < share < 1:
-        raise ValueError(f"cold_share is {share}. It must be above 0 and below 1.")
+        raise ValueError(f"cold_share is {share}. Allowed: (0, 1).")
     rows = _ordered_by_key(_distinct(table), seed, "cold item")
     users = np.sort(as_ids(rows["user_id"].unique()))
     order = users[np.argsort(mix(seed, "cold user", hash_ids(users)), kind="stable")].tolist()
@@ -175,9 +175,7 @@ def before_held_out(table: pl.DataFrame, target: Split, domain: str) -> pl.DataF
         raise ValueError(f"earlier_sources is true, and {rows} have no timestamp. Set it to false.")
     held_out = pl.concat([target.validation, target.test])
     if not held_out.height or held_out["timestamp"].null_count():
-        raise ValueError(
-            "earlier_sources is true, and the target has no held-out items with timestamps. Set it to false."
-        )
+        raise ValueError("earlier_sources is true, but the target's held-out items lack timestamps. Set it to false.")
     limits = held_out.group_by("user_id").agg(limit=pl.col("timestamp").min())
     limited = table.join(limits, on="user_id", how="left", maintain_order="left")
     return limited.filter(pl.col("limit").is_null() | (pl.col("timestamp") < pl.col("limit"))).drop("limit")

@@ -100,10 +100,10 @@ def generate_domains(
         By domain: user_id, item_id, rating (1) and timestamp (the order of the user's items).
     """
     if not 0 <= link <= 1 or not 0 <= overlap <= 1:
-        raise ValueError(f"link is {link} and overlap {overlap}. They must be in [0, 1].")
+        raise ValueError(f"link is {link} and overlap {overlap}. Allowed: [0, 1].")
     if num_users < 2 or not 1 <= ratings_per_user < min(num_items.values(), default=0):
         found = f"Got {num_users} users, {ratings_per_user} ratings per user and {dict(num_items)} items"
-        raise ValueError(f"{found}. There must be 2 users, and fewer ratings than items.")
+        raise ValueError(f"{found}. Needed: 2 users, and fewer ratings than items.")
     rng = np.random.default_rng(seed)
     shared = round(num_users * overlap)
     common_taste = rng.standard_normal((num_users, dim))

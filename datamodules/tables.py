@@ -173,7 +173,7 @@ def _read(path: Path, needed: list[str], *, may_be_empty: bool = False) -> pl.Da
         raise ValueError(f"{path.name} has an unknown ending. Use one of {', '.join(ENDINGS)}.")
     raw = open_table(path, ending, packed, needed, needed[:2])
     if raw.is_empty() and not may_be_empty:
-        raise ValueError(f"{path} has no rows. It needs a header line and at least one row.")
+        raise ValueError(f"{path} has no rows. Needed: a header line and rows.")
     if missing := [name for name in needed if name not in raw.columns]:
         lacks = f"{path} has no column {', '.join(map(repr, missing))}; its columns are {raw.columns}"
         raise ValueError(f"{lacks}. Set columns: {{DOMAIN: {{user: ..., rating: ...}}}}. {_NO_RATINGS} {_NO_TIMES}")

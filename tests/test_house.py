@@ -44,9 +44,9 @@ def test_a_room_is_a_folder_or_a_module_of_the_top(house: ModuleType) -> None:
 
 
 def test_the_map_goes_from_the_top_down_and_says_what_a_room_says_of_itself(house: ModuleType) -> None:
-    assert house.house_table().splitlines()[2:] == [
-        "| 4 | `zoo/__init__.py` | The zoo. | `zoo/top/` |",
-        "| 3 | `zoo/top/` | High things. | `zoo/base.py`, `zoo/low/` |",
-        "| 2 | `zoo/low/` | Low things. | `zoo/base.py` |",
-        "| 1 | `zoo/base.py` | Base: what all share. | - |",
+    assert house.house_table().splitlines() == [
+        "- 4: `zoo/__init__.py`. The zoo. Imports `zoo/top/`.",
+        "- 3: `zoo/top/`. High things. Imports `zoo/base.py`, `zoo/low/`.",
+        "- 2: `zoo/low/`. Low things. Imports `zoo/base.py`.",
+        "- 1: `zoo/base.py`. Base: what all share.",
     ]

@@ -87,9 +87,9 @@ def refused(method: str, release: Release) -> str | None:
     """What a method must say of a release that it cannot learn from; None of one that it can."""
     kinds = getattr(zoo, method).accepted_releases
     if release.kind not in kinds:
-        return rf"{method} .* reads {re.escape(str(sorted(kinds)))}; .* kind '{release.kind}'\. Choose a publisher"
+        return rf"kind '{release.kind}'\. {method} reads {re.escape(str(sorted(kinds)))}\. Choose a publisher"
     if method == "FedGCDR" and release.num_users and release.num_layers != 2:
-        return r"FedGCDR has 2 layers, and the release of 'book' has 1\. Set model\.num_layers to 1, or let"
+        return r"num_layers is 2; the release of 'book' has 1 layers\. Set model\.num_layers to 1, or publish"
     if method in OF_PAIRS and not is_binary(release.device_rows()):
         return r"needs a binary release of 'book', and .* Use Plaintext or FlippedRows"
     return None

@@ -128,7 +128,7 @@ def test_users_in_common_are_for_one_place_and_a_list_for_parties(tmp_path: Path
     more = files(users=str(tmp_path / "more.csv")).source("right")
     assert more.user_ids.tolist() == sorted([*common, "nobody"]), "listed users have a row, rated anything or not"
     (tmp_path / "bad.csv").write_text("id\nu1\n")
-    with pytest.raises(ValueError, match="needs a column user_id"):
+    with pytest.raises(ValueError, match="Needed: a column user_id"):
         files(users=str(tmp_path / "bad.csv")).source("right")
     with pytest.raises(FileNotFoundError, match="No list of users at"):
         files(users=str(tmp_path / "absent.csv")).source("right")
@@ -154,13 +154,13 @@ def test_agreed_users_are_written_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"sources": ("right", "left")}, r"must not contain the target, 'left'"),
+        ({"sources": ("right", "left")}, r"Remove the target 'left'"),
         (
             {"sources": ("right", "third", "right")},
             r"sources repeat \['right'\]",
         ),
-        ({"batch_size": 0}, "at least 1"),
-        ({"users": None}, "users is None. It must be 'own', 'common' or a CSV file"),
+        ({"batch_size": 0}, "Allowed: >= 1"),
+        ({"users": None}, "users is None. Allowed: 'own', 'common', or a CSV file"),
         ({"releases": {"other": Path("x")}}, r"releases has \['other'\]"),
     ],
 )
@@ -172,10 +172,10 @@ def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> Non
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"split": "random3"}, "split is 'random3'. It must be one of random1, random2, .*"),
-        ({"ks": (5,)}, "10 must be among them"),
-        ({"ks": (0, 10)}, "at least 1"),
-        ({"num_candidates": 0, "full_ranking": False}, "at least 1, or 0 with full_ranking true"),
+        ({"split": "random3"}, "split is 'random3'. Allowed: random1, random2, .*"),
+        ({"ks": (5,)}, "including 10"),
+        ({"ks": (0, 10)}, "numbers >= 1"),
+        ({"num_candidates": 0, "full_ranking": False}, ">= 1, or 0 with full_ranking true"),
         (
             {"num_candidates": 0, "full_ranking": "test"},
             "0 with full_ranking test",

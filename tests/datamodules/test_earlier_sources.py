@@ -69,7 +69,7 @@ def test_with_both_only_what_is_in_train_and_earlier_is_left() -> None:
 def test_without_times_it_is_refused() -> None:
     with pytest.raises(ValueError, match=r"earlier_sources is true, and 1 of 2 rows of 'a' have no timestamp"):
         source_of([("a", "u"), ("a", "v")], [1, None])
-    with pytest.raises(ValueError, match=r"the target has no held-out items with timestamps"):
+    with pytest.raises(ValueError, match=r"the target's held-out items lack timestamps"):
         Held({"a": table_of([("a", "u")], [1]), "b": table_of([("a", "x"), ("a", "y")])}, evaluation=ASKED).source("a")
 
 

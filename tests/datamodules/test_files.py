@@ -42,12 +42,12 @@ def test_columns_are_named_by_domain_and_the_rest_as_for_all(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"film": {"user": "u"}}, r"columns has \['film'\]. It may have the domains \['movies', 'books'\]"),
+        ({"film": {"user": "u"}}, r"columns has \['film'\]. Allowed: \['movies', 'books'\]"),
         (
             {"books": {"usr": "u"}},
             r"columns.books has \['usr'\]. It may have user, item, rating, timestamp",
         ),
-        ({"books": {"item": None}}, r"columns.books.item is null. Every row needs its item"),
+        ({"books": {"item": None}}, r"columns.books.item is null. Name the column"),
     ],
 )
 def test_columns_that_mean_nothing_are_refused(tmp_path: Path, columns: dict[str, Any], message: str) -> None:

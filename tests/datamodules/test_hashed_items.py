@@ -112,7 +112,7 @@ def test_a_release_of_columns_rests_on_nothing_else(people: str) -> None:
 
 @pytest.mark.parametrize("number", [0, -4, 2**32 + 1, True])
 def test_a_number_that_is_none_of_columns_is_refused(number: int) -> None:
-    with pytest.raises(ValueError, match=rf"catalogues.a is {number}\. A number of columns is from 1 to 2\^32"):
+    with pytest.raises(ValueError, match=rf"catalogues.a is {number}\. Allowed: from 1 to 2\^32"):
         Held({}, catalogues={"a": number})
 
 

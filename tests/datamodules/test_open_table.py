@@ -94,7 +94,7 @@ def test_a_file_that_unpacks_to_more_than_it_may_is_not_read(tmp_path: Path, mon
     assert read_table(path).height == 1
     monkeypatch.setattr(datamodules.open_table, "ALWAYS", 1000)
     most = f"{100 * path.stat().st_size:,}"
-    with pytest.raises(ValueError, match=rf"x\.csv\.gz unpacks to more than {most} bytes, the limit for its size"):
+    with pytest.raises(ValueError, match=rf"x\.csv\.gz unpacks to more than {most} bytes"):
         read_table(path)
 
 
@@ -104,7 +104,7 @@ def test_however_large_a_packed_file_is_it_unpacks_to_so_much_at_most(
     path = tmp_path / "x.csv.gz"
     path.write_bytes(gzip.compress(("user_id,item_id,rating,timestamp\n" + "a,b,1,1\n" * 1000).encode()))
     monkeypatch.setattr(datamodules.open_table, "UNPACKED", 8000)
-    with pytest.raises(ValueError, match=r"unpacks to more than 8,000 bytes, .*Unpack it first"):
+    with pytest.raises(ValueError, match=r"unpacks to more than 8,000 bytes\. Unpack it first"):
         read_table(path)
 
 
@@ -134,7 +134,7 @@ def test_memory_may_be_so_many_times_the_size(tmp_path: Path, monkeypatch: pytes
         columns = times * path.stat().st_size // (32 * 1000)
         limits(monkeypatch, 1000, large)
         datamodules.open_table.check_size(path, [""] * columns)
-        with pytest.raises(ValueError, match=r"At most 64 times is allowed\. Write it as CSV"):
+        with pytest.raises(ValueError, match=r"Allowed: 64 times\. Write it as CSV"):
             datamodules.open_table.check_size(path, [""] * (columns + 1))
 
 
@@ -155,7 +155,7 @@ def test_a_long_text_is_refused_by_column_and_not_copied(tmp_path: Path, ending:
 
 def test_columns_of_one_name_before_the_colon_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.inter").write_text("user_id:token\titem_id:token\trating:float\trating:token\na\tb\t1\t2\n")
-    with pytest.raises(ValueError, match=r"x\.inter has several columns \['rating'\], by their names before the colon"):
+    with pytest.raises(ValueError, match=r"x\.inter has several columns \['rating'\], by names before the colon"):
         read_table(tmp_path / "x.inter")
 
 

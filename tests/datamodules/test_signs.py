@@ -71,7 +71,7 @@ def test_a_threshold_that_is_no_number_is_refused() -> None:
 
 
 def test_signs_without_a_threshold_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"signs is true and threshold is null"):
+    with pytest.raises(ValueError, match=r"signs is true, threshold null"):
         Filters(signs=True)
 
 

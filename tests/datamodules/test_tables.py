@@ -200,7 +200,7 @@ def test_of_a_long_error_of_polars_the_first_line_is_said(tmp_path: Path, monkey
 
 
 def test_an_empty_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"is empty\. It needs a header line"):
+    with pytest.raises(ValueError, match=r"is empty\. Needed: a header line"):
         read_table(write(tmp_path / "x.csv.gz", ""))
 
 

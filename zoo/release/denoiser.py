@@ -61,7 +61,7 @@ class Denoiser:
     def _kept(self, release: Release, cells: EntryModel | None) -> torch.Tensor:
         if not isinstance(cells, SparseEntries):
             raise ValueError(
-                f"The record of {release.domain!r} has no probabilities of sparse entries. Leave the denoiser out."
+                f"The record of {release.domain!r} has no probabilities of sparse entries. Omit the denoiser."
             )
         starts, items, weights = (release.tensors[name].numpy() for name in ("starts", "items", "weights"))
         rows = csr_array((weights, items, starts), shape=(release.num_users, release.width))
@@ -73,7 +73,7 @@ def _noise(record: PrivacyRecord) -> float:
     scale = record.noise_scale
     if scale is None or not _SMALLEST <= scale <= 1 / _SMALLEST:
         raise ValueError(
-            f"noise_scale of {record.mechanism.name} is {scale!r}. It must lie in [{_SMALLEST:g}, {1 / _SMALLEST:g}]. Leave the "
-            "denoiser out."
+            f"noise_scale of {record.mechanism.name} is {scale!r}. Allowed: [{_SMALLEST:g}, {1 / _SMALLEST:g}]. Omit "
+            "the denoiser."
         )
     return scale

@@ -43,10 +43,10 @@ def check_name(what: str, name: str) -> None:
     """
     if len(name) > LONGEST_NAME:
         raise ReleaseError(
-            f"A {what} has {len(name):,} characters: {name[:80]!r} and so on. At most {LONGEST_NAME} are allowed. Rename it."
+            f"A {what} has {len(name):,} characters: {name[:80]!r}... Allowed: {LONGEST_NAME}. Rename it."
         )
     if not name or not name.isprintable():
-        raise ReleaseError(f"A {what} is {name[:80]!r}. It must have printable characters only. Rename it.")
+        raise ReleaseError(f"A {what} is {name[:80]!r}. Allowed: printable characters. Rename it.")
 
 
 def check_ids(ids: Sequence[str]) -> None:
@@ -59,8 +59,8 @@ def check_ids(ids: Sequence[str]) -> None:
     longest, characters = max(map(len, ids), default=0), sum(map(len, ids))
     if (size := 4 * longest * len(ids)) > max(_ROOM, 16 * characters):
         raise ReleaseError(
-            f"The longest of {len(ids):,} user ids has {longest} characters, the mean {characters / len(ids):.1f}: their array "
-            f"takes {size / 2**20:,.0f} MiB. Use ids of more equal length."
+            f"The longest of {len(ids):,} user ids has {longest} characters (mean {characters / len(ids):.1f}): "
+            f"{size / 2**20:,.0f} MiB in all. Use ids of similar length."
         )
 
 
@@ -137,16 +137,16 @@ def parsed_manifest(content: bytes, path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ReleaseError(f"{path} is no JSON ({error}). Ask the source party for it again.") from error
     if not isinstance(manifest, dict) or type(manifest.get("schema")) is not int:
-        raise ReleaseError(f"{path} names no schema; it is not the manifest of a release.")
+        raise ReleaseError(f"{path} names no schema, so it is no manifest.")
     _check_fields(path, manifest)
     return manifest
 
 
 def _check_fields(path: Path, manifest: Mapping[str, Any]) -> None:
     if manifest["schema"] < 1:
-        raise ReleaseError(f"{path} has schema {manifest['schema']}; schemas count from 1.")
+        raise ReleaseError(f"{path} has schema {manifest['schema']}. Allowed: >= 1.")
     if manifest["schema"] > SCHEMA:
-        raise ReleaseError(f"{path} has schema {manifest['schema']}. This version reads up to {SCHEMA}. Upgrade.")
+        raise ReleaseError(f"{path} has schema {manifest['schema']}. Allowed: <= {SCHEMA}. Upgrade cdr-zoo.")
     types = _types(manifest)
     if manifest.keys() != types.keys():
         raise ReleaseError(f"{path} must hold exactly {sorted(types)}, it holds {sorted(manifest)}.")
@@ -210,18 +210,18 @@ def _check_shards(folder: Path, shards: Sequence[Any], num_users: int) -> None:
     for number, shard in enumerate(shards, 1):
         name = shard_name(number)
         if not isinstance(shard, dict) or shard.keys() != {"file", "users", "sha256"}:
-            raise ReleaseError(f"{path}: each shard must name its file, users and sha256, and nothing else.")
+            raise ReleaseError(f"{path}: each shard must name exactly file, users and sha256.")
         if shard["file"] != name:
             raise ReleaseError(f"{path}: shard {number} must be {name}, got {str(shard['file'])[:80]!r}.")
         users = shard["users"]
         if not (isinstance(users, list) and len(users) == 2 and all(type(user) is int for user in users)):
             raise ReleaseError(f"{path}: the users of {name} must be two integers, got {str(users)[:80]}.")
         if users[0] != done or users[1] <= done:
-            raise ReleaseError(f"{path}: {name} must hold one user or more from {done}, got {users[0]} to {users[1]}.")
+            raise ReleaseError(f"{path}: {name} must hold users from {done}, got {users[0]} to {users[1]}.")
         done = users[1]
         names.append(name)
     if not names or done != num_users:
-        raise ReleaseError(f"{path}: the shards hold rows of {done} users, and {num_users} ids are named.")
+        raise ReleaseError(f"{path}: the shards hold {done} users. It has {num_users} ids.")
     _refuse_others(folder, names)
 
 
@@ -230,7 +230,7 @@ def _refuse_others(folder: Path, names: Sequence[str]) -> None:
     for name in names:
         _must_exist(folder, name)
     if extra := sorted({file.name for file in folder.iterdir()} - {*names, MANIFEST, SIGNATURE}):
-        raise ReleaseError(f"{folder} holds {extra[:5]}, which {MANIFEST} does not name. Remove these files.")
+        raise ReleaseError(f"{folder} holds {extra[:5]}, which {MANIFEST} does not name. Remove these.")
 
 
 def _shape(path: Path) -> tuple[int, int]:
@@ -257,8 +257,8 @@ def _must_exist(folder: Path, name: str) -> None:
         near = get_close_matches(folder.name, sorted(there), n=3)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""
         raise ReleaseError(
-            f"{folder} is no release: there is no such folder.{meant} Give the source party's folder (--data.releases.NAME PATH, "
-            "recommend --release NAME=PATH, releases={NAME: PATH})."
+            f"{folder} is no release: there is no such folder.{meant} Pass the source party's folder "
+            "(--data.releases.NAME PATH, recommend --release NAME=PATH, releases={NAME: PATH})."
         )
     if not (folder / name).is_file():
         raise ReleaseError(f"{folder} is no release: it has no {name}. Ask the source party for the whole folder.")

@@ -78,7 +78,7 @@ class Layout(ABC):
             if self.tensors[name].dtype != dtype:
                 raise ReleaseError(f"Tensor {name!r} must be {dtype}, got {self.tensors[name].dtype}.")
             if dtype.is_floating_point and not all_finite(self.tensors[name]):
-                raise ReleaseError(f"Tensor {name!r} holds NaN or infinite values; a release must be finite.")
+                raise ReleaseError(f"Tensor {name!r} holds NaN or infinite values.")
 
 
 class Dense(Layout):
@@ -128,11 +128,11 @@ class Compressed(Layout):
         self._expect({**dict.fromkeys(self._NAMES, torch.int64), "weights": torch.float32})
         starts, items, weights, width = (self.tensors[name] for name in self._NAMES)
         if width.shape != (1,) or not 1 <= int(width) <= LARGEST_WIDTH:
-            raise ReleaseError("Tensor 'num_items' must hold one number of items, at least 1.")
+            raise ReleaseError("Tensor 'num_items' must hold one number >= 1.")
         if starts.shape != (num_users + 1,) or items.ndim != 1 or weights.shape != items.shape:
             raise ReleaseError(
-                f"Compressed rows of {num_users} users need starts ({num_users + 1},) and equally long items and weights; "
-                f"got {tuple(starts.shape)}, {tuple(items.shape)}, {tuple(weights.shape)}."
+                f"Rows of {num_users} users need starts ({num_users + 1},), equally long items and weights; got "
+                f"{tuple(starts.shape)}, {tuple(items.shape)}, {tuple(weights.shape)}."
             )
         if int(starts[0]) != 0 or int(starts[-1]) != len(items) or bool((starts.diff() < 0).any()):
             raise ReleaseError("Row pointers 'starts' must rise from 0 to the number of entries.")
@@ -176,7 +176,7 @@ class Generator(Layout):
             raise ReleaseError(str(error)) from error
         self._expect(dict.fromkeys(self.tensors, torch.float32))
         if len(self.tensors["embedding"]) != num_users or not 1 <= width <= LARGEST_WIDTH:
-            raise ReleaseError(f"The generator has not {num_users} embeddings, or its width {width} is not at least 1.")
+            raise ReleaseError(f"The generator needs {num_users} embeddings of width >= 1; its width is {width}.")
 
     def of_users(self, index: Tensor) -> dict[str, Tensor]:
         """Return the same network with these users' embeddings."""
@@ -230,8 +230,8 @@ class Map(Layout):
             or counts.ndim != 1
         ):
             raise ReleaseError(
-                f"A map needs map (kept, directions >= 1), items (kept,) and counts (items,); got {tuple(table.shape)}, "
-                f"{tuple(items.shape)} and {tuple(counts.shape)}."
+                f"A map needs map (kept, directions >= 1), items (kept,), counts (items,); got {tuple(table.shape)}, "
+                f"{tuple(items.shape)}, {tuple(counts.shape)}."
             )
         if len(items) and (int(items[0]) < 0 or int(items[-1]) >= len(counts) or bool((items.diff() <= 0).any())):
             raise ReleaseError(f"Tensor 'items' must rise and lie in [0, {len(counts)}).")

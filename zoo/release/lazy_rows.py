@@ -41,7 +41,7 @@ class LazyRows(Mapping[str, Tensor]):
 
     def __init__(self, num_users: int, width: int, chunks: Chunks, *, centre: bool = False) -> None:
         if num_users < 1 or width < 1:
-            raise ValueError(f"num_users and width are {num_users} and {width}. Both must be at least 1.")
+            raise ValueError(f"num_users and width are {num_users} and {width}. Allowed: >= 1.")
         self.num_users, self.width, self.centre = num_users, width, centre
         self._chunks: Chunks | None = chunks
         self._rows: Tensor | None = None
@@ -85,7 +85,7 @@ class LazyRows(Mapping[str, Tensor]):
             return tensor_digest(self._rows)
         if self._digest is None:
             raise ReleaseError(
-                f"The rows of {self.num_users:,} users are not made yet. Save the release first, or materialize()."
+                f"The rows of {self.num_users:,} users are not made yet. Save the release, or materialize()."
             )
         return self._digest
 
@@ -132,16 +132,16 @@ class LazyRows(Mapping[str, Tensor]):
             most = self.num_users - done
             if chunk.ndim != 2 or chunk.shape[1] != self.width or len(chunk) > most:
                 shape = chunk.shape
-                raise ReleaseError(f"Rows have the shape {shape}. At most ({most}, {self.width}) are left to make.")
+                raise ReleaseError(f"Rows have shape {shape}. At most ({most}, {self.width}) are left.")
             with np.errstate(over="ignore"):  # values beyond float32 become infinite and are refused below
                 part = np.ascontiguousarray(chunk, dtype=np.float32)
             if not all_finite(torch.from_numpy(part)):
-                raise ReleaseError("Tensor 'rows' holds NaN or infinite values; a release must be finite.")
+                raise ReleaseError("Tensor 'rows' holds NaN or infinite values.")
             total += part.sum(axis=0, dtype=np.float64)
             done += len(part)
             yield part
         if done != self.num_users:
-            raise ReleaseError(f"{done:,} rows were made for {self.num_users:,} users; the publisher is wrong.")
+            raise ReleaseError(f"{done:,} rows were made for {self.num_users:,} users. Correct the publisher.")
 
 
 def _blocks(parts: Parts, size: int, width: int) -> Parts:

@@ -92,9 +92,7 @@ class Release:
         self.layout.check_record(self.record, self.ledger)
         delta = self.record.delta
         if self.record.claims and delta is not None and delta * max(self.source_users, 1) >= 1:
-            raise ReleaseError(
-                f"delta {delta:g} is not below one over the {self.source_users} users. Publish with a lower one."
-            )
+            raise ReleaseError(f"delta is {delta:g}. Allowed: below 1/{self.source_users} (users). Publish with less.")
         self.record.check_against(self.ledger)
 
     @property

@@ -101,13 +101,13 @@ def check_signature(folder: Path, content: bytes, trusted: TrustedKeys | None) -
     key, signature = _read_signature(path)
     if trusted is not None and key not in trusted.keys:
         raise SignatureError(
-            f"{folder} is signed by the key {key}, not by one of the {len(trusted.keys)} of {trusted.path}. Confirm the key "
-            "with the publisher out of band."
+            f"{folder} is signed by the key {key}, not by the {len(trusted.keys)} of {trusted.path}. Confirm it with "
+            "the publisher out of band."
         )
     if not _fits(key, signature, content):
         raise SignatureError(
-            f"{path} is not the signature of {MANIFEST} by the key {key}: one of them was altered. Ask the source party for the "
-            "whole folder again."
+            f"{path} is not the signature of {MANIFEST} by the key {key}: one was altered. Ask the source party for "
+            "the folder again."
         )
     return key
 
@@ -122,8 +122,8 @@ def _read_signature(path: Path) -> tuple[str, str]:
     right = isinstance(values, dict) and values.keys() == {"algorithm", *lengths} and values["algorithm"] == ALGORITHM
     if not right or not all(_is_hex(values[name], length) for name, length in lengths.items()):
         raise SignatureError(
-            f"{path} is no signature. It must have exactly algorithm {ALGORITHM!r}, public_key (64 hexadecimal digits) and "
-            "signature (128)."
+            f"{path} is no signature. Needed: algorithm {ALGORITHM!r}, public_key (64 hexadecimal digits), signature "
+            "(128)."
         )
     return values["public_key"], values["signature"]
 
@@ -152,14 +152,14 @@ def _public_keys(path: Path) -> Iterator[str]:
 
     content = _small_file(path)
     if b"PRIVATE KEY" in content:
-        raise SignatureError(f"{path} holds a private key. Only public keys can be trusted. Replace this key pair.")
+        raise SignatureError(f"{path} holds a private key. Only public keys can be trusted. Replace the pair.")
     for block in content.split(_BEGIN)[1:]:
         try:
             key = load_pem_public_key(_BEGIN + block)
         except ValueError as error:
             raise SignatureError(f"{path} holds an invalid public key in PEM form ({error}).") from error
         if not isinstance(key, Ed25519PublicKey):
-            raise SignatureError(f"{path} holds a key that is not {ALGORITHM}. Releases are signed by no other kind.")
+            raise SignatureError(f"{path} holds a key that is not {ALGORITHM}, the only kind allowed.")
         yield key.public_bytes_raw().hex()
 
 
@@ -169,5 +169,5 @@ def _small_file(path: Path) -> bytes:
     with path.open("rb") as file:
         content = file.read(_LARGEST + 1)
     if len(content) > _LARGEST:
-        raise SignatureError(f"{path} has more than {_LARGEST:,} bytes; no key or signature needs as many.")
+        raise SignatureError(f"{path} has more than {_LARGEST:,} bytes, too many for a key or signature.")
     return content

@@ -244,7 +244,7 @@ def test_a_misspelt_setting_is_said_without_opening_data(
 @pytest.mark.usefixtures("here")
 def test_a_value_that_the_publisher_refuses_is_said_too(made: Made, place: Path) -> None:
     run = only(made(**system(**released(epsilons=[-1]))))
-    with pytest.raises(ValueError, match=r"epsilon is .*must be finite"):
+    with pytest.raises(ValueError, match=r"epsilon is .*Allowed: finite"):
         run.check()
     before = sorted(place.rglob("*"))
     only(made(**system(settings={"data": "Files", "data.name": "absent", "data.target": "a"}))).check()

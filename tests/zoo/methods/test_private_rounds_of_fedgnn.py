@@ -157,7 +157,7 @@ def test_the_count_goes_on_where_a_run_stopped(tmp_path: Path) -> None:
         fitted(private(rate=1.0, num_rounds=12), path=tmp_path / "first.ckpt")
     fitted(plain := FedGNN(num_factors=3), epochs=1).save_checkpoint(tmp_path / "plain.ckpt")
     assert plain.privacy_record() is None
-    with pytest.raises(ValueError, match="Train from the beginning"):
+    with pytest.raises(ValueError, match="Restart training"):
         fitted(private(rate=1.0), path=tmp_path / "plain.ckpt")
     seeded = private(rate=1.0, noise_seed=1)
     fitted(seeded, epochs=2).save_checkpoint(tmp_path / "seeded.ckpt")
@@ -264,7 +264,7 @@ def test_a_training_of_fedgcdr_plays_its_plan_and_logs_no_attention(tmp_path: Pa
             r"num_pseudo_items is 2 with epsilon 8\.0\. Private rounds need none",
         ),
         (PRIVATE | {"rate": 0.0}, r"rate must lie in \(0, 1\]"),
-        (PRIVATE | {"num_rounds": 0}, r"steps must be an integer of at least 1"),
+        (PRIVATE | {"num_rounds": 0}, r"steps must be an integer >= 1"),
         (PRIVATE | {"relation": "change_one_rating"}, r"Training protects whole users"),
     ],
 )

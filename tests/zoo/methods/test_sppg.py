@@ -176,7 +176,7 @@ def test_what_the_weights_of_a_checkpoint_cost_is_counted_also_where_they_are_on
 def test_a_training_without_noise_cannot_be_gone_on_with_as_private(tmp_path: Path) -> None:
     fitted(mechanism="none", epochs=1).trainer.save_checkpoint(tmp_path / "open.ckpt")
     where: dict[str, Any] = {"ckpt_path": tmp_path / "open.ckpt", "weights_only": True}
-    with pytest.raises(ValueError, match="Train from the beginning"):
+    with pytest.raises(ValueError, match="Restart training"):
         trainer_of().fit(SPPG(**SMALL), datamodule=Synthetic(**SIZES), **where)
 
 

@@ -290,11 +290,11 @@ def test_an_interrupted_training_releases_nothing(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"sample_size": 21}, "sample_size 21 is more than the 20 users. Take a tenth"),
+        ({"sample_size": 21}, "sample_size 21 exceeds the 20 users. Take a tenth"),
         ({"epsilon": 0.0}, "epsilon is"),
         ({"epsilon": -1.0}, "epsilon is"),
-        ({"delta": 0.05}, "delta 0.05 is not below one over the 20 users"),
-        ({"clip": 0.0}, "clip must be a positive finite number"),
+        ({"delta": 0.05}, "delta is 0.05. Allowed: below 1/20"),
+        ({"clip": 0.0}, "clip must be finite and positive"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_plan_and_publication(settings: dict[str, Any], message: str) -> None:

@@ -252,7 +252,7 @@ FLIPPED, NOISY = FlippedRows(epsilon=2.0, noise_seed=1), NoisyRows(epsilon=4.0, 
         (FLIPPED, {"keep": None}, "keep is None in the record of FlippedRows.*1e-30, 1"),
         (FLIPPED, {"keep": 1.5}, "keep is 1.5"),
         (FLIPPED, {"flip_probability": 0.7}, "flip_probability is 0.7 .*1e-30, 0.5"),
-        (FLIPPED, {"flip_probability": 0}, "flip_probability is 0 .*Leave the denoiser out"),
+        (FLIPPED, {"flip_probability": 0}, "flip_probability is 0 .*Omit the denoiser"),
         (FLIPPED, {"flip_probability": True}, "flip_probability is True"),
         (FLIPPED, {"flip_probability": "0.1"}, "flip_probability is '0.1'"),
         (
@@ -278,7 +278,7 @@ def test_projections_without_their_noise_scale_are_refused() -> None:
     release = JLT(epsilon=8.0, num_components=8, seed=0, noise_seed=1).publish(SOURCE, "book")
     for scale, said in ((None, "None"), (0.0, "0.0")):
         record = replace(release.record, mechanism=ThirdPartyMechanism(name="JLT", noise_std=scale))
-        with pytest.raises(ValueError, match=rf"noise_scale of JLT is {said}\..* Leave"):
+        with pytest.raises(ValueError, match=rf"noise_scale of JLT is {said}\..* Omit"):
             Denoiser()(replace(release, record=record))
 
 

@@ -64,7 +64,7 @@ def test_a_release_is_the_same_whoever_published_it_and_when(tmp_path: Path) -> 
 @pytest.mark.parametrize("text", ["", "x" * (LONGEST_TEXT + 1), *UNPRINTABLE.values(), 3, ["a"], True])
 @pytest.mark.parametrize("name", ["contact", "threat_model"])
 def test_texts_are_bounded_and_printable(name: str, text: object) -> None:
-    with pytest.raises(ReleaseError, match=f"{name} is .* It must be 1 to 1,000 printable characters") as caught:
+    with pytest.raises(ReleaseError, match=f"{name} is .* Allowed: 1 to 1,000 printable characters") as caught:
         Statement(**{name: text})  # type: ignore[arg-type]
     assert str(caught.value).isprintable()
     assert Statement(contact="x" * LONGEST_TEXT).contact == "x" * LONGEST_TEXT
@@ -73,12 +73,12 @@ def test_texts_are_bounded_and_printable(name: str, text: object) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"contact": "a\nb"}, "contact is .* It must be 1 to"),
-        ({"threat_model": None}, "threat_model is None. It must be 1 to"),
-        ({"code": None}, "code is None. It must be 1 to"),
+        ({"contact": "a\nb"}, "contact is .* Allowed: 1 to"),
+        ({"threat_model": None}, "threat_model is None. Allowed: 1 to"),
+        ({"code": None}, "code is None. Allowed: 1 to"),
         ({"date": "yesterday"}, "date must be a day as YYYY-MM-DD, got 'yesterday'"),
         ({"date": "20261122"}, "date must be a day as YYYY-MM-DD"),
-        ({"date": 3}, "date is 3. It must be 1 to"),
+        ({"date": 3}, "date is 3. Allowed: 1 to"),
         ({"epsilon": "0.1"}, r"about must hold exactly \['code', .*'epsilon'"),
     ],
 )

@@ -67,7 +67,7 @@ def test_rows_and_bags_agree() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(schema=4), "has schema 4. This version reads up to 3. Upgrade"),
+        (lambda m: m.update(schema=4), "has schema 4. Allowed: <= 3. Upgrade"),
         (lambda m: m.update(schema=3), r"must hold exactly \['about', .*'sha256'"),
         (lambda m: m.update(schema=2), r"must hold exactly .*'shards'"),
         (lambda m: m.pop("schema"), "names no schema"),
@@ -85,7 +85,7 @@ def test_rows_and_bags_agree() -> None:
         (lambda m: m.update(ledger=[{"type": "NoOpEvent"}]), "Its ledger has no private release"),
         (lambda m: m["record"].update(noise_scale=0.0), "noise_scale is 0.0"),
         (lambda m: m.update(domain=""), "A domain is ''"),
-        (lambda m: m.update(schema=0), "schemas count from 1"),
+        (lambda m: m.update(schema=0), "schema 0. Allowed: >= 1"),
     ],
 )
 def test_a_hostile_manifest_is_refused(saved: Path, change: Callable[[dict[str, Any]], object], message: str) -> None:
@@ -107,7 +107,7 @@ def test_names_that_a_terminal_would_obey_are_refused(saved: Path, name: str) ->
             Release.load(saved)
         assert str(caught.value).isprintable()
         edit(saved, lambda m: m.update(domain="book", user_ids=release.user_ids.tolist()))
-    with pytest.raises(ReleaseError, match=r"A domain is .* It must have printable characters"):
+    with pytest.raises(ReleaseError, match=r"A domain is .* Allowed: printable characters"):
         replace(release, domain=name)
     if not name.endswith("\x00"):  # which an array of texts cannot hold
         with pytest.raises(ReleaseError, match=r"A user id is .* printable characters"):
@@ -136,7 +136,7 @@ def test_a_record_may_not_state_less_than_its_ledger(saved: Path) -> None:
 def test_a_delta_that_hands_over_one_user_is_refused(users: int, delta: float) -> None:
     release = NoisyRows(epsilon=2.0).publish(binary(), "book")
     mechanism = replace(release.record.mechanism, delta=delta, num_users=users)
-    with pytest.raises(ReleaseError, match=f"is not below one over the {users} users"):
+    with pytest.raises(ReleaseError, match=f"delta is .*below 1/{users} \\(users\\)"):
         replace(release, record=replace(release.record, mechanism=mechanism))
 
 
@@ -226,7 +226,7 @@ def test_a_flipped_bit_is_noticed(saved: Path) -> None:
         ({"items": torch.full((1,), 99)}, "equally long items and weights"),
         ({"starts": torch.zeros(10, dtype=torch.int64)}, "must rise from 0 to the number of entries"),
         ({"num_items": torch.tensor([1])}, r"must lie in \[0, 1\)"),
-        ({"num_items": torch.tensor([0])}, "at least 1"),
+        ({"num_items": torch.tensor([0])}, "one number >= 1"),
     ],
 )
 def test_compressed_rows_that_point_outside_are_refused(change: dict[str, torch.Tensor], message: str) -> None:
@@ -237,10 +237,10 @@ def test_compressed_rows_that_point_outside_are_refused(change: dict[str, torch.
 
 def test_a_folder_that_is_no_release_is_refused(tmp_path: Path, saved: Path) -> None:
     with pytest.raises(
-        ReleaseError, match=r"absent is no release: there is no such folder\. Give .*--data\.releases\.NAME PATH"
+        ReleaseError, match=r"absent is no release: there is no such folder\. Pass .*--data\.releases\.NAME PATH"
     ):
         Release.load(tmp_path / "absent")
-    with pytest.raises(ReleaseError, match=rf"no such folder\. Did you mean {saved.name}\? Give the"):
+    with pytest.raises(ReleaseError, match=rf"no such folder\. Did you mean {saved.name}\? Pass the"):
         Release.load(saved.with_name(f"{saved.name}s"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(ReleaseError, match=r"is no release: it has no release.json"):

@@ -95,7 +95,7 @@ def test_without_a_signature_nothing_is_read_where_keys_are_trusted(signed: Path
 
 def test_another_key_is_not_trusted(signed: Path, tmp_path: Path) -> None:
     other = TrustedKeys.read(private(tmp_path / "other.pem").with_suffix(".pub"))
-    with pytest.raises(SignatureError, match=r"by the key [0-9a-f]{64}, not by one of the 1 of .*other.pub"):
+    with pytest.raises(SignatureError, match=r"by the key [0-9a-f]{64}, not by the 1 of .*other.pub"):
         Release.load(signed, other)
 
 
@@ -130,7 +130,7 @@ def test_the_signature_of_another_release_does_not_fit(
 ) -> None:
     other = Plaintext().publish(binary(), "book").save(tmp_path / "other", SigningKey.read(key))
     shutil.copy(signed / SIGNATURE, other / SIGNATURE)
-    with pytest.raises(SignatureError, match="one of them was altered"):
+    with pytest.raises(SignatureError, match="one was altered"):
         Release.load(other, trusted)
 
 
@@ -142,14 +142,14 @@ def malleable(values: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda s: s.update(signature="0" * 128), "one of them was altered"),
-        (lambda s: s.update(signature=s["signature"][::-1]), "one of them was altered"),
-        (malleable, "one of them was altered"),
-        (lambda s: s.update(signature="0" * 126), "is no signature. It must have exactly algorithm"),
+        (lambda s: s.update(signature="0" * 128), "one was altered"),
+        (lambda s: s.update(signature=s["signature"][::-1]), "one was altered"),
+        (malleable, "one was altered"),
+        (lambda s: s.update(signature="0" * 126), "is no signature. Needed: algorithm"),
         (lambda s: s.update(signature=s["signature"].upper()), "is no signature"),
         (lambda s: s.update(signature=7), "is no signature"),
         (lambda s: s.update(public_key="é" * 64), "is no signature"),
-        (lambda s: s.update(public_key="00" * 32), "not by one of the 1"),
+        (lambda s: s.update(public_key="00" * 32), "not by the 1"),
         (lambda s: s.update(algorithm="none"), "is no signature"),
         (lambda s: s.pop("algorithm"), "is no signature"),
         (lambda s: s.update(more="x"), "is no signature"),
@@ -168,7 +168,7 @@ def test_somebody_elses_signature_under_a_trusted_name_is_refused(
 ) -> None:
     forged = json.loads(SigningKey.read(private(tmp_path / "forger.pem")).signature(manifest_bytes(signed)))
     edit(signed / SIGNATURE, lambda s: s.update(signature=forged["signature"]))
-    with pytest.raises(SignatureError, match="one of them was altered"):
+    with pytest.raises(SignatureError, match="one was altered"):
         Release.load(signed, trusted)
 
 
@@ -178,7 +178,7 @@ def test_somebody_elses_signature_under_a_trusted_name_is_refused(
         (b"", "it is no JSON"),
         (b"\xff\xfe", "it is no JSON"),
         (b"[" * 60_000, "it is no JSON"),
-        (b"null", "is no signature. It must have"),
+        (b"null", "is no signature. Needed:"),
         (b'"' + b"x" * 70_000 + b'"', "has more than 65,536 bytes"),
     ],
 )

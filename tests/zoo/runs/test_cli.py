@@ -219,7 +219,7 @@ def test_a_refusal_is_a_message_and_no_traceback(
 ) -> None:
     code, said = ended(["fit", *PROJECTED, "--publisher.epsilon=-2"], monkeypatch, capsys)
     assert code == 1
-    assert "ValueError: epsilon is -2.0. It must be finite" in said
+    assert "ValueError: epsilon is -2.0. Allowed: finite" in said
     assert "Traceback" not in said
     assert "Does not validate" not in said
 

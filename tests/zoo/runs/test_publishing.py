@@ -71,7 +71,7 @@ def test_what_is_too_much_draws_no_noise(file: Path, tmp_path: Path, monkeypatch
         (Plaintext(), "The release has no guarantee"),
         (JLT(epsilon=2.0, num_components=5, noise_seed=1), r"has no guarantee \(seeded noise\)"),
         (NoisyRows(epsilon=1.0, relation="zero_out_one_user", clip=2.0), "is for 'change_one_rating'"),
-        (JLT(epsilon=2.0, num_components=5, delta=0.5), "not below one over the 9 users"),
+        (JLT(epsilon=2.0, num_components=5, delta=0.5), "Allowed: below 1/9"),
     ],
 )
 def test_what_is_refused_costs_nothing(file: Path, tmp_path: Path, publisher: Any, message: str) -> None:  # noqa: ANN401
@@ -196,5 +196,5 @@ def test_what_cannot_be_read_is_said_before_anything_is_published(
 
 
 def test_a_statement_is_held_to_its_form(cli: Callable[..., ZooCLI]) -> None:
-    with pytest.raises(ReleaseError, match=r"contact is .* It must be 1 to 1,000 printable characters"):
+    with pytest.raises(ReleaseError, match=r"contact is .* Allowed: 1 to 1,000 printable characters"):
         cli("publish", *PROJECTED, "--about.contact", "x" * 1001, "--out", "book")

@@ -84,7 +84,7 @@ class Accountant:
             UnsupportedEventError: The event, or one inside it, is unknown or has no meaning under the relation; nothing is added.
         """
         if type(count) is not int or count < 1:
-            raise ValueError(f"count is {count!r}. It must be an integer of at least 1.")
+            raise ValueError(f"count is {count!r}. Allowed: integers >= 1.")
         singles = list(flattened(event, float(count)))
         for single, _ in singles:
             self._check(single, event)
@@ -113,7 +113,7 @@ class Accountant:
     def epsilon(self, delta: float) -> float:
         """Return epsilon of all events at a delta in [0, 1), rounded up; at delta 0 it is infinite after a Gaussian event."""
         if not 0 <= delta < 1:
-            raise ValueError(f"delta is {delta!r}. It must be in [0, 1), e.g. 1e-5.")
+            raise ValueError(f"delta is {delta!r}. Allowed: [0, 1), e.g. 1e-5.")
         if not self._private:
             return math.inf
         pure = self._pure_epsilon()
@@ -227,10 +227,10 @@ class Accountant:
         kind = type(single)
         where = kind.__name__ if single is whole else f"{kind.__name__} inside {type(whole).__name__}"
         if kind not in SINGLE_EVENTS:
-            raise UnsupportedEventError(f"{where} is unknown. Upgrade cdr-zoo if the release is newer.")
+            raise UnsupportedEventError(f"{where} is unknown. Upgrade cdr-zoo.")
         if self.relation is not None and self.relation not in kind.relations:
             allowed = sorted(relation.value for relation in kind.relations)
-            raise UnsupportedEventError(f"{where} has no meaning under {self.relation.value!r}. Allowed are {allowed}.")
+            raise UnsupportedEventError(f"{where} has no meaning under {self.relation.value!r}. Allowed: {allowed}.")
 
     def _add(self, event: PrivacyEvent, count: float) -> None:
         match event:

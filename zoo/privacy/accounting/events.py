@@ -90,7 +90,7 @@ class GaussianProjectionEvent(PrivacyEvent):
         _check_multiplier(self.noise_multiplier)
         check_dim(self.dim)
         if self.dim > _MAX_DIM:
-            raise EventError(f"dim is {self.dim}. It must be at most 2**31.")
+            raise EventError(f"dim is {self.dim}. Allowed: <= 2**31.")
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class PoissonSampledGaussianEvent(PrivacyEvent):
     def __post_init__(self) -> None:
         _check_multiplier(self.noise_multiplier)
         if not _SMALLEST_RATE <= self.rate <= 1:
-            raise EventError(f"rate is {self.rate!r}. It must be in [{_SMALLEST_RATE}, 1]. For 0 use NoOpEvent.")
+            raise EventError(f"rate is {self.rate!r}. Allowed: [{_SMALLEST_RATE}, 1]. For 0 use NoOpEvent.")
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,8 @@ class RandomisedResponseEvent(PrivacyEvent):
     def __post_init__(self) -> None:
         if not _SMALLEST <= self.flip_probability < 0.5:
             raise EventError(
-                f"flip_probability is {self.flip_probability!r}. It must be in [{_SMALLEST}, 0.5). For 0 use NonPrivateEvent, "
-                "for 0.5 NoOpEvent."
+                f"flip_probability is {self.flip_probability!r}. Allowed: [{_SMALLEST}, 0.5). Else use NonPrivateEvent "
+                "(0) or NoOpEvent (0.5)."
             )
 
 
@@ -171,9 +171,7 @@ class PureEvent(PrivacyEvent):
 
     def __post_init__(self) -> None:
         if not _SMALLEST <= self.epsilon <= _LARGEST:
-            raise EventError(
-                f"epsilon is {self.epsilon!r}. It must be in [{_SMALLEST}, {_LARGEST}]. For 0 use NoOpEvent."
-            )
+            raise EventError(f"epsilon is {self.epsilon!r}. Allowed: [{_SMALLEST}, {_LARGEST}]. For 0 use NoOpEvent.")
 
 
 @dataclass(frozen=True)
@@ -191,9 +189,9 @@ class SelfComposedEvent(PrivacyEvent):
 
     def __post_init__(self) -> None:
         if not isinstance(self.event, PrivacyEvent):
-            raise TypeError(f"event is of type {type(self.event).__name__}. It must be a PrivacyEvent.")
+            raise TypeError(f"event is of type {type(self.event).__name__}, not PrivacyEvent.")
         if type(self.count) is not int or not 1 <= self.count <= _MAX_COUNT:
-            raise EventError(f"count is {self.count!r}. It must be an integer from 1 to 2**53. For 0 use NoOpEvent.")
+            raise EventError(f"count is {self.count!r}. Allowed: integers from 1 to 2**53. For 0 use NoOpEvent.")
 
 
 @dataclass(frozen=True)
@@ -212,7 +210,7 @@ class ComposedEvent(PrivacyEvent):
         object.__setattr__(self, "events", tuple(self.events))
         for event in self.events:
             if not isinstance(event, PrivacyEvent):
-                raise TypeError(f"An event is of type {type(event).__name__}. It must be a PrivacyEvent.")
+                raise TypeError(f"An event is of type {type(event).__name__}, not PrivacyEvent.")
 
 
 #: Events that are not compositions of others.
@@ -240,7 +238,7 @@ def event_to_dict(event: PrivacyEvent) -> dict[str, Any]:
     """
     name = type(event).__name__
     if _EVENTS.get(name) is not type(event):
-        raise EventError(f"{name} cannot be written. The known events are {sorted(_EVENTS)}.")
+        raise EventError(f"{name} cannot be written. Known: {sorted(_EVENTS)}.")
     return {"type": name} | {field.name: _plain(getattr(event, field.name)) for field in fields(event)}
 
 
@@ -259,18 +257,16 @@ def event_from_dict(values: Mapping[str, Any], depth: int = 0) -> PrivacyEvent:
         GaussianEvent(noise_multiplier=2.0)
     """
     if depth > _MAX_DEPTH:
-        raise EventError(f"Events are nested more than {_MAX_DEPTH} deep, which is the limit.")
+        raise EventError(f"Events are nested more than {_MAX_DEPTH} deep.")
     if not isinstance(values, Mapping):
-        raise EventError(f"An event is of type {type(values).__name__}. It must be a mapping.")
+        raise EventError(f"An event is of type {type(values).__name__}, not a mapping.")
     name = values.get("type")
     kind = _EVENTS.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise EventError(
-            f"type of the event is {str(name)[:80]!r}. Known are {sorted(_EVENTS)}. Upgrade cdr-zoo if the release is newer."
-        )
+        raise EventError(f"type of the event is {str(name)[:80]!r}. Known: {sorted(_EVENTS)}. Or upgrade cdr-zoo.")
     expected, found = {field.name for field in fields(kind)}, values.keys() - {"type"}
     if found != expected:
-        raise EventError(f"{name} has the fields {sorted(map(str, found))}. It must have exactly {sorted(expected)}.")
+        raise EventError(f"{name} has the fields {sorted(map(str, found))}. Allowed: {sorted(expected)}.")
     try:
         return kind(**{key: _read_field(f"{name}.{key}", key, values[key], depth) for key in expected})
     except EventError:
@@ -282,7 +278,7 @@ def event_from_dict(values: Mapping[str, Any], depth: int = 0) -> PrivacyEvent:
 def _check_multiplier(value: float) -> None:
     if not _SMALLEST <= value <= _LARGEST:
         raise EventError(
-            f"noise_multiplier is {value!r}. It must be in [{_SMALLEST}, {_LARGEST}]. Without noise use NonPrivateEvent."
+            f"noise_multiplier is {value!r}. Allowed: [{_SMALLEST}, {_LARGEST}]. Without noise use NonPrivateEvent."
         )
 
 
@@ -299,14 +295,14 @@ def _read_field(label: str, key: str, value: Any, depth: int) -> PrivacyEvent | 
         return event_from_dict(value, depth + 1)
     if key == "events":
         if not isinstance(value, list):
-            raise EventError(f"{label} is of type {type(value).__name__}. It must be a list.")
+            raise EventError(f"{label} is of type {type(value).__name__}, not a list.")
         return tuple(event_from_dict(event, depth + 1) for event in value)
     if key in ("count", "dim"):
         if type(value) is not int:
-            raise EventError(f"{label} is {value!r}. It must be an integer.")
+            raise EventError(f"{label} is {value!r}, not an integer.")
         return value
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise EventError(f"{label} is {value!r}. It must be a number.")
+        raise EventError(f"{label} is {value!r}, not a number.")
     if not abs(value) <= _LARGEST:  # also refuses NaN, and integers that exceed floats
-        raise EventError(f"{label} is out of range. It must be finite and at most {_LARGEST:g}.")
+        raise EventError(f"{label} is out of range. Allowed: finite, <= {_LARGEST:g}.")
     return float(value)

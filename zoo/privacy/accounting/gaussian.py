@@ -34,29 +34,27 @@ _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(12)  # for integrals over [-
 def check_epsilon(epsilon: float) -> None:
     """Refuse an epsilon that is no positive finite number."""
     if not (epsilon >= SMALLEST and math.isfinite(epsilon)):
-        raise ValueError(f"epsilon is {epsilon!r}. It must be finite and at least {SMALLEST:g}, e.g. 1.0.")
+        raise ValueError(f"epsilon is {epsilon!r}. Allowed: finite, >= {SMALLEST:g}, e.g. 1.0.")
 
 
 def check_delta(delta: float) -> None:
     """Refuse a delta outside (0, 1)."""
     if not SMALLEST <= delta < 1:
-        raise ValueError(
-            f"delta is {delta!r}. It must be in [{SMALLEST:g}, 1). Use less than 1/(number of users), e.g. 1e-5."
-        )
+        raise ValueError(f"delta is {delta!r}. Allowed: [{SMALLEST:g}, 1). Use less than 1/users, e.g. 1e-5.")
 
 
 def check_sensitivity(sensitivity: float) -> None:
     """Refuse a sensitivity that is no positive finite number."""
     if not (sensitivity > 0 and math.isfinite(sensitivity)):
-        raise ValueError(f"sensitivity is {sensitivity!r}. It must be positive and finite. Pass the bound of the data.")
+        raise ValueError(f"sensitivity is {sensitivity!r}. Allowed: finite, > 0. Pass the data's bound.")
 
 
 def check_curve(epsilon: float, name: str, shift: float) -> None:
     """Refuse an epsilon that is negative or infinite, and a negative ratio of sensitivity and noise."""
     if not (epsilon >= 0 and math.isfinite(epsilon)):
-        raise ValueError(f"epsilon is {epsilon!r}. It must be a finite number of at least 0.")
+        raise ValueError(f"epsilon is {epsilon!r}. Allowed: finite, >= 0.")
     if not shift >= 0:
-        raise ValueError(f"{name} is {shift!r}. Sensitivity over noise must be at least 0.")
+        raise ValueError(f"{name} is {shift!r}. Allowed: >= 0.")
 
 
 def gauss_delta(epsilon: float, mu: float) -> float:

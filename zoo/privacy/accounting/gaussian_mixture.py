@@ -31,7 +31,7 @@ LARGEST_SQUARE = 1e12
 def check_dim(dim: int) -> None:
     """Refuse a width that is no positive integer."""
     if not isinstance(dim, int | np.integer) or isinstance(dim, bool) or dim < 1:
-        raise ValueError(f"dim is {dim!r}. The width of the projected rows must be an integer of at least 1.")
+        raise ValueError(f"dim is {dim!r}. Allowed: integers >= 1.")
 
 
 def mixture_delta(epsilon: float, mu: float, projections: Mapping[int, float], *, coupled: bool) -> float:
@@ -124,7 +124,7 @@ def max_w(largest_norm: float, epsilon: float, delta: float, sensitivity: float 
     """Return the noise deviation for a matrix whose columns have at most the given L2 norm, rounded up."""
     check_sensitivity(sensitivity)
     if not (largest_norm > 0 and math.isfinite(largest_norm)):
-        raise ValueError(f"largest_norm is {largest_norm!r}. The norm of a column must be positive and finite.")
+        raise ValueError(f"largest_norm is {largest_norm!r}. Allowed: finite, > 0.")
     return largest_norm * sensitivity / gauss_mu(epsilon, delta)
 
 
@@ -145,7 +145,7 @@ def _check_mixture_delta(delta: float) -> None:
     check_delta(delta)
     if delta < _SMALLEST_DELTA:
         raise ValueError(
-            f"delta is {delta!r}. With a Gaussian matrix it must be at least {_SMALLEST_DELTA}. Or use calibration 'unit'."
+            f"delta is {delta!r}. Allowed: >= {_SMALLEST_DELTA} with a Gaussian matrix. Or use calibration 'unit'."
         )
 
 

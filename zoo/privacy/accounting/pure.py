@@ -28,9 +28,7 @@ def flip_probability(epsilon: float) -> float:
     small = math.exp(-epsilon * (1 - CALIBRATION_MARGIN))
     units = max(1, math.ceil(small / (1 + small) * (1 + 2.0**-51) / _UNIT))
     if units * _UNIT >= 0.5:
-        raise ValueError(
-            f"epsilon is {epsilon!r}. It must be at least about 1e-15: a report would not depend on its bit."
-        )
+        raise ValueError(f"epsilon is {epsilon!r}. Allowed: >= about 1e-15, so that reports depend on bits.")
     return units * _UNIT
 
 
@@ -43,7 +41,7 @@ def flips_epsilon(p1: float, p2: float) -> float:
     """
     for name, value in (("p1", p1), ("p2", p2)):
         if not 0 <= value <= 1:
-            raise ValueError(f"{name} is {value!r}. The probability of a false report must be in [0, 1].")
+            raise ValueError(f"{name} is {value!r}. Allowed: [0, 1].")
     difference = math.fsum((1, -p1, -p2))  # between the probabilities of one report for either bit; for both reports
     return max(_log_ratio(1 - p1, p2, difference), _log_ratio(1 - p2, p1, difference)) * (1 + EPSILON_MARGIN)
 
@@ -69,9 +67,7 @@ def ternary_keep(epsilon: float) -> float:
     keep = 1 / (1 + 2 * math.exp(-epsilon * (1 - CALIBRATION_MARGIN)))
     keep = math.floor(keep * (1 - 2.0**-51) / _UNIT) * _UNIT
     if 3 * keep <= 1:
-        raise ValueError(
-            f"epsilon is {epsilon!r}. It must be at least about 1e-14: a report would not depend on its entry."
-        )
+        raise ValueError(f"epsilon is {epsilon!r}. Allowed: >= about 1e-14, so that reports depend on entries.")
     return keep
 
 
@@ -90,11 +86,11 @@ def repeated_epsilon(epsilon: float, count: int, delta: float = 0.0) -> float:
     and the best events A are "at most j bits were flipped".
     """
     if not epsilon >= 0:
-        raise ValueError(f"epsilon is {epsilon!r}. It must be at least 0.")
+        raise ValueError(f"epsilon is {epsilon!r}. Allowed: >= 0.")
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-        raise ValueError(f"count is {count!r}. It must be an integer of at least 1.")
+        raise ValueError(f"count is {count!r}. Allowed: integers >= 1.")
     if not 0 <= delta < 1:
-        raise ValueError(f"delta is {delta!r}. It must be in [0, 1), e.g. 1e-5.")
+        raise ValueError(f"delta is {delta!r}. Allowed: [0, 1), e.g. 1e-5.")
     basic = epsilon if count == 1 else math.nextafter(epsilon * count, math.inf)
     if delta == 0 or count > _LARGEST_COUNT or not 0 < basic < math.inf:
         return basic

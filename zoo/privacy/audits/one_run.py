@@ -61,7 +61,7 @@ def one_run(correct: int, guesses: int, canaries: int, epsilon: float, delta: fl
     """
     check_epsilon(epsilon)
     if not 0 <= delta < 1:
-        raise ValueError(f"delta is {delta!r}. It must lie in [0, 1).")
+        raise ValueError(f"delta is {delta!r}. Allowed: [0, 1).")
     check_beta(beta)
     p_value = guessing_p_value(correct, guesses, canaries, epsilon, delta)
     seen, reach = (_refuted(count, guesses, canaries, delta, beta) for count in (correct, guesses))
@@ -90,8 +90,8 @@ def guessing_p_value(correct: int, guesses: int, canaries: int, epsilon: float, 
     """
     if not 0 <= correct <= guesses or not 1 <= guesses <= canaries:
         raise ValueError(
-            f"correct, guesses, canaries are {correct!r}, {guesses!r}, {canaries!r}. Required: 0 <= correct <= guesses <= "
-            "canaries and guesses >= 1."
+            f"correct, guesses, canaries are {correct!r}, {guesses!r}, {canaries!r}. Allowed: 0 <= correct <= guesses "
+            "<= canaries, guesses >= 1."
         )
     law = binom(guesses, 1 / (1 + math.exp(-epsilon)))
     value = float(law.sf(correct - 1))

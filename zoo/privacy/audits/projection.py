@@ -195,9 +195,9 @@ def canary_audit(name: str, plan: JLT, matrix: PublicMatrix, canaries: int = _CA
     the largest rating. The fifth of the scores with the largest absolute values is guessed, by their signs.
     """
     if plan.rating_range is None or plan.relation.unit is Unit.USER:
-        raise ValueError(f"The plan protects {plan.relation.unit.value!r}. Canaries are ratings: plan for ratings.")
+        raise ValueError(f"The plan protects {plan.relation.unit.value!r}. Plan for ratings.")
     if canaries < 1:
-        raise ValueError(f"canaries is {canaries!r}. It must be at least 1.")
+        raise ValueError(f"canaries is {canaries!r}. Allowed: >= 1.")
     guesses = max(1, canaries // 5)
 
     def release(noise: NoiseSource) -> tuple[int, Floats]:

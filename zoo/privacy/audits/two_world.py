@@ -79,9 +79,9 @@ def clopper_pearson(successes: npt.ArrayLike, trials: int, level: float) -> tupl
     """
     count = np.asarray(successes, dtype=np.float64)
     if trials < 1 or (count.size and not (count.min() >= 0 and count.max() <= trials)):
-        raise ValueError(f"successes is {successes!r} of {trials!r} trials. It must lie in [0, trials].")
+        raise ValueError(f"successes is {successes!r} of {trials!r} trials. Allowed: [0, trials].")
     if not 0 < level <= 0.5:
-        raise ValueError(f"level is {level!r}. It must lie in (0, 1/2].")
+        raise ValueError(f"level is {level!r}. Allowed: (0, 1/2].")
     lower = np.where(count > 0, betaincinv(np.maximum(count, 1), trials - count + 1, level), 0.0)
     failures = trials - count
     upper = np.where(failures > 0, 1 - betaincinv(np.maximum(failures, 1), count + 1, level), 1.0)
@@ -151,24 +151,24 @@ def visible_claim(runs: int, beta: float) -> float:
 def check_beta(beta: float) -> None:
     """Check that a probability of a false alarm lies in (0, 1)."""
     if not 0 < beta < 1:
-        raise ValueError(f"beta is {beta!r}. It is the chance of a false alarm and must lie in (0, 1).")
+        raise ValueError(f"beta is {beta!r}. Allowed: (0, 1).")
 
 
 def _check_claim(epsilon: float, delta: float, mu: float | None) -> None:
     if not (epsilon > 0 and math.isfinite(epsilon)):
-        raise ValueError(f"epsilon is {epsilon!r}. The audited claim must be a positive finite number.")
+        raise ValueError(f"epsilon is {epsilon!r}. Allowed: finite, > 0.")
     if not 0 <= delta < 1:
-        raise ValueError(f"delta is {delta!r}. It must lie in [0, 1); use 0 for a pure claim.")
+        raise ValueError(f"delta is {delta!r}. Allowed: [0, 1); use 0 for a pure claim.")
     if mu is not None and not (mu > 0 and math.isfinite(mu)):
-        raise ValueError(f"mu is {mu!r}. It must be a positive finite number or None.")
+        raise ValueError(f"mu is {mu!r}. Allowed: finite and > 0, or None.")
 
 
 def _checked_scores(scores: npt.ArrayLike) -> Floats:
     result = np.asarray(scores, dtype=np.float64)
     if result.ndim != 1 or len(result) < _FEWEST_RUNS:
-        raise ValueError(f"scores has the shape {result.shape}. It must be (runs,), with at least {_FEWEST_RUNS} runs.")
+        raise ValueError(f"scores has the shape {result.shape}. Allowed: (runs,) with {_FEWEST_RUNS} runs or more.")
     if np.isnan(result).any():
-        raise ValueError("A score is NaN. Give such runs a score of their own.")
+        raise ValueError("A score is NaN. Give such runs their own score.")
     return result
 
 
@@ -228,11 +228,11 @@ def scale_test(noise: npt.ArrayLike, sigma: float, alpha: float = 1e-3) -> Scale
     """
     values = np.asarray(noise, dtype=np.float64).ravel()
     if not len(values) or not np.isfinite(values).all():
-        raise ValueError(f"noise has {len(values)} values. It must have finite numbers, and at least one.")
+        raise ValueError(f"noise has {len(values)} values. Allowed: one or more, all finite.")
     if not (sigma > 0 and math.isfinite(sigma)):
-        raise ValueError(f"sigma is {sigma!r}. It must be a positive finite number.")
+        raise ValueError(f"sigma is {sigma!r}. Allowed: finite, > 0.")
     if not 0 < alpha < 1:
-        raise ValueError(f"alpha is {alpha!r}. It must lie in (0, 1).")
+        raise ValueError(f"alpha is {alpha!r}. Allowed: (0, 1).")
     half = len(values) / 2
     low, high = float(gammaincinv(half, alpha / 2)), float(gammainccinv(half, alpha / 2))
     measured = math.sqrt(float(values @ values) / len(values))
@@ -257,7 +257,7 @@ class Audit:
     def __post_init__(self) -> None:
         _check_claim(self.epsilon, self.delta, self.mu)
         if (self.residuals is None) != (self.sigma is None):
-            raise ValueError(f"Audit {self.name!r}: residuals and sigma must be given together.")
+            raise ValueError(f"Audit {self.name!r}: give residuals and sigma together.")
 
     @classmethod
     def of(

@@ -88,10 +88,10 @@ class Mechanism(ABC):
         """Check the parameters, which may come from another party."""
         if self.relation not in self.relations:
             raise MechanismError(
-                f"{self.name}: relation is {self.relation.value!r}. Allowed are {sorted(r.value for r in self.relations)}."
+                f"{self.name}: relation is {self.relation.value!r}. Allowed: {sorted(r.value for r in self.relations)}."
             )
         if not 0 <= self.delta < 1:
-            raise MechanismError(f"{self.name}: delta is {self.delta!r}. It must lie in [0, 1).")
+            raise MechanismError(f"{self.name}: delta is {self.delta!r}. Allowed: [0, 1).")
         for name, kind in field_types(type(self)).items():
             value = getattr(self, name)
             if kind.startswith("float") and type(value) is int:
@@ -182,7 +182,7 @@ class Mechanism(ABC):
         """Refuse tensors that this mechanism does not make."""
         if not self.tensors & tensors.keys():
             raise MechanismError(
-                f"The release holds {sorted(tensors)}. Its record is of {self.name}, which makes {self.output_name}."
+                f"The release holds {sorted(tensors)}. Its mechanism {self.name} makes {self.output_name}."
             )
 
 
@@ -250,7 +250,7 @@ def row_sensitivity(relation: Relation, clip: float | None, of_rating: float = 1
     if relation.unit is not Unit.USER:
         return of_rating
     if clip is None or not 0 < clip < math.inf:
-        raise MechanismError(f"clip is {clip!r}. It must be a positive number, because users are protected.")
+        raise MechanismError(f"clip is {clip!r}. Allowed: > 0 for users.")
     return clip * (2 if relation is Relation.REPLACE_ONE_USER else 1)
 
 
@@ -259,5 +259,5 @@ def check_positive(mechanism: Mechanism, *names: str, most: float = math.inf) ->
     for name in names:
         value = getattr(mechanism, name)
         if value is not None and not (isinstance(value, int | float) and 0 < value <= most and value < math.inf):
-            limit = "" if most == math.inf else f" of at most {most:g}"
-            raise MechanismError(f"{mechanism.name}: {name} is {value!r}. It must be a positive number{limit}.")
+            limit = "" if most == math.inf else f", <= {most:g}"
+            raise MechanismError(f"{mechanism.name}: {name} is {value!r}. Allowed: > 0{limit}.")

@@ -60,7 +60,7 @@ class Bridge(GaussianMechanism):
         super().__post_init__()
         check_positive(self, "noise_multiplier", "clip", "kept_items", "num_directions")
         if not 0 < self.counts_share < 1:
-            raise MechanismError(f"counts_share is {self.counts_share}. It must be in (0, 1), e.g. 0.1.")
+            raise MechanismError(f"counts_share is {self.counts_share}. Allowed: (0, 1), e.g. 0.1.")
 
     @classmethod
     def calibrate(
@@ -92,12 +92,11 @@ class Bridge(GaussianMechanism):
         """
         if relation.unit not in (Unit.USER, Unit.RATING):
             raise ValueError(
-                f"relation is {relation.value!r}. A map protects users or ratings. Use zero_out_one_user, replace_one_user or "
-                "change_one_rating."
+                f"relation is {relation.value!r}. Allowed: zero_out_one_user, replace_one_user, change_one_rating."
             )
         check_sensitivity(clip)
         if not 0 < counts_share < 1:
-            raise ValueError(f"counts_share is {counts_share}. It must be in (0, 1), e.g. 0.1.")
+            raise ValueError(f"counts_share is {counts_share}. Allowed: (0, 1), e.g. 0.1.")
         return cls(
             relation=relation,
             delta=delta,
@@ -147,7 +146,7 @@ class Bridge(GaussianMechanism):
         """Test lattice and squares of the map and of the counts, where large counts are expected."""
         table, shape = tensors["map"], (self.public_inputs["kept_items"], self.num_directions)
         if table.shape != shape:
-            raise MechanismError(f"The map has the shape {table.shape}. The record of {self.name} states {shape}.")
+            raise MechanismError(f"The map has shape {table.shape}. The record of {self.name} has {shape}.")
         squares = Squares.of(table, self.noise_std, centred=False, binary=False)
         findings = square_findings(squares, self.noise_std, centred=False, independent=True)
         return [*findings, *self.check_counts(tensors)]
@@ -182,7 +181,8 @@ def noisy_map(
     """
     if projections.ndim != 2 or len(projections) != rows.shape[0]:
         raise ValueError(
-            f"The projections have the shape {projections.shape}. Each of {rows.shape[0]} users needs one, zeros if unknown."
+            f"The projections have shape {projections.shape}. Pass one for each of {rows.shape[0]} users, zeros if "
+            "unknown."
         )
     counts, items, clipped = chosen_items(rows, plan, noise)
     summed: Floats = np.asarray(clipped.T @ clip_vectors(projections[:, None, :], LONGEST)[:, 0, :])

@@ -35,9 +35,7 @@ class NoisySteps(Mechanism):
         super().__post_init__()
         check_positive(self, "noise_multiplier", "clip", "steps", "taken")
         if self.taken > self.planned:
-            raise MechanismError(
-                f"{self.name}: taken is {self.taken}. At most {self.planned} noisy steps were planned."
-            )
+            raise MechanismError(f"{self.name}: taken is {self.taken}. Only {self.planned} noisy steps were planned.")
 
     @property
     def planned(self) -> int:

@@ -44,15 +44,15 @@ def refuse_unlikely(mechanism: Mechanism, tensors: Arrays, false_alarm: float = 
     for what, probability in findings:
         if probability * len(findings) < false_alarm:
             raise MechanismError(
-                f"The tensors fail the noise test of {mechanism.name} (p < {false_alarm:.0e}): {what}. They were altered, or drawn "
-                "with other noise."
+                f"The tensors fail the noise test of {mechanism.name} (p < {false_alarm:.0e}): {what}. They were "
+                "altered or have other noise."
             )
 
 
 def dense_rows(mechanism: Mechanism, tensors: Arrays, width: int) -> npt.NDArray[np.float32]:
     """Return the rows (users, width) of a release with noise on all numbers, of the mechanism's sizes."""
     if "rows" not in tensors:
-        raise MechanismError(f"The rows are stored sparse. The record of {mechanism.name} claims noise on all numbers.")
+        raise MechanismError(f"The rows are sparse. The record of {mechanism.name} claims noise on all entries.")
     rows: npt.NDArray[np.float32] = tensors["rows"]
     check_sizes(mechanism, len(rows), rows.shape[1], width)
     return rows
@@ -62,8 +62,7 @@ def check_sizes(mechanism: Mechanism, users: int, width: int, stated: int) -> No
     """Refuse rows of another width, or of more users, than the mechanism states."""
     if width != stated or users > mechanism.num_users:
         raise MechanismError(
-            f"There are {users} rows of width {width}. The record of {mechanism.name} has {mechanism.num_users} users and width "
-            f"{stated}."
+            f"The rows are {users} x {width}. The record of {mechanism.name} has {mechanism.num_users} x {stated}."
         )
 
 
@@ -150,8 +149,7 @@ def _check_lattice(part: Floats, spacing: float, first: Floats | None) -> None:
     steps = part / spacing
     if (np.abs(steps - np.rint(steps)) > tolerance).any():
         raise MechanismError(
-            f"The rows are off the lattice of their noise (spacing {spacing:g}). They were drawn differently, or changed later, "
-            "e.g. denoised."
+            f"The rows are off the lattice of their noise (spacing {spacing:g}). They were altered, e.g. denoised."
         )
 
 
@@ -193,10 +191,10 @@ def released_counts(
             found.of_columns += np.bincount(items, minlength=width)
         if sigma is None:
             if not (values == 1).all():
-                raise MechanismError("The rows hold values other than 0 and 1. Reported entries must be 1.")
+                raise MechanismError("Reported entries must be 1. The rows hold others.")
             continue
         if not (values > threshold).all():
-            raise MechanismError(f"The rows hold values that are not above the record's threshold, {threshold:.6g}.")
+            raise MechanismError(f"The rows hold values not above the record's threshold {threshold:.6g}.")
         _check_lattice(values.astype(np.float64), lattice_spacing(sigma), None)
         found.large += int(np.count_nonzero(values >= middle))
     return found
@@ -212,7 +210,7 @@ def _compressed_parts(tensors: Arrays) -> Iterator[Part]:
         before = slice(max(cells.start - 1, 0), cells.stop)
         falls = np.flatnonzero(np.diff(items[before]) <= 0) + before.start + 1
         if not np.isin(falls, starts).all():
-            raise MechanismError("The items of a user do not rise. Another order, or an entry twice, could reveal it.")
+            raise MechanismError("The items of a user do not rise. Their order could reveal ratings.")
         yield None, items[cells], weights[cells]
 
 

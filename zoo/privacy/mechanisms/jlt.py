@@ -79,7 +79,8 @@ class JLT(Mechanism):
             raise MechanismError(f"calibration is {self.calibration!r}. It does not match {self.relation.value!r}.")
         if (self.clip is None) == user or (self.rating_range is None) != user:
             raise MechanismError(
-                f"clip and rating_range are {self.clip} and {self.rating_range}. Users need clip only, ratings rating_range only."
+                f"clip and rating_range are {self.clip} and {self.rating_range}. Set clip for users, rating_range for "
+                "ratings."
             )
         if (self.largest_norm is None) == self.holds_for_every_projection:
             raise MechanismError(f"largest_norm is {self.largest_norm!r} with calibration {self.calibration!r}.")
@@ -88,7 +89,7 @@ class JLT(Mechanism):
                 f"largest_norm is {self.largest_norm!r}. With calibration unit it is sqrt({self.dim})."
             )
         if self.seed is not None and (type(self.seed) is not int or self.seed < 0):
-            raise MechanismError(f"seed is {self.seed!r}. It must be an integer of at least 0.")
+            raise MechanismError(f"seed is {self.seed!r}. Allowed: integers >= 0.")
 
     @classmethod
     def calibrate(
@@ -116,7 +117,7 @@ class JLT(Mechanism):
         """
         check_dim(dim)
         if calibration not in get_args(Calibration):
-            raise ValueError(f"calibration is {calibration!r}. Allowed are {get_args(Calibration)}.")
+            raise ValueError(f"calibration is {calibration!r}. Allowed: {get_args(Calibration)}.")
         if (calibration == "max") != (largest_norm is not None):
             raise ValueError(
                 f"largest_norm is {largest_norm!r} with calibration {calibration!r}. Pass column_norms(M).max() with 'max', else "
@@ -124,9 +125,7 @@ class JLT(Mechanism):
             )
         per_user = relation.unit is Unit.USER
         if per_user and calibration != "gaussian":
-            raise ValueError(
-                f"calibration is {calibration!r}. It bounds the effect of one rating only. Use 'gaussian' to protect users."
-            )
+            raise ValueError(f"calibration is {calibration!r}. It protects ratings. Use 'gaussian' for users.")
         sensitivity = l2_sensitivity(relation, rating_range, clip)
         if calibration in OF_EVERY_PROJECTION:
             # For a fixed M, a rating moves R M^T by its item's column: at most largest_norm x sensitivity, with noise of w.
@@ -229,7 +228,7 @@ class JLT(Mechanism):
         """Test one centred row: a share of its noise went with the mean, all of it if the row was the only one."""
         if self.num_users == 1:
             if row.any():
-                raise MechanismError("The row of a single user is not 0. After centring it must be.")
+                raise MechanismError("The row of a single user is not 0 after centring.")
             return []
         # Both the number and the mean were rounded.
         whole = np.square(row, dtype=np.float64).sum() / (1 - 1 / self.num_users)
@@ -247,7 +246,7 @@ class JLT(Mechanism):
             raise MechanismError(f"The projection of the record cannot be made: {error}") from error
         if self.largest_norm is not None and longest > self.largest_norm * (1 + 1e-6):
             raise MechanismError(
-                f"The longest column of the projection has norm {longest:.6g}. The noise covers {self.largest_norm:.6g}."
+                f"The projection's longest column is {longest:.6g}. The noise covers {self.largest_norm:.6g}."
             )
 
 
@@ -302,19 +301,17 @@ def release_chunks(rows: csr_array, plan: JLT, matrix: PublicMatrix, noise: Nois
         ValueError: M has another width or longer columns than the plan, or a value is not finite.
     """
     if rows.shape[1] != matrix.num_items:
-        raise ValueError(
-            f"The rows have {rows.shape[1]} items. The projection needs the same {matrix.num_items} items."
-        )
+        raise ValueError(f"The rows have {rows.shape[1]} items, the projection {matrix.num_items}. Use the same.")
     if not (plan.w > 0 and math.isfinite(plan.w)):
-        raise ValueError(f"w is {plan.w!r}. It must be a positive finite number, from JLT.calibrate.")
+        raise ValueError(f"w is {plan.w!r}. Take it from JLT.calibrate.")
     if matrix.dim != plan.dim:
-        raise ValueError(f"The projection has width {matrix.dim}, the plan {plan.dim}. Use the same width.")
+        raise ValueError(f"The projection has width {matrix.dim}, the plan {plan.dim}. Use the same.")
     if plan.largest_norm is not None:
         longest = float(matrix.column_norms().max())
         if longest > plan.largest_norm * (1 + 1e-12):
             raise ValueError(
-                f"The projection's longest column has norm {longest:.6g}. The plan allows {plan.largest_norm:.6g}. "
-                "Use the plan's seed, width and number of items."
+                f"The projection's longest column is {longest:.6g}. The plan allows {plan.largest_norm:.6g}. Use its "
+                "seed, width and num_items."
             )
     bounded_rows(rows[:0], plan)  # refuses a plan without a bound before work starts
     # A chunk of users bounds the memory besides M. If M is not stored, each chunk computes all of it: fewer, larger chunks.

@@ -68,11 +68,11 @@ class NoisyRows(GaussianMechanism):
         super().__post_init__()
         check_positive(self, "noise_multiplier", "clip", "threshold")
         if self.clip is not None and self.relation.unit is not Unit.USER:
-            raise MechanismError(f"clip is {self.clip:g}. It bounds whole users; leave it out for ratings.")
+            raise MechanismError(f"clip is {self.clip:g}. Omit it for ratings.")
         spacing = lattice_spacing(self.noise_std)
         if self.threshold is not None and not (self.threshold / spacing - 0.5).is_integer():
             raise MechanismError(
-                f"threshold is {self.threshold!r}. It must be half-way between multiples of {spacing:g}."
+                f"threshold is {self.threshold!r}. Allowed: half-way between multiples of {spacing:g}."
             )
 
     @classmethod
@@ -93,9 +93,7 @@ class NoisyRows(GaussianMechanism):
         """
         sensitivity = l2_sensitivity(relation, 1.0, clip)
         if threshold is not None and not 0 <= threshold < math.inf:
-            raise ValueError(
-                f"threshold is {threshold!r}. It must be at least 0 (standard deviations of the noise). Omit it to release all."
-            )
+            raise ValueError(f"threshold is {threshold!r}. Allowed: >= 0 (standard deviations of the noise), or None.")
         multiplier = 1 / gauss_mu(epsilon, delta)
         sigma = multiplier * sensitivity
         return cls(
@@ -196,7 +194,7 @@ def noisy_rows_above(rows: csr_array, plan: NoisyRows, noise: NoiseSource) -> cs
     zeros are private and are not logged.
     """
     if plan.threshold is None:
-        raise ValueError("threshold is None, so all entries are released. Use noisy_rows, or set a threshold.")
+        raise ValueError("threshold is None. Use noisy_rows, or set a threshold.")
     threshold, sigma = plan.threshold, plan.noise_std
     # At least half a step of the lattice above the threshold, so that float rounding cannot move a value below it.
     least = threshold + lattice_spacing(sigma) / 2

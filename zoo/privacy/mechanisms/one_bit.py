@@ -163,7 +163,7 @@ class CompletedMatrix(OneBit):
         super().__post_init__()
         check_positive(self, "moved")
         if self.noise != "gaussian":
-            raise MechanismError(f"noise is {self.noise!r}. On the output it must be 'gaussian'.")
+            raise MechanismError(f"noise is {self.noise!r}. Allowed on the output: 'gaussian'.")
 
     @property
     def sensitivity(self) -> float:
@@ -214,19 +214,19 @@ def plan_objective(
     if isinstance(link, Logistic):
         return ObjectiveBits(delta=delta, noise=noise, scale=scale_of(epsilon, delta, noise, 1.0))
     if not isinstance(link, ConvexLink):
-        raise ValueError(f"link is {link.name!r}. It must be convex. Use the link of the true signs, without flips.")
+        raise ValueError(f"link is {link.name!r}. It is not convex. Use the link without flips.")
     check_noise(noise, delta)
     if noise == "gaussian":
         raise ValueError(
-            f"noise is 'gaussian' with the {link.name} link, which needs 'laplace'. Or use the logistic link, or plan_input."
+            f"noise is 'gaussian' with the {link.name} link. Use 'laplace', the logistic link or plan_input."
         )
     if alpha is None:
-        raise ValueError(f"alpha is missing. The {link.name} link needs the public bound of the entries, e.g. 1.0.")
+        raise ValueError(f"alpha is missing. Give the {link.name} link the entries' public bound, e.g. 1.0.")
     sensitivity, curvature = link.sensitivity(alpha), link.log_curvature_ratio(alpha, ridge)
     if not epsilon > curvature:
         raise ValueError(
-            f"epsilon is {epsilon!r}. The {link.name} link at alpha {alpha:g} and ridge {ridge:g} needs more than {curvature:.6g}. "
-            "Raise epsilon or ridge, lower alpha, or flip the signs (plan_input)."
+            f"epsilon is {epsilon!r}. The {link.name} link at alpha {alpha:g} and ridge {ridge:g} needs more than "
+            f"{curvature:.6g}. Raise epsilon or ridge, lower alpha, or use plan_input."
         )
     scale = laplace_scale(epsilon - curvature, sensitivity)
     return ExactObjective(scale=scale, claimed=epsilon, moved=sensitivity)
@@ -241,7 +241,7 @@ def noisy_bits(signs: Signs, plan: OneBit, noise: NoiseSource) -> Floats:
     """
     check_signs(signs)
     if not isinstance(plan, ObjectiveBits):
-        raise ValueError("The plan is not from plan_objective with the logistic link. For probit use objective_noise.")
+        raise ValueError("The plan is not plan_objective's with the logistic link. For probit use objective_noise.")
     return with_noise((1 + signs.astype(np.float64)) / 2, plan, noise)
 
 
@@ -253,9 +253,7 @@ def objective_noise(count: int, plan: OneBit, noise: NoiseSource) -> Floats:
     the proof is for a density.
     """
     if not plan.exact_minimiser:
-        raise ValueError(
-            "The plan is not from plan_objective with the probit link. For the logistic link use noisy_bits."
-        )
+        raise ValueError("The plan is not plan_objective's with the probit link. For logistic use noisy_bits.")
     return laplace_noise(noise, plan.scale, count)
 
 
@@ -281,7 +279,7 @@ def plan_gradient(
     """
     check_steps(steps)
     if not (clamp > 0 and math.isfinite(clamp)):
-        raise ValueError(f"clamp is {clamp!r}. The bound of a gradient's entry must be positive and finite, e.g. 0.5.")
+        raise ValueError(f"clamp is {clamp!r}. Allowed: finite, > 0, e.g. 0.5.")
     scale = scale_of(epsilon, delta, noise, 2 * clamp, steps)
     return GradientSteps(delta=delta, noise=noise, scale=scale, clip=clamp, steps=steps)
 
@@ -294,9 +292,9 @@ def noisy_gradient(gradient: Floats, plan: OneBit, noise: NoiseSource) -> Floats
     that of the negative log-likelihood, summed and not averaged; NaN is refused.
     """
     if not isinstance(plan, GradientSteps):
-        raise ValueError("The plan is not from plan_gradient, so it has no clamp.")
+        raise ValueError("The plan has no clamp. Use plan_gradient.")
     if np.isnan(gradient).any():
-        raise ValueError("The gradient holds NaN, which no clamp bounds. Lower the step size, or bound the entries.")
+        raise ValueError("The gradient holds NaN. Lower the step size, or bound the entries.")
     return with_noise(np.clip(gradient.astype(np.float64), -plan.clip, plan.clip), plan, noise)
 
 
@@ -327,7 +325,7 @@ def noisy_output(matrix: Floats, plan: OneBit, noise: NoiseSource) -> Floats:
     Any use of the result is post-processing.
     """
     if not isinstance(plan, CompletedMatrix):
-        raise ValueError("The plan is not from plan_output, so it has no noise for a matrix.")
+        raise ValueError("The plan has no noise for a matrix. Use plan_output.")
     return with_noise(matrix, plan, noise)
 
 
@@ -360,9 +358,9 @@ def with_noise(values: Floats, plan: OneBit, noise: NoiseSource) -> Floats:
 def check_noise(noise: str, delta: float) -> None:
     """Refuse an unknown kind of noise, and a delta with Laplace noise."""
     if noise not in ("laplace", "gaussian"):
-        raise ValueError(f"noise is {noise!r}. Allowed are 'laplace' and 'gaussian'.")
+        raise ValueError(f"noise is {noise!r}. Allowed: 'laplace', 'gaussian'.")
     if noise == "laplace" and delta != 0:
-        raise ValueError(f"delta is {delta!r}. Laplace noise needs none. Leave it out.")
+        raise ValueError(f"delta is {delta!r}. Omit it for Laplace noise.")
 
 
 def check_signs(signs: Signs) -> None:
@@ -370,6 +368,6 @@ def check_signs(signs: Signs) -> None:
     if signs.ndim != 1 or not (np.abs(signs) == 1).all():
         values = [float(value) for value in np.unique(signs)[:4]]
         raise ValueError(
-            f"Signs have shape {signs.shape} and values such as {values}. They must be +1 or -1, of shape (n,). Compare ratings "
-            "with a public threshold first."
+            f"Signs have shape {signs.shape} and values such as {values}. Allowed: +1 or -1, shape (n,). Compare "
+            "ratings with a public threshold."
         )

@@ -53,7 +53,7 @@ class SignResponse(ResponseMechanism):
         super().__post_init__()
         for name, value in (("p1", self.p1), ("p2", self.p2)):
             if not 0 < value < 0.5:
-                raise MechanismError(f"{name} is {value!r}. It must be in (0, 1/2).")
+                raise MechanismError(f"{name} is {value!r}. Allowed: (0, 1/2).")
 
     def link(self, link: Link) -> Flipped:
         """Return the link of the reported signs, from that of the true signs."""
@@ -96,7 +96,7 @@ class TernaryResponse(ResponseMechanism):
         super().__post_init__()
         check_positive(self, "keep")
         if not 1 / 3 < self.keep < 1:
-            raise MechanismError(f"keep is {self.keep!r}. It must be in (1/3, 1).")
+            raise MechanismError(f"keep is {self.keep!r}. Allowed: (1/3, 1).")
 
     @property
     def event(self) -> PureEvent:
@@ -147,7 +147,7 @@ def plan_uneven_input(p1: float, p2: float) -> SignResponse:
     epsilon = flips_epsilon(p1, p2)
     for name, value in (("p1", p1), ("p2", p2)):
         if not 0 < value < 0.5:
-            raise ValueError(f"{name} is {value!r}, at which epsilon is {epsilon:.3g}. It must be in (0, 1/2).")
+            raise ValueError(f"{name} is {value!r} (epsilon {epsilon:.3g}). Allowed: (0, 1/2).")
     return SignResponse(p1=p1, p2=p2)
 
 

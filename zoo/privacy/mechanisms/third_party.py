@@ -107,8 +107,8 @@ class ThirdPartyMechanism(Mechanism):
         value = self.inputs.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not _SMALLEST <= value <= largest:
             raise ValueError(
-                f"{name} is {repr(value)[:80]} in the record of {self.name}. A denoiser needs a number in "
-                f"[{_SMALLEST:g}, {largest:g}]. Leave the denoiser out."
+                f"{name} is {repr(value)[:80]} in the record of {self.name}. Allowed: [{_SMALLEST:g}, {largest:g}]. "
+                "Omit the denoiser."
             )
         return float(value)
 
@@ -129,7 +129,7 @@ class ThirdPartyMechanism(Mechanism):
         users = self.relation is not None and self.relation.unit is Unit.USER
         if flips and users and (type(items) is not int or min(flips) < items):
             raise MechanismError(
-                f"{self.name}: flips protect one rating. For whole users the ledger needs each once per item (num_items {items!r})."
+                f"{self.name}: flips protect ratings. For users the ledger needs each num_items ({items!r}) times."
             )
         flip = event.flip_probability if isinstance(event, RandomisedResponseEvent) else None
         sigma = event.noise_multiplier * (self.sensitivity or 0.0) if isinstance(event, GaussianEvent) else None

@@ -88,8 +88,8 @@ class UserVectors(GaussianMechanism):
         mu = gauss_mu(epsilon, delta) / math.sqrt(num_releases)
         if num_releases > 1 and not gauss_epsilon(delta, mu):
             raise ValueError(
-                f"epsilon is {epsilon:g}, shared among {num_releases} releases, which leaves none for each at delta {delta:g}. "
-                "Use a larger epsilon, or fewer releases."
+                f"epsilon is {epsilon:g}, shared among {num_releases} releases: too little at delta {delta:g}. Raise "
+                "epsilon, or use fewer releases."
             )
         return cls(
             relation=relation,
@@ -136,8 +136,8 @@ class UserVectors(GaussianMechanism):
         users, layers, width = vectors.shape
         if (self.num_layers, self.width) != (layers, width) or users > self.num_users:
             raise MechanismError(
-                f"The vectors have the shape {vectors.shape}. The record of {self.name} has {self.num_users} users, "
-                f"{self.num_layers} layers and width {self.width}."
+                f"The vectors have shape {vectors.shape}. The record of {self.name} has ({self.num_users}, "
+                f"{self.num_layers}, {self.width})."
             )
         flat = vectors.reshape(users, layers * width)
         squares = Squares.of(flat, self.noise_std, centred=False, binary=False)
@@ -159,9 +159,7 @@ class UserPositions(UserVectors):
 def check_releases(num_releases: int) -> None:
     """Refuse a number of releases that is no positive integer."""
     if isinstance(num_releases, bool) or not isinstance(num_releases, int) or num_releases < 1:
-        raise ValueError(
-            f"num_releases is {num_releases!r}. It must be an integer of at least 1, one per source domain."
-        )
+        raise ValueError(f"num_releases is {num_releases!r}. Allowed: integers >= 1.")
 
 
 def clip_vectors(vectors: npt.NDArray[np.floating[Any]], clip: float | None) -> Floats:
@@ -172,9 +170,7 @@ def clip_vectors(vectors: npt.NDArray[np.floating[Any]], clip: float | None) -> 
     """
     values: Floats = np.array(vectors, dtype=np.float64)
     if not np.isfinite(values).all():
-        raise ValueError(
-            "The users' vectors hold NaN or infinite values: training diverged. Lower lr, or the number of epochs."
-        )
+        raise ValueError("The vectors hold NaN or infinite values. Lower lr or max_epochs.")
     if clip is None:
         return values
     norms = np.linalg.norm(values, axis=2, keepdims=True)
@@ -188,9 +184,7 @@ def noisy_vectors(vectors: npt.NDArray[np.floating[Any]], plan: UserVectors, noi
     Any use of them is post-processing. Every possible user has a row; the row of a user without data is zero.
     """
     if vectors.ndim != 3 or vectors.shape[1] != plan.num_layers:
-        raise ValueError(
-            f"The vectors have the shape {vectors.shape}. The plan needs (users, {plan.num_layers} layers, width)."
-        )
+        raise ValueError(f"The vectors have shape {vectors.shape}. The plan needs (users, {plan.num_layers}, width).")
     noisy = clip_vectors(vectors, plan.clip)
     noisy += plan.noise_std * noise.normal(noisy.shape)
     return round_to_lattice(noisy, plan.noise_std).astype(np.float32)

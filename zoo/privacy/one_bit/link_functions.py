@@ -127,7 +127,7 @@ class Probit(ConvexLink):
 
     def __post_init__(self) -> None:
         if not (self.scale > 0 and math.isfinite(self.scale)):
-            raise ValueError(f"scale must be a positive finite number, got {self.scale!r}. Take e.g. 1.0.")
+            raise ValueError(f"scale must be finite and positive, got {self.scale!r}. Take e.g. 1.0.")
 
     @property
     def smoothness(self) -> float:
@@ -176,7 +176,7 @@ class Flipped(Link):
 
     def __post_init__(self) -> None:
         if isinstance(self.link, Flipped):
-            raise TypeError("link is Flipped. It must be that of the true signs. Flip once.")
+            raise TypeError("link is Flipped. Pass the link without flips.")
         for name in ("p1", "p2"):
             if not 0 <= getattr(self, name) < 0.5:
                 raise ValueError(f"{name} must lie in [0, 1/2), got {getattr(self, name)!r}. Take it from the plan.")
@@ -225,7 +225,7 @@ class Flipped(Link):
 def check_ridge(ridge: float) -> None:
     """Check that a ridge is a finite number of at least 0."""
     if not 0 <= ridge < math.inf:
-        raise ValueError(f"ridge must be a finite number of at least 0, got {ridge!r}.")
+        raise ValueError(f"ridge must be finite and >= 0, got {ridge!r}.")
 
 
 def _check_alpha(alpha: float, *, infinite: bool = False) -> None:

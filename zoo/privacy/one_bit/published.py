@@ -30,7 +30,7 @@ def paper_sensitivity(link: Link, alpha: float) -> float:
     `ConvexLink.sensitivity` is the least bound, far below this one for probit. Privacy unit, relation and norm are the same.
     """
     if not isinstance(link, Logistic | Probit):
-        raise ValueError(f"The paper has a bound for 'logistic' and 'probit', got {link.name!r}.")
+        raise ValueError(f"link is {link.name!r}. Allowed: 'logistic', 'probit'.")
     exact = link.sensitivity(alpha)
     if isinstance(link, Logistic):
         return exact
@@ -75,7 +75,7 @@ def published_output(epsilon: float, alpha: float) -> PublishedScale:
 def _check_claim(epsilon: float, alpha: float) -> None:
     check_epsilon(epsilon)
     if not 0 < alpha < math.inf:
-        raise ValueError(f"alpha must be a positive finite number, got {alpha!r}. Take e.g. 1.0.")
+        raise ValueError(f"alpha must be finite and positive, got {alpha!r}. Take e.g. 1.0.")
 
 
 def cross_solutions(size: int, alpha: float) -> tuple[Floats, Floats]:

@@ -94,4 +94,4 @@ def general_sensitivity(link: Link, *, alpha: float, ridge: float, steps: int, s
 def check_steps(steps: int) -> None:
     """Check that a number of steps is a positive integer."""
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
-        raise ValueError(f"steps must be an integer of at least 1, got {steps!r}.")
+        raise ValueError(f"steps must be an integer >= 1, got {steps!r}.")

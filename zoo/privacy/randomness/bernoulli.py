@@ -36,7 +36,7 @@ def bernoulli(probability: Fraction | float, count: int, noise: NoiseSource) -> 
     """
     share = Fraction(probability)
     if not 0 <= share <= 1:
-        raise ValueError(f"probability is {probability!r}. It must be in [0, 1].")
+        raise ValueError(f"probability is {probability!r}. Allowed: [0, 1].")
     if share in (0, 1):
         return np.full(count, share == 1)
     # A uniform real is below the share if its first word is below the share's first 63 bits. If they are equal, the rests are
@@ -58,9 +58,9 @@ def sample_entries(num_entries: int, probability: Fraction | float, noise: Noise
     """
     share = Fraction(probability)
     if not 0 <= share <= Fraction(1, 2):
-        raise ValueError(f"probability is {probability!r}. It must be in [0, 1/2]. Above, sample the complement.")
+        raise ValueError(f"probability is {probability!r}. Allowed: [0, 1/2]. Above, sample the complement.")
     if not 0 <= num_entries < 2**62:
-        raise ValueError(f"num_entries is {num_entries!r}. It must be in [0, 2**62).")
+        raise ValueError(f"num_entries is {num_entries!r}. Allowed: [0, 2**62).")
     if num_entries == 0 or share == 0:
         return np.zeros(0, dtype=np.int64)
     block = max(1, min(num_entries, int(_SAMPLED_PER_BLOCK / share)))

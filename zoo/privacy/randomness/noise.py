@@ -36,9 +36,9 @@ MASK_STREAM, SIGN_STREAM = 3, 4
 def _philox(seed: int, *stream: int, offset: int = 0) -> Callable[[int], Words]:
     """Return the words of a counter-based generator from word ``offset`` of its stream, without computing earlier ones."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed is {seed!r}. It must be an integer of at least 0.")
+        raise ValueError(f"seed is {seed!r}. Allowed: integers >= 0.")
     if offset < 0:
-        raise ValueError(f"offset is {offset!r}. It must be at least 0.")
+        raise ValueError(f"offset is {offset!r}. Allowed: >= 0.")
     bits = np.random.Philox(np.random.SeedSequence(int(seed), spawn_key=stream))
     blocks, rest = divmod(int(offset), 4)  # one step of the counter makes four words
     bits.advance(blocks)
@@ -140,8 +140,8 @@ class NoiseSource:
         """
         if self.private or type(position) is not int or position < self._taken:
             raise ValueError(
-                f"position is {position!r}. This source ({self.label}) is at word {self._taken}. Only seeded sources skip, "
-                "and only forwards."
+                f"position is {position!r}. This source ({self.label}) is at word {self._taken}. Only seeded sources "
+                "skip, only forwards."
             )
         while (left := position - self._taken) > 0:
             self._words(min(left, _CHUNK))
@@ -171,7 +171,7 @@ class NoiseSource:
     def integers(self, high: int, shape: Shape) -> npt.NDArray[np.int64]:
         """Return integers from 0 to ``high - 1``, all exactly equally likely, by rejection sampling of words."""
         if not 1 <= high <= 2**63:
-            raise ValueError(f"high is {high!r}. It must be in [1, 2**63].")
+            raise ValueError(f"high is {high!r}. Allowed: [1, 2**63].")
         last = np.uint64(2**64 - 1 - 2**64 % high)  # words up to here hold every remainder equally often
         result = np.empty(shape, dtype=np.int64)
         flat, done = result.reshape(-1), 0
@@ -191,9 +191,7 @@ class NoiseSource:
         return f"NoiseSource({self.label})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "A NoiseSource cannot be copied or saved, because its noise would be used twice. Create another."
-        )
+        raise TypeError("A NoiseSource cannot be copied or saved. Create another.")
 
 
 def _processors() -> int:
@@ -230,7 +228,7 @@ def laplace_noise(noise: NoiseSource, scale: float, shape: Shape) -> Floats:
     of exactly 0 in floating point.
     """
     if not (scale > 0 and math.isfinite(scale)):
-        raise ValueError(f"scale is {scale!r}. It must be positive and finite, e.g. from laplace_scale.")
+        raise ValueError(f"scale is {scale!r}. Allowed: finite, > 0.")
     signed = 2 * noise.uniform(shape) - 1  # exact: odd multiples of 2^-52, neither 0 nor 1 in size
     values: Floats = scale * np.copysign(np.log1p(-np.abs(signed)), signed)
     return values
@@ -242,7 +240,7 @@ def lattice_spacing(sigma: float) -> float:
     ``2^floor(log2(sigma / 1024))``: a power of two, so that rounding is exact, and small compared with the noise.
     """
     if not (sigma >= 1e-300 and math.isfinite(sigma)):
-        raise ValueError(f"sigma is {sigma!r}. It must be finite and at least 1e-300.")
+        raise ValueError(f"sigma is {sigma!r}. Allowed: finite, >= 1e-300.")
     return math.ldexp(1.0, math.frexp(sigma / 1024)[1] - 1)
 
 

@@ -11,7 +11,7 @@ def default_delta(num_users: int) -> float:
         2e-06
     """
     if num_users < 1:
-        raise ValueError(f"num_users is {num_users!r}. The public number of users must be at least 1.")
+        raise ValueError(f"num_users is {num_users!r}. Allowed: integers >= 1.")
     return min(1e-5, 1 / (10 * num_users))
 
 
@@ -20,7 +20,5 @@ def delta_for(num_users: int, requested: float | None) -> float:
     default = default_delta(num_users)
     delta = default if requested is None else requested
     if delta >= 1 / num_users:
-        raise ValueError(
-            f"delta {delta:g} is not below one over the {num_users} users. Take {default:g} or less, or omit it."
-        )
+        raise ValueError(f"delta is {delta:g}. Allowed: below 1/{num_users} (users). Take {default:g}, or omit it.")
     return delta

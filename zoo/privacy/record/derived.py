@@ -70,11 +70,11 @@ class Derived:
                 check_number(name, getattr(self, name), math.inf)
         check_number("delta", self.delta, 1.0)
         if self.noise_source not in _NOISE_SOURCES:
-            raise RecordError(f"noise_source is {self.noise_source!r}. Allowed are {_NOISE_SOURCES}.")
+            raise RecordError(f"noise_source is {self.noise_source!r}. Allowed: {_NOISE_SOURCES}.")
         if type(self.compositions) is not int or self.compositions < 0:
-            raise RecordError(f"compositions is {self.compositions!r}. It must be an integer of at least 0.")
+            raise RecordError(f"compositions is {self.compositions!r}. Allowed: integers >= 0.")
         if self.sensitivity_norm not in (None, "L1", "L2"):
-            raise RecordError(f"sensitivity_norm is {self.sensitivity_norm!r}. Allowed are 'L1' and 'L2'.")
+            raise RecordError(f"sensitivity_norm is {self.sensitivity_norm!r}. Allowed: 'L1', 'L2'.")
         if self.claims:
             self._check_claims()
 
@@ -85,7 +85,7 @@ class Derived:
         texts += [value for value in inputs.values() if isinstance(value, str)]
         for text in texts:
             if not isinstance(text, str) or not text or not text.isprintable():
-                raise RecordError(f"A text of the record is {str(text)[:80]!r}. It must be non-empty and printable.")
+                raise RecordError(f"A text of the record is {str(text)[:80]!r}. Allowed: printable, non-empty.")
         for name, value in inputs.items():
             if not isinstance(value, Plain) or (isinstance(value, float) and not math.isfinite(value)):
                 raise RecordError(f"public_inputs[{name!r}] is no text, finite number or bool.")
@@ -99,18 +99,18 @@ class Derived:
         third_party = isinstance(self.mechanism, ThirdPartyMechanism)
         names = ("relation", "delta", *(("epsilon",) if third_party else ()))
         if missing := [name for name in names if getattr(self, name) is None]:
-            raise RecordError(f"A guarantee lacks {', '.join(missing)}. State all, or use guarantee 'none'.")
+            raise RecordError(f"A guarantee lacks {', '.join(missing)}. State all.")
         if not self.sensitivity or not self.noise_scale or self.compositions < 1:
             raise RecordError(
                 f"sensitivity, noise_scale and compositions are {self.sensitivity}, {self.noise_scale} and {self.compositions}. "
-                "With a guarantee all must be positive."
+                "A guarantee needs all > 0."
             )
         if self.unit is Unit.USER and self.clip is None:
-            raise RecordError("clip is missing. A guarantee for whole users must state the clip that bounds one user.")
+            raise RecordError("clip is missing. A guarantee for users must state it.")
         if self.noise_source not in _SECRET:
             raise RecordError(
-                f"noise_source is {self.noise_source!r}. A guarantee needs noise from {' or '.join(map(repr, _SECRET))}. "
-                "Leave the seed out, or use without_guarantee."
+                f"noise_source is {self.noise_source!r}. A guarantee needs noise from {' or '.join(map(repr, _SECRET))}. Omit the "
+                "seed, or use without_guarantee."
             )
         if self.selection is not None and not third_party:
             first, own = (event_to_dict(event) for event in (self.selection.events[0], self.mechanism.event))

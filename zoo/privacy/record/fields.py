@@ -43,7 +43,7 @@ def check_number(name: str, value: float | None, limit: float) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < limit:
-        raise RecordError(f"{name} is {value!r}. It must be a number in [0, {limit:g}).")
+        raise RecordError(f"{name} is {value!r}. Allowed: [0, {limit:g}).")
 
 
 def write_field(value: Any) -> Any:  # noqa: ANN401  each field has a type of its own
@@ -74,7 +74,7 @@ def _reader(kind: type[Any], what: str, convert: Callable[[Any], object]) -> Rea
 
     def read(name: str, value: object) -> object:
         if isinstance(value, bool) or not isinstance(value, kind):
-            raise RecordError(f"{name} is of type {type(value).__name__}. It must be {what}.")
+            raise RecordError(f"{name} is of type {type(value).__name__}, not {what}.")
         return convert(value)
 
     return read
@@ -90,13 +90,13 @@ def _read_texts(name: str, value: object) -> tuple[str, ...]:
 
 def _read_number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e300:
-        raise RecordError(f"{name} is {str(value)[:80]}. It must be a finite number or null.")
+        raise RecordError(f"{name} is {str(value)[:80]}. Allowed: finite numbers or null.")
     return float(value)
 
 
 def _read_bool(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise RecordError(f"{name} is {str(value)[:80]}. It must be true or false.")
+        raise RecordError(f"{name} is {str(value)[:80]}. Allowed: true, false.")
     return value
 
 
@@ -105,7 +105,7 @@ def _reader_of(kind: type[StrEnum]) -> Reader:
 
     def read(name: str, value: object) -> StrEnum:
         if not isinstance(value, str) or value not in known:
-            raise RecordError(f"{name} is {str(value)[:80]!r}. Allowed are {known}.")
+            raise RecordError(f"{name} is {str(value)[:80]!r}. Allowed: {known}.")
         return kind(value)
 
     return read

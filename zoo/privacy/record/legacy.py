@@ -83,7 +83,7 @@ def fields_of_earlier(
     if values.keys() != {"schema", "floating_point", *_FIELDS}:
         raise RecordError(f"The fields are {sorted(values)}. Schema {schema} has exactly {sorted(_FIELDS)}.")
     if values["floating_point"] != FLOATING_POINT:
-        raise RecordError("The record lacks the sentence on floating-point arithmetic that every record carries.")
+        raise RecordError("The record lacks the sentence on floating-point arithmetic.")
     old = {name: read_field(name, kind, values[name]) for name, kind in _FIELDS.items()}
     written = {**values, "schema": 2}
     _check_stated(old)
@@ -186,7 +186,7 @@ def _mechanism(old: Mapping[str, Any], ledger: Sequence[PrivacyEvent] | None) ->
     claims, build = old["reason"] is None, _BUILD.get(name)
     if kind is None or ledger is None or build is None or leading is None:
         if claims and ledger is not None and name in _NO_RELEASES:
-            raise RecordError(f"mechanism is {name}. It belongs to no publisher, so no release has its record.")
+            raise RecordError(f"mechanism is {name}. It belongs to no publisher.")
         ours = kind is not None or name in _NO_RELEASES
         return _as_stated(old, EarlierMechanism if ours else ThirdPartyMechanism)
     try:

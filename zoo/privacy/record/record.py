@@ -197,14 +197,12 @@ class PrivacyRecord(Derived):
             RecordError: The record cannot be read, or differs from what its parameters give.
         """
         if not isinstance(values, Mapping):
-            raise RecordError(f"The record is of type {type(values).__name__}. It must be a mapping.")
+            raise RecordError(f"The record is of type {type(values).__name__}, not a mapping.")
         schema = values.get("schema")
         if type(schema) is not int or schema < 1:
-            raise RecordError(f"schema of the record is {schema!r}. It must be an integer of at least 1.")
+            raise RecordError(f"schema of the record is {schema!r}. Allowed: integers >= 1.")
         if schema > RECORD_SCHEMA:
-            raise RecordError(
-                f"schema of the record is {schema}. This version reads up to {RECORD_SCHEMA}. Upgrade cdr-zoo."
-            )
+            raise RecordError(f"schema of the record is {schema}. Allowed: <= {RECORD_SCHEMA}. Upgrade cdr-zoo.")
         try:
             if schema < 3:
                 made, written = fields_of_earlier(values, ledger)

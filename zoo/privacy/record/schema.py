@@ -80,7 +80,7 @@ def check_derived(derived: Mapping[str, Any], stated: Mapping[str, Any]) -> None
         larger = older and name == "epsilon" and (stated[name] or 0.0) > (derived[name] or 0.0)
         if not larger and not nearly_equal(stated[name], derived[name], tolerance):
             raise InconsistentRecordError(
-                f"{stated['mechanism']}: {name} is {str(stated[name])[:160]}. The record's parameters give "
+                f"{stated['mechanism']}: {name} is {str(stated[name])[:160]}. Its parameters give "
                 f"{str(derived[name])[:160]}. {ASK_SOURCE}"
             )
 
@@ -90,7 +90,7 @@ def _mechanism(read: Mapping[str, Any], steps: Sequence[RecordedStep], selection
     if read["known"] and kind is not None:
         return mechanism_from(kind, read["parameters"])
     if kind is not None and not read["reasons"]:
-        raise RecordError(f"The record claims the guarantee of {read['mechanism']}. It lacks the parameters.")
+        raise RecordError(f"The record claims the guarantee of {read['mechanism']} without parameters.")
     added = {*read["provisos"], *conditions_of(steps, str(read["unit"]) if read["unit"] else "user")}
     added |= {*selection.conditions} if selection else set()
     own = f"{CLAIMED_BY}{read['mechanism']!r}"
@@ -114,14 +114,14 @@ def mechanism_from(kind: type[Mechanism], parameters: Mapping[str, Any]) -> Mech
     """Return a mechanism from untrusted parameters; `RecordError` if one has another type."""
     types = field_types(kind)
     if parameters.keys() != types.keys():
-        raise RecordError(f"The parameters of {kind.name} are {sorted(parameters)}. They must be {sorted(types)}.")
+        raise RecordError(f"The parameters of {kind.name} are {sorted(parameters)}. Allowed: {sorted(types)}.")
     return kind(**{name: read_field(name, types[name], parameters[name]) for name in types})
 
 
 def _step(value: object) -> RecordedStep:
     names = RecordedStep._fields
     if not isinstance(value, Mapping) or value.keys() != {*names} or value["reach"] not in REACHES:
-        raise RecordError(f"A step is {str(value)[:80]}. It must hold {list(names)}, with a reach of {list(REACHES)}.")
+        raise RecordError(f"A step is {str(value)[:80]}. Needed: {list(names)}, reach in {list(REACHES)}.")
     return RecordedStep(**{name: read_field(f"steps, {name}", "str", value[name]) for name in names})
 
 

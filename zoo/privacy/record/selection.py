@@ -31,9 +31,7 @@ def chosen_among(chosen: RecordAndLedger, others: Sequence[RecordAndLedger]) -> 
     unproved = next((record for record in records if not record.claims), None)
     relations = {record.relation for record in records}
     if unproved is None and len(relations) > 1:
-        raise RecordError(
-            f"The relations are {sorted(map(str, relations))}. Releases compose under one relation only. Search without it."
-        )
+        raise RecordError(f"The relations are {sorted(map(str, relations))}. Releases compose under one only.")
     seeds = set[str]().union(*map(mean_seeds, records)) - {str(seed_of(chosen[0]))}
     selection = Selection(
         num_candidates=sum(1 if one.selection is None else one.selection.num_candidates for one in records),

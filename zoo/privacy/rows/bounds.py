@@ -15,13 +15,11 @@ def l2_sensitivity(relation: Relation, rating_range: float, clip: float | None) 
     """
     if relation.unit is not Unit.USER:
         if clip is not None:
-            raise ValueError(f"clip is {clip:g}. It bounds whole users; leave it out for {relation.value!r}.")
+            raise ValueError(f"clip is {clip:g}. It bounds users; omit it for {relation.value!r}.")
         check_sensitivity(rating_range)
         return rating_range
     if clip is None:
-        raise ValueError(
-            f"clip is missing. {relation.value!r} needs the public L2 norm that rows are clipped to, e.g. 5.0."
-        )
+        raise ValueError(f"clip is missing. {relation.value!r} needs the rows' public L2 bound, e.g. 5.0.")
     check_sensitivity(clip)
     return clip if relation is Relation.ZERO_OUT_ONE_USER else 2 * clip
 
@@ -48,5 +46,5 @@ def _canonical(rows: csr_array) -> csr_array:
     rows = rows.astype(np.float64, copy=True)
     rows.sum_duplicates()
     if not np.isfinite(rows.data).all():
-        raise ValueError("The rows hold NaN or infinite values, which cannot be bounded. Remove them first.")
+        raise ValueError("The rows hold NaN or infinite values. Remove them first.")
     return rows

@@ -69,8 +69,8 @@ class SparseEntries:
     def __post_init__(self) -> None:
         if not (0 <= self.zero <= 1 and 0 <= self.one <= 1 and self.one - self.zero >= _DIFFERENCE):
             raise ValueError(
-                f"A one is released with probability {self.one:.6g}, a zero with {self.zero:.6g}. The one must be likelier. "
-                "Leave the denoiser out."
+                f"A one is released with probability {self.one:.6g}, a zero with {self.zero:.6g}. The one must be "
+                "likelier. Omit the denoiser."
             )
 
     @classmethod

@@ -21,8 +21,8 @@ def bounded(rows: csr_array, clip: float | None) -> csr_array:
     if not (rows.data == 1).all():
         wrong = rows.data[rows.data != 1]
         raise ValueError(
-            f"{len(wrong)} stored values are not 1, the first is {wrong[0]:g}. Rows must be 0/1, with every entry stored once. "
-            "Make ratings binary first."
+            f"{len(wrong)} stored values are not 1, the first is {wrong[0]:g}. Make rows binary, with every entry "
+            "stored once."
         )
     return rows if clip is None else clip_rows(rows, clip)
 

@@ -23,7 +23,7 @@ def group_stretch(matrix: PublicMatrix, sizes: Sequence[int]) -> dict[int, float
     matrix is in memory. A k above the number of items means all items.
     """
     if not sizes or min(sizes) < 1:
-        raise ValueError(f"sizes are {list(sizes)!r}. Numbers of ratings must be at least 1.")
+        raise ValueError(f"sizes are {list(sizes)!r}. Allowed: >= 1.")
     columns = matrix.transposed()
     items = matrix.num_items
     counts = {size: min(size, items) for size in sizes}

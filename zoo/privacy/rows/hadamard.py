@@ -13,7 +13,7 @@ _CACHE = 2**18  # bytes of a part that is completed at once
 def padded_size(size: int) -> int:
     """Return the least power of two that is at least ``size``, the sizes of Hadamard matrices as PriCDR defines them."""
     if size < 1:
-        raise ValueError(f"size is {size!r}. The public number of items must be at least 1.")
+        raise ValueError(f"size is {size!r}. Allowed: integers >= 1.")
     return 1 << (size - 1).bit_length()
 
 
@@ -27,7 +27,7 @@ def hadamard_transform(vectors: Floats) -> Floats:
     size = len(vectors)
     if vectors.ndim != 2 or size != padded_size(max(size, 1)):
         raise ValueError(
-            f"vectors have the shape {vectors.shape}. It must be (n, columns) with n a power of two. Add rows of zeros up to "
+            f"vectors have shape {vectors.shape}. Allowed: (n, columns), n a power of two. Add zeros up to "
             f"{padded_size(max(size, 1))}."
         )
     result = np.array(vectors, dtype=np.float64, order="C")

@@ -34,9 +34,7 @@ def rescale(columns: Floats, norms: Floats, dim: int) -> None:
     """Scale columns of M with these norms ``(items,)`` to the norm ``sqrt(dim)``, in place; any part of each, ``(items, any)``."""
     bad = np.flatnonzero(~((norms > 0) & np.isfinite(norms)))
     if len(bad):
-        raise ValueError(
-            f"Column {bad[0]} of the projection has norm {norms[bad[0]]}, so no direction. Use another seed."
-        )
+        raise ValueError(f"Column {bad[0]} of the projection has norm {norms[bad[0]]}. Use another seed.")
     columns *= (math.sqrt(dim) / norms)[:, None]
 
 
@@ -52,9 +50,9 @@ class PublicMatrix(ABC):
     def __init__(self, dim: int, num_items: int, seed: int, unit: bool, matrix_bytes: int, **settings: float) -> None:
         check_dim(dim)
         if num_items < 1:
-            raise ValueError(f"num_items is {num_items!r}. The public number of items must be at least 1.")
+            raise ValueError(f"num_items is {num_items!r}. Allowed: integers >= 1.")
         if matrix_bytes < 1:
-            raise ValueError(f"matrix_bytes is {matrix_bytes!r}. The bound on memory must be at least 1.")
+            raise ValueError(f"matrix_bytes is {matrix_bytes!r}. Allowed: >= 1.")
         self.dim, self.num_items, self.matrix_bytes = int(dim), int(num_items), matrix_bytes
         self.seed, self.unit, self.settings = seed, unit, settings
         self._cached: Floats | None = None

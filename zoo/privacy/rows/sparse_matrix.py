@@ -25,9 +25,7 @@ _ATTEMPTS = 100
 def check_density(density: float) -> None:
     """Refuse a share of non-zeros outside (0, 1]."""
     if not 0 < density <= 1:
-        raise ValueError(
-            f"density is {density!r}. The share of non-zeros of the sparse matrix must be in (0, 1], e.g. 0.5."
-        )
+        raise ValueError(f"density is {density!r}. Allowed: (0, 1], e.g. 0.5.")
 
 
 def sparse_gaussian(uniforms: Floats, density: float) -> Floats:

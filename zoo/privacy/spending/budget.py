@@ -84,9 +84,7 @@ class Cap:
 
     def __post_init__(self) -> None:
         if not (self.epsilon > 0 and math.isfinite(self.epsilon)) or not 0 <= self.delta < 1:
-            raise BudgetError(
-                f"The cap is {self.epsilon}, {self.delta}. It needs a finite epsilon > 0 and delta in [0, 1)."
-            )
+            raise BudgetError(f"The cap is {self.epsilon}, {self.delta}. Allowed: finite epsilon > 0, delta in [0, 1).")
 
 
 @dataclass(frozen=True)
@@ -139,7 +137,7 @@ class Budget:
         first = {"schema": SCHEMA, "made": _now(), **asdict(cap)}
         with _locked(path):  # two processes may create the same file
             if path.exists():
-                raise BudgetError(f"{path} exists. A budget is never overwritten. Choose another file.")
+                raise BudgetError(f"{path} exists. Choose another file.")
             with atomic_write(path) as temporary:
                 descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
                 _write(descriptor, json.dumps(first, allow_nan=False).encode() + b"\n")
@@ -153,9 +151,7 @@ class Budget:
         another domain's name are refused, because their losses would not be added to the earlier ones.
         """
         if not account.record.claims:
-            raise BudgetError(
-                f"The release has no guarantee ({account.record.reason}), so no budget covers it. Publish without --budget."
-            )
+            raise BudgetError(f"The release has no guarantee ({account.record.reason}). Publish without --budget.")
         if account.record.relation is not self.cap.relation:
             raise BudgetError(
                 f"The relation of the release is {str(account.record.relation)!r}. {self.path} is for {self.cap.relation.value!r}. "
@@ -224,7 +220,7 @@ class Budget:
                 "--relation change_one_rating"
             )
         if (names := self.path.stat().st_nlink) > 1:
-            raise BudgetError(f"{self.path} has {names} names (hard links), so locks do not work. Remove all but one.")
+            raise BudgetError(f"{self.path} has {names} hard links, so locks fail. Remove all but one.")
         content = self.path.read_bytes()
         *lines, rest = content.split(b"\n")
         self._unended = _is_json(rest)

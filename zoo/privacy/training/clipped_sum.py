@@ -44,7 +44,7 @@ def check_module(module: nn.Module) -> None:
     if not parameters:
         raise ValueError("The module has no trained parameter.")
     if len({id(parameter) for _, parameter in parameters}) < len(parameters):
-        raise ValueError("Two layers share a parameter, so their joint norm is unknown. Give each layer its own.")
+        raise ValueError("Two layers share a parameter. Give each layer its own.")
     for name, parameter in parameters:
         if parameter.dtype != torch.float32:
             raise ValueError(f"{name} is {parameter.dtype}. A private gradient needs float32.")
@@ -56,9 +56,11 @@ def _trained(layer: nn.Module) -> bool:
 
 def _check_layer(named: str, layer: nn.Module) -> None:
     if not has_user_norms(layer):
-        raise ValueError(f"No norm of a user's gradient is known for {named}. Use known layers, or define user_norms.")
+        raise ValueError(
+            f"The norm of a user's gradient is unknown for {named}. Use known layers, or define user_norms."
+        )
     if next(layer.buffers(recurse=False), None) is not None:
-        raise ValueError(f"{named} is trained and has buffers, which may store data without noise. Use another layer.")
+        raise ValueError(f"{named} is trained and has buffers, which may store data. Use another layer.")
     if not layer.training:
         raise ValueError(f"{named} is in evaluation mode. Call train() before a private step.")
 
@@ -110,9 +112,7 @@ def clipped_sum(
         weights = (clip / (norms * (1 + _MARGIN))).clamp(max=1.0)
         sums = torch.autograd.grad(values, list(parameters.values()), grad_outputs=weights.to(values.dtype))
     if not all(bool(total.isfinite().all()) for total in sums):
-        raise FloatingPointError(
-            "A user's gradient is not finite. Lower the learning rate; do not publish this training."
-        )
+        raise FloatingPointError("A user's gradient is not finite. Lower the learning rate; publish nothing.")
     return dict(zip(parameters, sums, strict=True))
 
 
@@ -125,7 +125,7 @@ def _norms(
         if gradient is not None:  # None: a layer that no loss uses
             found |= user_norms(call.layer, call.inputs, gradient)
     if missing := [name for name, parameter in parameters.items() if parameter not in found]:
-        raise ValueError(f"No user's loss reaches {missing}. Freeze these, or use them through their layers' forward.")
+        raise ValueError(f"No user's loss reaches {missing}. Freeze these, or use their layers' forward.")
     for name, parameter in parameters.items():
         if found[parameter].shape != values.shape:
             raise RuntimeError(f"{name} has {len(found[parameter])} rows for {len(values)} users. Use a row per user.")
@@ -135,11 +135,11 @@ def _norms(
 def _check_losses(values: Tensor, users: Tensor) -> None:
     if not isinstance(values, Tensor) or values.shape != users.shape:
         shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-        raise ValueError(f"The loss has the shape {shape}. It must be ({len(users)},), one value per user.")
+        raise ValueError(f"The loss has shape {shape}. Allowed: ({len(users)},), one value per user.")
     if values.dtype != torch.float32:
         raise ValueError(f"The loss is {values.dtype}. A private gradient needs float32.")
     if not values.requires_grad:
-        raise ValueError("The loss has no gradient: it was detached, or does not depend on the module.")
+        raise ValueError("The loss has no gradient. Use the module's outputs undetached.")
 
 
 def _check_independent(values: Tensor, outputs: Sequence[Tensor], plain: Sequence[Tensor]) -> None:
@@ -150,7 +150,7 @@ def _check_independent(values: Tensor, outputs: Sequence[Tensor], plain: Sequenc
     for one, other, size in zip(plain, weighted, sizes, strict=True):
         gap = float((other - weights.view(-1, *[1] * (one.ndim - 1)) * one).abs().max())
         if gap > _AGREES * size + 1e-6 * max(sizes):
-            raise RuntimeError("The loss of a user depends on the rows of others. Give each user its own loss.")
+            raise RuntimeError("A user's loss depends on rows of others. Give each its own.")
 
 
 def _check_longest(values: Tensor, parameters: list[nn.Parameter], norms: Tensor, clip: float) -> None:
@@ -159,9 +159,7 @@ def _check_longest(values: Tensor, parameters: list[nn.Parameter], norms: Tensor
     own = torch.autograd.grad(values[place], parameters, retain_graph=True)
     exact = math.sqrt(sum(float(part.double().square().sum()) for part in own))
     if exact > float(norms[place]) * (1 + _AGREES) + 1e-6 * clip:
-        raise RuntimeError(
-            "A parameter is used outside of forward, or users change their order. Call layers as modules."
-        )
+        raise RuntimeError("A parameter is used outside forward, or users are reordered. Call layers as modules.")
 
 
 class _Call(NamedTuple):
@@ -194,7 +192,7 @@ def _recorded(module: nn.Module) -> Iterator[list[_Call]]:
         for handle in handles:
             handle.remove()
     if early:
-        raise RuntimeError("The loss computes gradients itself. Compute gradient penalties outside of a private pass.")
+        raise RuntimeError("The loss computes gradients itself. Compute penalties outside a private pass.")
 
 
 class _Watch(torch.autograd.Function):

@@ -123,9 +123,7 @@ class CriticSteps:
         if (place := state.get("place")) is not None:
             self._noise.skip_to(place)
         elif "place" not in state and state["critic_steps"] and self.privacy.mechanism != "none":
-            raise ValueError(
-                "The checkpoint (before 0.3) has no position of its seeded noise. Train from the beginning."
-            )
+            raise ValueError("The checkpoint (before 0.3) has no position of its seeded noise. Restart training.")
 
 
 def _ordinary_gradient(users: Tensor, losses: Losses, size: float) -> None:

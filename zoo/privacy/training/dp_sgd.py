@@ -29,9 +29,9 @@ class TrainingPlan(StepPlan):
 
     def __post_init__(self) -> None:
         if not (self.noise_multiplier >= 0 and math.isfinite(self.noise_multiplier)):
-            raise ValueError(f"noise_multiplier must be a finite number of at least 0, got {self.noise_multiplier!r}.")
+            raise ValueError(f"noise_multiplier must be finite and >= 0, got {self.noise_multiplier!r}.")
         if not 0 < self.rate <= 1:
-            raise ValueError(f"rate must lie in (0, 1], got {self.rate!r}. It is the share of users in a step.")
+            raise ValueError(f"rate must lie in (0, 1], got {self.rate!r}.")
         super().__post_init__()
 
     @property
@@ -103,7 +103,7 @@ def _bracket(plan: Callable[[float], TrainingPlan], epsilon: float, near: float)
     while high.epsilon > epsilon:
         if high.noise_multiplier >= _MOST:
             raise ValueError(
-                f"epsilon {epsilon:g} is not reachable with {high.steps} steps at rate {high.rate:g}. Lower these."
+                f"epsilon {epsilon:g} is unreachable with {high.steps} steps at rate {high.rate:g}. Lower these."
             )
         low, high = high, plan(min(1.5 * high.noise_multiplier, _MOST))
         if high.epsilon <= epsilon:

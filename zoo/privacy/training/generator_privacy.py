@@ -68,8 +68,8 @@ class GeneratorPrivacy:
             raise ValueError(f"mechanism must be one of {get_args(Mechanism)}, got {self.mechanism!r}.")
         if (self.mechanism in FAITHFUL) != self.paper_faithful:
             raise ValueError(
-                f"mechanism is {self.mechanism!r} and paper_faithful {self.paper_faithful}. Set it for {' and '.join(FAITHFUL)} "
-                "alone, which protect no user."
+                f"mechanism is {self.mechanism!r} and paper_faithful {self.paper_faithful}. Set it only for "
+                f"{' and '.join(FAITHFUL)}."
             )
         sizes = (self.steps, self.sample_size, self.n_critic)
         if min(sizes) < 1:
@@ -100,9 +100,7 @@ class GeneratorPrivacy:
     def rate(self, num_users: int) -> float:
         """Return the probability of a user to be in a critic step; `ValueError` if the sample exceeds the users."""
         if self.sample_size > num_users:
-            raise ValueError(
-                f"sample_size {self.sample_size} is more than the {num_users} users. Take a tenth of them."
-            )
+            raise ValueError(f"sample_size {self.sample_size} exceeds the {num_users} users. Take a tenth.")
         return self.sample_size / num_users
 
     def training_plan(self, num_users: int) -> TrainingPlan:

@@ -54,4 +54,4 @@ def check_alone(
     for one, other in zip(*found, strict=True):
         apart |= float((other - one).abs().max()) > _GRADIENTS * float(torch.maximum(one.abs(), other.abs()).max())
     if apart:
-        raise RuntimeError("The loss of a user changes with the other users of its batch. Use its own data alone.")
+        raise RuntimeError("A user's loss changes with the batch's other users. Use its own data.")

@@ -49,7 +49,7 @@ class NoisySteps(Generic[Plan]):
         part of the state: a resumed run sets it again, or stops with the plan.
         """
         if type(steps) is not int or steps < 0:
-            raise ValueError(f"steps must be an integer of at least 0, got {steps!r}.")
+            raise ValueError(f"steps must be an integer >= 0, got {steps!r}.")
         self._limit = min(self._limit, steps)
 
     @property
@@ -76,7 +76,7 @@ class NoisySteps(Generic[Plan]):
         found = state if isinstance(state, Mapping) else {}
         taken, private, settings = found.get("steps_taken"), found.get("private"), found.get("settings")
         if type(taken) is not int or type(private) is not bool or not isinstance(settings, Mapping):
-            raise ValueError("The state is not one of noisy steps. Train from the beginning.")
+            raise ValueError("The state is not of noisy steps. Restart training.")
         own = self.settings()
         if other := sorted(name for name in own.keys() | settings.keys() if settings.get(name) != own.get(name)):
             changes = ", ".join(f"{name} was {settings.get(name)!r} and is {own.get(name)!r}" for name in other)

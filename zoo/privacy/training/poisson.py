@@ -26,9 +26,9 @@ class PoissonSampler:
 
     def __init__(self, num_users: int, rate: float, source: NoiseSource) -> None:
         if type(num_users) is not int or num_users < 1:
-            raise ValueError(f"num_users must be an integer of at least 1, got {num_users!r}.")
+            raise ValueError(f"num_users must be an integer >= 1, got {num_users!r}.")
         if not 0 < rate <= 1:
-            raise ValueError(f"rate must lie in (0, 1], got {rate!r}. It is the share of users in a step.")
+            raise ValueError(f"rate must lie in (0, 1], got {rate!r}.")
         self.num_users, self.rate, self._source = num_users, rate, source
 
     @property

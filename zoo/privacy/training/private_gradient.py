@@ -42,7 +42,7 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
 
     def __init__(self, module: nn.Module, plan: TrainingPlan, expected_size: float, noise: NoiseSource) -> None:
         if not (expected_size > 0 and math.isfinite(expected_size)):
-            raise ValueError(f"expected_size must be a positive finite number, got {expected_size!r}.")
+            raise ValueError(f"expected_size must be finite and positive, got {expected_size!r}.")
         check_module(module)
         super().__init__(plan, noise)
         self.module, self.expected_size = module, float(expected_size)
@@ -65,7 +65,7 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
         self._check_step(*{parameter.device.type for parameter in self.module.parameters()})
         if users.ndim != 1 or users.dtype != torch.int64 or not bool((users[1:] > users[:-1]).all()):
             raise ValueError(
-                f"users has {users.dtype} and the shape {tuple(users.shape)}. It must be int64 (sampled,), rising and none twice."
+                f"users has {users.dtype} and shape {tuple(users.shape)}. Allowed: int64 (sampled,), strictly rising."
             )
         check_module(self.module)
         self._taken += 1

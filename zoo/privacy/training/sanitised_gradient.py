@@ -30,7 +30,7 @@ class SanitisationPlan(StepPlan):
 
     def __post_init__(self) -> None:
         if not (self.noise_multiplier > 0 and math.isfinite(self.noise_multiplier)):
-            raise ValueError(f"noise_multiplier must be a positive finite number, got {self.noise_multiplier!r}.")
+            raise ValueError(f"noise_multiplier must be finite and positive, got {self.noise_multiplier!r}.")
         check_count("rows", self.rows)
         super().__post_init__()
 
@@ -116,7 +116,7 @@ class SanitisedGradient(NoisySteps[SanitisationPlan]):
         # The loss is a mean over rows: each row's own gradient is its share times their number.
         each = gradient.double() * self.plan.rows
         if not bool(each.isfinite().all()):
-            raise FloatingPointError("The critic's gradient is not finite. Lower its step size; do not publish this.")
+            raise FloatingPointError("The critic's gradient is not finite. Lower its step size; publish nothing.")
         noisy = with_noise(clip_rows(each, self.plan.clip), self.plan.noise_std, fresh_generator(self._noise))
         return noisy.div_(self.plan.rows).to(gradient.dtype)
 

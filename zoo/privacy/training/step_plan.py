@@ -23,7 +23,7 @@ class StepPlan(ABC):
 
     def __post_init__(self) -> None:
         if not (self.clip > 0 and math.isfinite(self.clip)):
-            raise ValueError(f"clip must be a positive finite number, got {self.clip!r}; 1.0 is usual.")
+            raise ValueError(f"clip must be finite and positive, got {self.clip!r}; 1.0 is usual.")
         check_count("steps", self.steps)
         if self.relation.unit is not Unit.USER:
             raise ValueError(f"relation is {self.relation.value!r}. Training protects whole users: zero_out_one_user.")
@@ -74,4 +74,4 @@ class StepPlan(ABC):
 def check_count(name: str, value: int) -> None:
     """Check that a value is an integer of at least 1."""
     if type(value) is not int or value < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
+        raise ValueError(f"{name} must be an integer >= 1, got {value!r}.")

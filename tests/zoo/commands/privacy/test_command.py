@@ -89,7 +89,7 @@ def test_a_plan_without_guarantee_shows_no_epsilon(capsys: pytest.CaptureFixture
         (["plan", "--config", CONFIG, "--publisher.epsilon", "0"], "epsilon is 0"),
         (
             ["plan", "--config", CONFIG, "--publisher.delta", "0.5", "--users", "924"],
-            "not below one over the 924 users",
+            "Allowed: below 1/924 (users)",
         ),
         (["plan", "--config", CONFIG, "--publisher", "null"], "publisher is not set"),
         (["show", "absent"], "absent is no release"),

@@ -181,7 +181,7 @@ def test_a_budget_is_made_and_shown(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert answer["spent"][0]["epsilon"] == pytest.approx(2.0, rel=1e-8)
     assert (answer["releases"][0]["line"], answer["releases"][0]["digest"]) == (2, release.digest)
     assert conditional().digest() not in json.dumps(answer)
-    assert "A budget is never overwritten" in refused("budget", file, *made)
+    assert "exists. Choose another file" in refused("budget", file, *made)
 
 
 def test_half_a_line_and_a_release_that_nobody_knows_are_said(
@@ -203,7 +203,7 @@ def test_half_a_line_and_a_release_that_nobody_knows_are_said(
     ("arguments", "message"),
     [
         (("--epsilon", "4"), "The cap lacks --delta and --relation"),
-        (("--epsilon", "0", "--delta", "0", "--relation", "change_one_rating"), "needs a finite epsilon"),
+        (("--epsilon", "0", "--delta", "0", "--relation", "change_one_rating"), "Allowed: finite epsilon > 0"),
         ((), "is no budget file"),
     ],
 )

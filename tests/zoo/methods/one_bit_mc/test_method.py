@@ -170,7 +170,7 @@ def test_matrices_that_are_too_large_are_refused() -> None:
         ({"tau": -1.0}, r"\(tau\) must be positive"),
         ({"alpha": 0.0}, r"bound on the entries \(alpha\) must be positive"),
         ({"bounded": True}, r"bounded holds entries to alpha, and alpha is null"),
-        ({"link": "probit", "scale": 0.0}, r"scale must be a positive finite number"),
+        ({"link": "probit", "scale": 0.0}, r"scale must be finite and positive"),
         ({"link": "probit", "perturbation": ObjectivePerturbation(2.0)}, r"only for the exact minimiser"),
         ({"link": "probit", "perturbation": OutputPerturbation(2.0)}, r"without bounded entries"),
     ],

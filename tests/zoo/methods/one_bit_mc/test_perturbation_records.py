@@ -117,9 +117,9 @@ def test_a_delta_follows_from_the_number_of_users() -> None:
 def test_a_delta_that_hands_over_a_user_is_refused(kind: Callable[..., Perturbation]) -> None:
     posed = problem()
     users = posed.observations.shape[0]
-    with pytest.raises(ValueError, match=rf"delta 0\.5 is not below one over the {users} users.*Take 1e-05 or less"):
+    with pytest.raises(ValueError, match=rf"delta is 0\.5. Allowed: below 1/{users} .*Take 1e-05"):
         kind(1.0, delta=0.5).record(posed)
-    with pytest.raises(ValueError, match="is not below one over"):
+    with pytest.raises(ValueError, match="Allowed: below 1/"):
         kind(1.0, delta=1 / users).record(posed)
     assert kind(1.0, delta=0.99 / users).record(posed).delta == 0.99 / users
 
@@ -189,24 +189,24 @@ def test_a_probit_objective_is_refused_unless_nothing_is_promised() -> None:
     assert "needs alpha here" in refused(ObjectivePerturbation(1.0, paper_faithful=True), Probit())
     assert "needs more than 0.7713" in refused(ObjectivePerturbation(0.5, inexact=True), Probit(), 1.0)
     gaussian = ObjectivePerturbation(1.0, noise="gaussian", inexact=True)
-    assert "noise is 'gaussian' with the probit link, which needs 'laplace'" in refused(gaussian, Probit(), 1.0)
+    assert "noise is 'gaussian' with the probit link. Use 'laplace'" in refused(gaussian, Probit(), 1.0)
 
 
 def test_settings_of_an_objective_are_checked_before_data_are_read() -> None:
-    assert "ridge must be a finite number of at least 0" in refused(ObjectivePerturbation(1.0, ridge=-1.0), Logistic())
+    assert "ridge must be finite and >= 0" in refused(ObjectivePerturbation(1.0, ridge=-1.0), Logistic())
     assert "delta" in refused(ObjectivePerturbation(1.0, noise="gaussian", delta=2.0), Logistic())
     other: Any = "normal"
-    assert "Allowed are 'laplace' and 'gaussian'" in refused(ObjectivePerturbation(1.0, noise=other), Logistic())
+    assert "Allowed: 'laplace', 'gaussian'" in refused(ObjectivePerturbation(1.0, noise=other), Logistic())
     with pytest.raises(ValueError, match=r"The published noise is Laplace; got noise 'gaussian' with paper_faithful"):
         ObjectivePerturbation(1.0, noise="gaussian", paper_faithful=True)
 
 
 def test_settings_of_gradients_are_checked_before_data_are_read() -> None:
     for bad, message in (
-        ({"steps": 0}, "steps must be an integer of at least 1"),
-        ({"clamp": 0.0}, "must be positive and finite"),
+        ({"steps": 0}, "steps must be an integer >= 1"),
+        ({"clamp": 0.0}, "Allowed: finite, > 0"),
         ({"delta": 1.5}, "delta"),
-        ({"noise": "normal"}, "Allowed are 'laplace' and 'gaussian'"),
+        ({"noise": "normal"}, "Allowed: 'laplace', 'gaussian'"),
         ({"step_size": 0.0}, "step_size must be positive and finite, 'spectral' or null; got 0.0"),
         ({"step_size": "spectral"}, "Spectral steps go from the last point: set dual to false"),
     ):
@@ -219,9 +219,9 @@ def test_an_output_without_a_sensitivity_is_refused() -> None:
     assert "without bounded entries" in said
     assert "needs alpha, the largest entry" in refused(OutputPerturbation(1.0, paper_faithful=True), Logistic())
     assert "step_size must lie in (0, 3.07692]" in refused(OutputPerturbation(1.0, step_size=3.1), Logistic())
-    assert "steps must be an integer of at least 1" in refused(OutputPerturbation(1.0, steps=0), Logistic())
+    assert "steps must be an integer >= 1" in refused(OutputPerturbation(1.0, steps=0), Logistic())
     for ridge in (-0.1, -0.125, float("nan")):
-        with pytest.raises(ValueError, match="ridge must be a finite number of at least 0"):
+        with pytest.raises(ValueError, match="ridge must be finite and >= 0"):
             OutputPerturbation(1.0, ridge=ridge)
     assert "delta" in refused(OutputPerturbation(1.0, delta=0.0), Logistic())
 

@@ -139,7 +139,7 @@ def test_pure_epsilon_of_a_gaussian_is_infinite() -> None:
 
 @pytest.mark.parametrize("delta", [-1e-5, 1.0, float("nan")])
 def test_delta_out_of_range(delta: float) -> None:
-    with pytest.raises(ValueError, match=r"delta is .*must be in \[0, 1\)"):
+    with pytest.raises(ValueError, match=r"delta is .*Allowed: \[0, 1\)"):
         epsilon_of([], delta)
 
 
@@ -154,7 +154,7 @@ def test_extreme_ledgers_terminate_and_cost_everything() -> None:
 
 
 def test_count_out_of_range() -> None:
-    with pytest.raises(ValueError, match=r"count is 0. It must be an integer of at least 1"):
+    with pytest.raises(ValueError, match=r"count is 0. Allowed: integers >= 1"):
         Accountant().compose(NoOpEvent(), 0)
 
 

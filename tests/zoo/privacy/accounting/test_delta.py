@@ -179,5 +179,5 @@ def test_the_curve_is_the_same_read_both_ways(ledger: list[PrivacyEvent], delta:
 
 @pytest.mark.parametrize("epsilon", [-1.0, float("nan"), float("inf")])
 def test_epsilon_out_of_range(epsilon: float) -> None:
-    with pytest.raises(ValueError, match=r"epsilon is .*finite number of at least 0"):
+    with pytest.raises(ValueError, match=r"epsilon is .*finite, >= 0"):
         delta_of([], epsilon)

@@ -133,22 +133,22 @@ def test_what_replaces_the_curve_is_convex_and_above_it(x: float, y: float, epsi
 
 
 def test_other_arguments_out_of_range() -> None:
-    with pytest.raises(ValueError, match=r"s is nan.*must be at least 0"):
+    with pytest.raises(ValueError, match=r"s is nan.*Allowed: >= 0"):
         mix_epsilon(1e-5, nan, 3)
-    with pytest.raises(ValueError, match=r"dim is 0.*must be an integer of at least 1"):
+    with pytest.raises(ValueError, match=r"dim is 0.*Allowed: integers >= 1"):
         mix_w(0, 1.0, 1e-5)
     assert mix_w(1, 1.0, 1e-5) > 0  # what is remembered of 1 is not said of True
-    with pytest.raises(ValueError, match=r"dim is True.*must be an integer of at least 1"):
+    with pytest.raises(ValueError, match=r"dim is True.*Allowed: integers >= 1"):
         mix_w(True, 1.0, 1e-5)
-    with pytest.raises(ValueError, match=r"dim is 2\.5.*must be an integer of at least 1"):
+    with pytest.raises(ValueError, match=r"dim is 2\.5.*Allowed: integers >= 1"):
         mix_w(2.5, 1.0, 1e-5)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"sensitivity is 0\.0.*must be positive and finite"):
+    with pytest.raises(ValueError, match=r"sensitivity is 0\.0.*Allowed: finite, > 0"):
         unit_w(4, 1.0, 1e-5, 0.0)
-    with pytest.raises(ValueError, match=r"largest_norm is inf.*must be positive and finite"):
+    with pytest.raises(ValueError, match=r"largest_norm is inf.*Allowed: finite, > 0"):
         max_w(inf, 1.0, 1e-5)
-    with pytest.raises(ValueError, match=r"delta is 1e-16. With a Gaussian matrix it must be at least 1e-15"):
+    with pytest.raises(ValueError, match=r"delta is 1e-16. Allowed: >= 1e-15"):
         mix_epsilon(1e-16, 0.1, 3)
-    with pytest.raises(ValueError, match=r"epsilon is -1.*finite number of at least 0"):
+    with pytest.raises(ValueError, match=r"epsilon is -1.*Allowed: finite, >= 0"):
         mix_delta(-1, 0.1, 3)
 
 

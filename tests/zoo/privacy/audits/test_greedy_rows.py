@@ -99,7 +99,7 @@ def test_items_times_items_are_never_in_memory() -> None:
 
 def test_no_ones_and_more_ones_than_items_are_refused() -> None:
     for count in (0, 41):
-        with pytest.raises(ValueError, match=rf"ones is {count}. It must lie in \[1, 40\]"):
+        with pytest.raises(ValueError, match=rf"ones is {count}. Allowed: \[1, 40\]"):
             greedy_items(GaussianMatrix(4, 40, 0), count)
 
 

@@ -319,7 +319,7 @@ def test_plans_for_users_and_no_canaries_are_refused() -> None:
         epsilon=1.0, delta=1e-5, dim=8, calibration="gaussian", relation=Relation.ZERO_OUT_ONE_USER, clip=1.0
     )
     matrix = GaussianMatrix(8, 10, 0, unit=True)
-    with pytest.raises(ValueError, match="plan for ratings"):
+    with pytest.raises(ValueError, match="Plan for ratings"):
         canary_audit("users", users, matrix)
     with pytest.raises(ValueError, match="canaries is 0"):
         canary_audit("none", canary_plan("unit", 1.0, 8, 10), matrix, 0)

@@ -47,7 +47,7 @@ def test_bounds_are_those_of_clopper_and_pearson(trials: int, level: float) -> N
 
 @pytest.mark.parametrize("arguments", [(3, 2, 0.1), (-1, 2, 0.1), (0, 0, 0.1), (nan, 2, 0.1), (1, 2, 0.0), (1, 2, 0.6)])
 def test_bounds_refuse_what_is_no_count(arguments: tuple[float, int, float]) -> None:
-    with pytest.raises(ValueError, match="must lie"):
+    with pytest.raises(ValueError, match="Allowed: "):
         clopper_pearson(*arguments)
 
 
@@ -133,7 +133,7 @@ def test_power_is_not_asked_of_what_cannot_be_seen() -> None:
     ("scores", "claim", "message"),
     [
         ([nan] * 200, {}, "NaN"),
-        ([0.0] * 199, {}, "at least 200"),
+        ([0.0] * 199, {}, "with 200 runs or more"),
         ([[0.0] * 200], {}, "shape"),
         ([0.0] * 200, {"epsilon": 0.0}, "epsilon"),
         ([0.0] * 200, {"delta": 1.0}, "delta"),
@@ -262,7 +262,7 @@ def test_verdicts_of_seeded_noise_repeat_and_other_noise_is_fresh() -> None:
 
 
 def test_an_audit_states_residuals_with_their_sigma() -> None:
-    with pytest.raises(ValueError, match="given together"):
+    with pytest.raises(ValueError, match="give residuals and sigma together"):
         Audit("half", 1.0, 0.0, lambda runs, noise: (noise.normal(runs), noise.normal(runs)), sigma=1.0)
 
 

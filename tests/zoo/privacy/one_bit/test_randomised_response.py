@@ -58,7 +58,7 @@ def test_a_condition_on_one_side_is_not_enough() -> None:
     assert (1 - p1) / p2 <= math.exp(epsilon) * (1 + 1e-15)
     assert p1 / (1 - p2) <= math.exp(epsilon)
     assert flips_epsilon(p1, p2) == math.inf
-    with pytest.raises(ValueError, match=r"p1 is 0\.0, at which epsilon is inf. It must be in \(0, 1/2\)"):
+    with pytest.raises(ValueError, match=r"p1 is 0\.0 \(epsilon inf\). Allowed: \(0, 1/2\)"):
         plan_uneven_input(p1, p2)
     reports = flipped_signs(np.ones(1000), p1, p2, NoiseSource.seeded(1))
     assert (reports == 1).all()
@@ -76,15 +76,15 @@ def test_signs_are_flipped_as_often_as_they_must(p1: float, p2: float) -> None:
 
 
 def test_flips_that_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"p2 is 0\.6.*must be in \(0, 1/2\)"):
+    with pytest.raises(ValueError, match=r"p2 is 0\.6.*Allowed: \(0, 1/2\)"):
         plan_uneven_input(0.1, 0.6)
-    with pytest.raises(ValueError, match=r"p1 is 1\.5.*must be in \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"p1 is 1\.5.*Allowed: \[0, 1\]"):
         plan_uneven_input(1.5, 0.1)
-    with pytest.raises(ValueError, match=r"epsilon is 0.*must be finite"):
+    with pytest.raises(ValueError, match=r"epsilon is 0.*Allowed: finite"):
         plan_input(0.0)
-    with pytest.raises(ValueError, match=r"must be \+1 or -1"):
+    with pytest.raises(ValueError, match=r"Allowed: \+1 or -1"):
         flipped_signs(np.array([1.0, 0.0]), 0.1, 0.1, NoiseSource.seeded(1))
-    with pytest.raises(ValueError, match=r"probability is 2.*It must be in \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"probability is 2.*Allowed: \[0, 1\]"):
         flipped_signs(np.array([1.0]), 2.0, 0.1, NoiseSource.seeded(1))
 
 
@@ -145,7 +145,7 @@ def test_ratings_that_are_no_cells_are_refused() -> None:
         ternary_signs(-one, one, np.array([1.0]), (3, 3), plan, noise)
     with pytest.raises(ValueError, match="An entry has several signs"):
         ternary_signs(two, two, np.array([1.0, -1.0]), (3, 3), plan, noise)
-    with pytest.raises(ValueError, match=r"must be \+1 or -1"):
+    with pytest.raises(ValueError, match=r"Allowed: \+1 or -1"):
         ternary_signs(one, one, np.array([0.5]), (3, 3), plan, noise)
-    with pytest.raises(ValueError, match=r"epsilon is -1.*must be finite"):
+    with pytest.raises(ValueError, match=r"epsilon is -1.*Allowed: finite"):
         plan_ternary(-1.0)

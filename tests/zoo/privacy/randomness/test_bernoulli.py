@@ -229,13 +229,13 @@ def test_nobody_and_nothing() -> None:
 
 @pytest.mark.parametrize("probability", [-0.1, 0.6, 1.5])
 def test_a_probability_out_of_range_is_refused(probability: float) -> None:
-    with pytest.raises(ValueError, match=r"probability is .*must be in \[0, 1/2\].*complement"):
+    with pytest.raises(ValueError, match=r"probability is .*Allowed: \[0, 1/2\].*complement"):
         sample_entries(5, probability, NoiseSource.seeded(1))
     if probability != 0.6:
-        with pytest.raises(ValueError, match=r"probability is .*must be in \[0, 1\]"):
+        with pytest.raises(ValueError, match=r"probability is .*Allowed: \[0, 1\]"):
             bernoulli(probability, 5, NoiseSource.seeded(1))
 
 
 def test_a_number_of_cells_out_of_range_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"num_entries is -1. It must be in \[0, 2\*\*62\)"):
+    with pytest.raises(ValueError, match=r"num_entries is -1. Allowed: \[0, 2\*\*62\)"):
         sample_entries(-1, 0.1, NoiseSource.seeded(1))

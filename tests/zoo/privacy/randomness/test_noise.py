@@ -128,7 +128,7 @@ def test_a_part_of_the_public_stream_is_computed_on_its_own(offset: int, count: 
 
 def test_a_part_far_into_the_public_stream_costs_nothing() -> None:
     assert not np.isin(public_normals(3, 1000, 2**60), public_normals(3, 1000)).any()
-    with pytest.raises(ValueError, match=r"offset is -1. It must be at least 0"):
+    with pytest.raises(ValueError, match=r"offset is -1. Allowed: >= 0"):
         public_normals(3, 1, -1)
 
 
@@ -160,7 +160,7 @@ def test_a_failure_on_a_thread_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_source_cannot_be_copied_or_saved() -> None:
     for use in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError, match="cannot be copied or saved, because its noise would be used twice"):
+        with pytest.raises(TypeError, match="cannot be copied or saved"):
             use(NoiseSource.seeded(1))
 
 
@@ -180,13 +180,13 @@ def test_words_that_would_favour_some_integers_are_drawn_again() -> None:
 
 @pytest.mark.parametrize("high", [0, -1, 2**63 + 1])
 def test_integers_out_of_range(high: int) -> None:
-    with pytest.raises(ValueError, match=r"high is .*must be in \[1, 2\*\*63\]"):
+    with pytest.raises(ValueError, match=r"high is .*Allowed: \[1, 2\*\*63\]"):
         NoiseSource.seeded(1).integers(high, 3)
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, True, "1"])
 def test_a_bad_seed_is_refused(seed: int) -> None:
-    with pytest.raises(ValueError, match=r"seed is .*must be an integer of at least 0"):
+    with pytest.raises(ValueError, match=r"seed is .*Allowed: integers >= 0"):
         NoiseSource.seeded(seed)
 
 
@@ -213,7 +213,7 @@ def test_rounded_values_lie_on_the_lattice_and_near() -> None:
 
 @pytest.mark.parametrize("sigma", [0.0, -1.0, math.inf, math.nan])
 def test_lattice_of_no_noise_is_refused(sigma: float) -> None:
-    with pytest.raises(ValueError, match=r"sigma is .*must be finite and at least 1e-300"):
+    with pytest.raises(ValueError, match=r"sigma is .*Allowed: finite, >= 1e-300"):
         lattice_spacing(sigma)
 
 
@@ -233,7 +233,7 @@ def test_laplace_noise_is_symmetric_and_finite_at_the_ends() -> None:
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.inf, math.nan])
 def test_a_scale_out_of_range_is_refused(bad: float) -> None:
-    with pytest.raises(ValueError, match=r"scale is .*must be positive and finite"):
+    with pytest.raises(ValueError, match=r"scale is .*Allowed: finite, > 0"):
         laplace_noise(NoiseSource.seeded(1), bad, 3)
 
 

@@ -181,7 +181,7 @@ def test_a_chosen_one_without_a_guarantee_keeps_its_own_reason() -> None:
 def test_other_relations_are_refused() -> None:
     other = gauss(2.0, relation=Relation.ZERO_OUT_ONE_USER)
     with pytest.raises(
-        RecordError, match=r"relations are \['change_one_rating', 'zero_out_one_user'\].*compose under one relation"
+        RecordError, match=r"relations are \['change_one_rating', 'zero_out_one_user'\].*compose under one only"
     ):
         chosen_among(gauss(2.0), [gauss(3.0), other])
     record, _ = chosen_among(other, [gauss(3.0, relation=Relation.ZERO_OUT_ONE_USER)])

@@ -20,7 +20,7 @@ MEANS: dict[str, dict[str, Any]] = {
     "paper": {"calibration": "paper"},
     "users": {"calibration": "gaussian", "relation": "zero_out_one_user", "clip": 2.0},
 }
-SHARED = r"Releases {} and {} share the projection with seed {}, .*unknown projections.*without a seed"
+SHARED = r"Releases {} and {} share the projection with seed {}\. Each release needs its own.*without a seed"
 
 
 def release(**settings: Any) -> Release:  # noqa: ANN401  those of JLT
@@ -40,7 +40,7 @@ def test_a_second_release_through_the_same_projection_is_refused(settings: dict[
     assert one.record.guarantee is not Guarantee.NONE, "or there is nothing to refuse"
     with pytest.raises(RecordError, match=SHARED.format(1, 3, one.record.public_inputs["projection_seed"])):
         refuse_shared_projection([one.record, two.record, again])
-    with pytest.raises(RecordError, match="count one release only once"):
+    with pytest.raises(RecordError, match="count each release once"):
         one.chosen_among([one])
 
 

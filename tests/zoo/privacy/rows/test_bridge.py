@@ -69,12 +69,12 @@ def test_which_items_are_kept_is_told_by_the_noisy_counts_alone() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"counts_share": 1.0}, r"counts_share is 1\.0. It must be in \(0, 1\)"),
-        ({"kept_items": 0}, "kept_items is 0. It must be a positive number"),
-        ({"clip": math.inf}, "positive and finite"),
+        ({"counts_share": 1.0}, r"counts_share is 1\.0. Allowed: \(0, 1\)"),
+        ({"kept_items": 0}, "kept_items is 0. Allowed: > 0"),
+        ({"clip": math.inf}, "Allowed: finite, > 0"),
         (
             {"relation": Relation.CHANGE_ONE_RATING_VALUE},
-            "relation is 'change_one_rating_value'. A map protects users or ratings",
+            "relation is 'change_one_rating_value'. Allowed: zero_out_one_user",
         ),
     ],
 )
@@ -84,5 +84,5 @@ def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> Non
 
 
 def test_projections_of_others_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"projections have the shape \(8, 2\). Each of 9 users"):
+    with pytest.raises(ValueError, match=r"projections have shape \(8, 2\). Pass one for each of 9 users"):
         noisy_map(binary().matrix, PROJECTIONS[1:], Bridge.calibrate(epsilon=1.0, delta=1e-5), NoiseSource.seeded(0))

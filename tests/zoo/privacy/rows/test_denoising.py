@@ -178,7 +178,7 @@ def test_estimates_of_noisy_cells_are_the_values() -> None:
             "probability 0.15, a zero with 0.35",
         ),
         (lambda: SparseEntries.above(60.0, 1.0), "probability 0, a zero with 0"),
-        (lambda: SparseEntries.above(1.0, 1e20), r"The one must be likelier. Leave the denoiser out"),
+        (lambda: SparseEntries.above(1.0, 1e20), r"The one must be likelier. Omit the denoiser"),
     ],
 )
 def test_cells_that_say_nothing_are_refused(make: Callable[[], EntryModel], said: str) -> None:

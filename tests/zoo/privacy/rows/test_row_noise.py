@@ -260,11 +260,11 @@ def test_what_is_no_bit_is_refused() -> None:
     flips = FlippedRows.calibrate(epsilon=1.0, num_users=2, num_items=2)
     twice = csr_array((np.ones(2), np.array([1, 1]), np.array([0, 2, 2])), shape=(2, 2))
     for rows in (csr_array(np.array([[0.0, 3.0], [1.0, 0.0]])), twice):
-        with pytest.raises(ValueError, match=r"1 stored values are not 1, the first is [23]. Rows must be 0/1"):
+        with pytest.raises(ValueError, match=r"1 stored values are not 1, the first is [23]. Make rows binary"):
             noisy_rows(rows, plan(None), NoiseSource.seeded(1))
-        with pytest.raises(ValueError, match="Rows must be 0/1"):
+        with pytest.raises(ValueError, match="Make rows binary"):
             noisy_rows_above(rows, plan(), NoiseSource.seeded(1))
-        with pytest.raises(ValueError, match="Rows must be 0/1"):
+        with pytest.raises(ValueError, match="Make rows binary"):
             flipped_rows(rows, flips, NoiseSource.seeded(1))
 
 
@@ -272,18 +272,18 @@ def test_settings_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match=r"threshold is None.*Use noisy_rows"):
         noisy_rows_above(ratings(2, 3, 1), plan(None), NoiseSource.seeded(1))
     for threshold in (-0.1, math.inf, math.nan):
-        with pytest.raises(ValueError, match=r"threshold is .*must be at least 0.*Omit it"):
+        with pytest.raises(ValueError, match=r"threshold is .*Allowed: >= 0.*or None"):
             plan(threshold)
-    with pytest.raises(ValueError, match="It bounds whole users; leave it out for 'change_one_rating'"):
+    with pytest.raises(ValueError, match="It bounds users; omit it for 'change_one_rating'"):
         NoisyRows.calibrate(epsilon=1.0, delta=1e-5, clip=1.0)
     with pytest.raises(ValueError, match=r"clip is missing. 'zero_out_one_user' needs"):
         NoisyRows.calibrate(epsilon=1.0, delta=1e-5, relation=Relation.ZERO_OUT_ONE_USER)
-    with pytest.raises(ValueError, match=r"sensitivity is 0.*must be positive and finite"):
+    with pytest.raises(ValueError, match=r"sensitivity is 0.*Allowed: finite, > 0"):
         NoisyRows.calibrate(epsilon=1.0, delta=1e-5, relation=Relation.ZERO_OUT_ONE_USER, clip=0.0)
-    with pytest.raises(ValueError, match=r"epsilon is .*must be finite"):
+    with pytest.raises(ValueError, match=r"epsilon is .*Allowed: finite"):
         FlippedRows.calibrate(epsilon=0.0, num_users=1, num_items=1)
     for keep in (0.0, 1.5, math.nan):
-        with pytest.raises(ValueError, match=r"keep is .*(positive number of at most 1|finite)"):
+        with pytest.raises(ValueError, match=r"keep is .*(> 0, <= 1|finite)"):
             FlippedRows.calibrate(epsilon=1.0, num_users=1, num_items=1, keep=keep)
 
 

@@ -103,5 +103,5 @@ def test_the_sparse_form_keeps_norms_on_average() -> None:
 
 
 def test_ratings_too_large_to_decompose_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"100,000 x 1,000,000 ratings takes 745\.1 GiB.* Leave paper_faithful"):
+    with pytest.raises(ValueError, match=r"100,000 x 1,000,000 ratings takes 745\.1 GiB.* Omit paper_faithful"):
         lifted_ratings(csr_array((1_000_000, 100_000)), plan_with(1.0, 4), centre=True)

@@ -53,15 +53,13 @@ def test_one_release_shares_with_nobody() -> None:
 
 @pytest.mark.parametrize("count", [0, -3, 1.5, True, float("nan")])
 def test_a_number_of_releases_that_is_none_is_refused(count: int) -> None:
-    with pytest.raises(ValueError, match=r"num_releases is .*must be an integer of at least 1"):
+    with pytest.raises(ValueError, match=r"num_releases is .*Allowed: integers >= 1"):
         UserVectors.calibrate(epsilon=2.0, delta=1e-5, clip=1.0, num_layers=2, num_releases=count)
 
 
 def test_an_epsilon_of_which_nothing_is_left_for_each_is_refused() -> None:
     """A release that hides a change entirely at its delta has no epsilon to state; together they would have one."""
-    with pytest.raises(
-        ValueError, match=r"epsilon is 0\.001, shared among 10000 releases, which leaves none for each at delta 1e-05"
-    ):
+    with pytest.raises(ValueError, match=r"epsilon is 0\.001, shared among 10000 releases: too little at delta 1e-05"):
         UserVectors.calibrate(epsilon=0.001, delta=1e-5, clip=1.0, num_layers=2, num_releases=10_000)
 
 
@@ -123,17 +121,17 @@ def test_what_diverged_is_refused(value: float) -> None:
     vectors = VECTORS.copy()
     vectors[3, 1, 2] = value
     for clip in (None, 1.0):
-        with pytest.raises(ValueError, match=r"NaN or infinite values: training diverged\. Lower lr"):
+        with pytest.raises(ValueError, match=r"NaN or infinite values\. Lower lr"):
             clip_vectors(vectors, clip)
 
 
 def test_settings_that_cannot_be_meant_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"clip is missing.*public L2 norm that rows are clipped to"):
+    with pytest.raises(ValueError, match=r"clip is missing.*public L2 bound"):
         UserVectors.calibrate(epsilon=1.0, delta=1e-5, clip=None, num_layers=1)
     with pytest.raises(ValueError, match=r"relation is 'change_one_rating'. Vectors protect users"):
         UserVectors.calibrate(epsilon=1.0, delta=1e-5, clip=1.0, num_layers=1, relation=Relation.CHANGE_ONE_RATING)
     with pytest.raises(ValueError, match="num_layers is 0"):
         UserVectors.calibrate(epsilon=1.0, delta=1e-5, clip=1.0, num_layers=0)
     plan = UserVectors.calibrate(epsilon=1.0, delta=1e-5, clip=1.0, num_layers=2)
-    with pytest.raises(ValueError, match=r"vectors have the shape \(40, 3, 5\). The plan needs \(users, 2 layers"):
+    with pytest.raises(ValueError, match=r"vectors have shape \(40, 3, 5\). The plan needs \(users, 2,"):
         noisy_vectors(VECTORS, plan, NoiseSource.seeded(1))

@@ -153,7 +153,7 @@ def less_the_mean(layers: nn.ModuleDict, rows: Tensor) -> Tensor:
         (
             lambda layers, rows: (layers["a"](rows) + F.linear(rows, layers["a"].weight)).sum(1),
             RuntimeError,
-            "used outside of forward",
+            "used outside forward",
         ),
         (lambda layers, rows: layers["a"](rows.repeat(2, 1))[: len(rows)].sum(1), RuntimeError, "rows for"),
         (
@@ -166,7 +166,7 @@ def less_the_mean(layers: nn.ModuleDict, rows: Tensor) -> Tensor:
         (lambda layers, rows: neighbours(layers["a"](rows)), RuntimeError, "rows of others"),
         (lambda layers, rows: layers["a"](rows * float("nan")).sum(1), FloatingPointError, "not finite"),
         (lambda layers, rows: layers["a"](rows * 1e38 * 10).sum(1), FloatingPointError, "not finite"),
-        (lambda layers, rows: penalised(layers["a"], rows), RuntimeError, "gradient penalties"),
+        (lambda layers, rows: penalised(layers["a"], rows), RuntimeError, "Compute penalties outside"),
         (lambda layers, rows: layers["a"](rows).mul_(2).sum(1), RuntimeError, "being modified inplace"),
     ],
 )
@@ -219,9 +219,9 @@ def tied() -> nn.Module:
         (nn.Sequential(linear(), nn.BatchNorm1d(ITEMS, affine=False)), "statistics over users"),
         (nn.Sequential(linear(), nn.BatchNorm1d(ITEMS, track_running_stats=False)), "statistics over users"),
         (nn.Sequential(linear(), nn.InstanceNorm1d(ITEMS, track_running_stats=True)), "statistics over users"),
-        (nn.Sequential(linear(), Custom()), r"known for 1 \(Custom\)"),
+        (nn.Sequential(linear(), Custom()), r"unknown for 1 \(Custom\)"),
         (nn.Bilinear(2, 2, 2), r"known for the module \(Bilinear\)"),
-        (nn.utils.parametrizations.weight_norm(linear()), "No norm of a user's gradient is known"),
+        (nn.utils.parametrizations.weight_norm(linear()), "norm of a user's gradient is unknown"),
         (nn.Sequential(linear(), nn.ReLU()).eval(), "evaluation mode"),
         (tied(), "share a parameter"),
         (linear().double(), "float64"),

@@ -59,7 +59,7 @@ def refused_within(calls: int, module: nn.Module, losses: Callable[[Tensor], Ten
         for _ in range(calls):
             clipped_sum(module, losses, users, 1.0, check=True)
 
-    with pytest.raises(RuntimeError, match="changes with the other users of its batch"):
+    with pytest.raises(RuntimeError, match="changes with the batch's other users"):
         steps()
 
 
@@ -100,7 +100,7 @@ def test_every_step_is_looked_at(step: int) -> None:
 
     for _ in range(step - 1):
         gradient(EVERYBODY, later)
-    with pytest.raises(RuntimeError, match="changes with the other users of its batch"):
+    with pytest.raises(RuntimeError, match="changes with the batch's other users"):
         gradient(EVERYBODY, later)
     assert gradient.steps_taken == step, "it counts: the error may tell something of the data"
 

@@ -38,6 +38,6 @@ def test_a_limit_is_kept_to_and_never_raised() -> None:
 @pytest.mark.parametrize("steps", [-1, 1.0, True])
 def test_a_bad_limit_is_refused(steps: Any) -> None:  # noqa: ANN401
     gradient = PrivateGradient(SmallCritic(), PLAN, 4.0, NoiseSource.os())
-    with pytest.raises(ValueError, match=f"steps must be an integer of at least 0, got {steps}"):
+    with pytest.raises(ValueError, match=f"steps must be an integer >= 0, got {steps}"):
         gradient.limit(steps)
     assert gradient.steps_left == 20

@@ -190,10 +190,10 @@ def test_rounds_are_counted_through_resume_and_never_exceed_the_plan() -> None:
     [
         ({"rows": torch.zeros(1, dtype=torch.int64)}, "one difference of the table's width"),
         ({"differences": torch.zeros(2, DIM + 1)}, "one difference of the table's width"),
-        ({"shared": {"other": torch.zeros(USERS, 1)}}, r"clients and a name in \['bias', 'turn'\]"),
-        ({"shared": {"bias": torch.zeros(USERS - 1, 1)}}, r"clients and a name in"),
+        ({"shared": {"other": torch.zeros(USERS, 1)}}, r"clients named in \['bias', 'turn'\]"),
+        ({"shared": {"bias": torch.zeros(USERS - 1, 1)}}, r"clients named in"),
         ({"rows": torch.tensor([4, 4])}, "rising by client and row"),
-        ({"rows": torch.tensor([4, 2])}, "rising by client and row and none twice"),
+        ({"rows": torch.tensor([4, 2])}, "strictly rising by client and row"),
         ({"rows": torch.tensor([4, ROWS])}, "must exist in the table"),
         ({"clients": torch.tensor([1, USERS])}, "must exist in the table"),
     ],
@@ -266,8 +266,8 @@ def test_noise_with_a_seed_claims_nothing_also_after_it() -> None:
     ("settings", "message"),
     [
         ({"epsilon": 0.0}, "epsilon is 0"),
-        ({"clip": -1.0}, r"clip must be a positive finite number, got -1\.0"),
-        ({"num_rounds": 0}, "steps must be an integer of at least 1, got 0"),
+        ({"clip": -1.0}, r"clip must be finite and positive, got -1\.0"),
+        ({"num_rounds": 0}, "steps must be an integer >= 1, got 0"),
         ({"rate": 1.5}, r"rate must lie in \(0, 1\]"),
         ({"delta": 1.0}, "delta is"),
         ({"relation": Relation.CHANGE_ONE_RATING}, "Training protects whole users"),
@@ -279,7 +279,7 @@ def test_bad_settings_are_refused_before_data_are_opened(settings: dict[str, Any
 
 
 def test_delta_is_held_against_the_users() -> None:
-    with pytest.raises(ValueError, match=r"delta 0\.01 is not below one over the 1000 users"):
+    with pytest.raises(ValueError, match=r"delta is 0\.01. Allowed: below 1/1000"):
         replace(PRIVACY, delta=0.01).plan(1000)
     assert replace(PRIVACY, delta=None).plan(1000).delta == 1e-5
 

@@ -96,12 +96,12 @@ def test_its_settings_are_all_that_makes_it() -> None:
         ({"epsilon": math.nan}, "epsilon is"),
         ({"delta": 0.0}, "delta is"),
         ({"delta": 1.0}, "delta is"),
-        ({"rows": 0}, "rows must be an integer of at least 1, got 0"),
-        ({"rows": 2.0}, r"rows must be an integer of at least 1, got 2\.0"),
-        ({"steps": -1}, "steps must be an integer of at least 1, got -1"),
-        ({"steps": True}, "steps must be an integer of at least 1, got True"),
-        ({"clip": 0.0}, r"clip must be a positive finite number, got 0\.0; 1\.0 is usual"),
-        ({"clip": math.inf}, "clip must be a positive finite number, got inf"),
+        ({"rows": 0}, "rows must be an integer >= 1, got 0"),
+        ({"rows": 2.0}, r"rows must be an integer >= 1, got 2\.0"),
+        ({"steps": -1}, "steps must be an integer >= 1, got -1"),
+        ({"steps": True}, "steps must be an integer >= 1, got True"),
+        ({"clip": 0.0}, r"clip must be finite and positive, got 0\.0; 1\.0 is usual"),
+        ({"clip": math.inf}, "clip must be finite and positive, got inf"),
         ({"relation": Relation.CHANGE_ONE_RATING}, "Training protects whole users"),
     ],
 )
@@ -112,5 +112,5 @@ def test_bad_settings_are_refused(change: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("noise_multiplier", [0.0, -1.0, math.inf, math.nan])
 def test_no_plan_is_without_noise(noise_multiplier: float) -> None:
-    with pytest.raises(ValueError, match="noise_multiplier must be a positive finite number"):
+    with pytest.raises(ValueError, match="noise_multiplier must be finite and positive"):
         replace(PLAN, noise_multiplier=noise_multiplier)

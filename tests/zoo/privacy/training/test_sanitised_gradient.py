@@ -259,8 +259,8 @@ def test_a_resumed_training_goes_on_counting() -> None:
         ({"settings": {"rate": 0.1}}, r"rate was 0\.1 and is None"),
         ({"steps_taken": 11}, r"must lie in \[1, 10\], got 11"),
         ({"steps_taken": 0}, r"must lie in \[1, 10\], got 0"),
-        ({"steps_taken": True}, "is not one of noisy steps"),
-        ({"private": None}, "is not one of noisy steps"),
+        ({"steps_taken": True}, "is not of noisy steps"),
+        ({"private": None}, "is not of noisy steps"),
     ],
 )  # fmt: skip
 def test_other_states_are_refused(change: dict[str, Any], message: str) -> None:
@@ -271,7 +271,7 @@ def test_other_states_are_refused(change: dict[str, Any], message: str) -> None:
         state[name] = state[name] | value if isinstance(value, dict) else value
     with pytest.raises(ValueError, match=message):
         passing.load_state_dict(state)
-    with pytest.raises(ValueError, match="Train from the beginning"):
+    with pytest.raises(ValueError, match="Restart training"):
         passing.load_state_dict(None)
     assert passing.steps_taken == 1
 
