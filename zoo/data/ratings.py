@@ -106,9 +106,9 @@ class Step:
     """A step of preprocessing of a party's ratings: a filter, a list, a split."""
 
     words: str  # description
-    # Code of the assumption under which one rating of the file changes at most one entry here; empty: none is needed.
+    # Code of the condition under which one rating of the file changes at most one entry here; empty: none is needed.
     condition: str = ""
-    reach: Reach = "all"  # scope of a rating's effect if the assumption fails
+    reach: Reach = "all"  # scope of a rating's effect if the condition fails
 
     def __str__(self) -> str:
         return self.words
