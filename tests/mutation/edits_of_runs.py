@@ -271,7 +271,7 @@ RUNS = (
         (
             "runs of another benchmark are read",
             "!= digests.get(name)",
-            '!= digests.get(name, digest_of(cell["settings"]))',
+            '!= digests.get(name, digest_of(stored["settings"]))',
         ),
     ),
     *edits_of(
