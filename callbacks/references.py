@@ -27,7 +27,7 @@ def references(
 
     Args:
         counts: Number of training ratings of each item, ``(num_items,)``.
-        cases: `zoo.data.evaluation.HeldOutCases`.
+        cases: `zoo.data.held_out_cases.HeldOutCases`.
         ks: Cut-offs.
         ties: Treatment of equal item counts.
         full: Whether to rank all items.

@@ -57,7 +57,7 @@ PROCESSES = (
         ("a cell starts the whole benchmark again", '"--trainer.devices", "1", ', ""),
     ),
     *edits_of(
-        "zoo/data/evaluation.py",
+        "zoo/data/held_out_cases.py",
         ("tests/zoo/data/test_training_batches.py",),
         ("a process without a case is waited for", "if size < share.world_size:", "if not size:"),
     ),

@@ -103,7 +103,7 @@ RANKINGS = (
         ),
     ),
     *edits_of(
-        "zoo/data/evaluation.py",
+        "zoo/data/held_out_cases.py",
         ("tests/zoo/data/test_training_batches.py", RECOMMENDER),
         (
             "the last batch is left out",

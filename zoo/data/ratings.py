@@ -13,7 +13,7 @@ import torch
 from scipy.sparse import csr_array, csr_matrix
 from torch import Tensor
 
-from zoo.data.pairs import Ids, Integers
+from zoo.data.arrays import Ids, Integers
 
 Value = TypeVar("Value", bound=np.generic)
 
@@ -205,7 +205,7 @@ class Ratings:
 
     @cached_property
     def pair_keys(self) -> Integers:
-        """Key of each stored pair, user * num_items + item, rising (num_ratings,), for `zoo.data.pairs.contains`."""
+        """Key of each stored pair, user * num_items + item, rising (num_ratings,), for `zoo.data.arrays.contains`."""
         users, items = self.pairs()
         return users * self.num_items + items
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 
-from zoo.data.pairs import Ids, Integers
+from zoo.data.arrays import Ids, Integers
 from zoo.data.ratings import Ratings
 from zoo.data.sampling import distinct_items, hash_ids, mix, uniform_reals
 from zoo.privacy.accounting.events import NonPrivateEvent, NoOpEvent
