@@ -95,7 +95,7 @@ DATA = (
     *edits_of(
         "datamodules/protocol.py",
         ("tests/datamodules/test_sources.py",),
-        ("held-out shares move fewer cells", '"ratio": 3', '"ratio": 2'),
+        ("held-out shares move fewer entries", '"ratio": 3', '"ratio": 2'),
     ),
     *edits_of(
         "datamodules/splits.py",

@@ -149,7 +149,7 @@ class Publisher(CapturesInit, ABC):
 
     control: ClassVar[bool] = False  # whether it is a baseline without information for other releases
     joins_users: ClassVar[bool] = False  # whether it joins its users with the target's by their ids
-    repeats_seed: ClassVar[bool] = False  # whether a benchmark sets `seed` to the seed of the run
+    repeats_seed: ClassVar[bool] = False  # whether a benchmark sets `seed`, unless given, to that of the run
     seed_of_cell = OldName("repeats_seed")
 
     def __init_subclass__(cls, **arguments: Any) -> None:  # noqa: ANN401  of any base

@@ -112,7 +112,7 @@ class ZooTrainer(Trainer):
         resume: Path | None = None,
         publisher: Publisher | Namespace | None = None,
     ) -> None:
-        """Train at the target; before, publish missing releases if the source's ratings are available.
+        """Publish missing releases if the source's ratings are available, then train at the target.
 
         Args:
             model: Recommender.
