@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 from datamodules import Amazon, Evaluation, Filters
 from datamodules.public_lists import write_users
 from zoo.data.directions import directions_of
-from zoo.data.evaluation import HeldOutCases
+from zoo.data.held_out_cases import HeldOutCases
 from zoo.data.ratings import index_of
 from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.mechanisms.bridge import Bridge, chosen_items

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from zoo import BPR
-from zoo.data.evaluation import EvaluationBatches, HeldOutCases
+from zoo.data.held_out_cases import EvaluationBatches, HeldOutCases
 from zoo.data.ratings import Ratings
 from zoo.data.rows import SparseRows
 from zoo.data.training_batches import Share

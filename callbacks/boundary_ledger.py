@@ -41,7 +41,7 @@ class Crossing(NamedTuple):
     whole_table_bytes: int  # if all items were exchanged, as the paper counts
     mechanism: str
     event: str  # privacy event of the mechanism
-    privacy: str  # the guarantee and its assumptions
+    privacy: str  # the guarantee and its conditions
 
 
 class BoundaryLedger(Callback):

@@ -27,7 +27,7 @@ def references(
 
     Args:
         counts: Number of training ratings of each item, ``(num_items,)``.
-        cases: `zoo.data.evaluation.HeldOutCases`.
+        cases: `zoo.data.held_out_cases.HeldOutCases`.
         ks: Cut-offs.
         ties: Treatment of equal item counts.
         full: Whether to rank all items.
@@ -41,9 +41,9 @@ def references(
         kinds["sampled"] = rank_counts(own, counts[cases.candidates.clamp(min=0)], listed), listed.sum(1)
     if full:
         kinds["full"] = _among_all(counts, own, cases)
-    for kind, ((higher, equal), others) in kinds.items():
+    for kind, ((num_better, num_tied), others) in kinds.items():
         for name, ranked in (
-            ("popularity", ranking_values(higher, equal, ks, ties)),
+            ("popularity", ranking_values(num_better, num_tied, ks, ties)),
             ("chance", ranking_values(torch.zeros_like(others), others, ks)),
         ):
             means = ranked.mean(2)

@@ -276,5 +276,5 @@ def privacy_cells(record: PrivacyRecord) -> tuple[str, str, str, str]:
         return "-", "-", "-", "none"
     assert record.epsilon is not None
     assert record.delta is not None
-    guarantee = "assumes" if record.conditions else record.guarantee.value  # the assumptions are below the table
+    guarantee = "assumes" if record.conditions else record.guarantee.value  # the conditions are below the table
     return str(record.unit), rounded_up(record.epsilon), shown_delta(record.delta), guarantee

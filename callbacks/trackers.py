@@ -18,7 +18,7 @@ from pytorch_lightning.utilities import rank_zero_warn
 from callbacks.run_report import records
 from zoo.data.batch_types import PredictBatch
 from zoo.data.best_items import best_unseen, table_of
-from zoo.data.evaluation import entries
+from zoo.data.held_out_cases import entries
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.runtime.run_folder import BEST, CONFIG, METRICS, folder_of_run, visible
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from zoo.data.pairs import Ids
+from zoo.data.arrays import Ids
 from zoo.data.ratings import index_of
 from zoo.release.release import Release
 

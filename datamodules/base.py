@@ -30,7 +30,7 @@ from datamodules.public_lists import (
 from datamodules.splits import PAIR, Split, before_held_out, hold_out
 from datamodules.tables import with_categories
 from zoo.data.batch_types import Batch, PredictBatch, RankingBatch
-from zoo.data.evaluation import EvaluationBatches, HeldOutCases, Made, entries
+from zoo.data.held_out_cases import EvaluationBatches, HeldOutCases, Made, entries
 from zoo.data.ratings import Ratings, Step
 from zoo.data.training_batches import Batches, Share, share_of, training_batches
 from zoo.release.denoiser import Denoiser

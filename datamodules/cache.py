@@ -27,7 +27,7 @@ from scipy.sparse import csr_array
 import zoo.data.ratings
 from datamodules.data_quality import collected_warnings, unreliable_reasons, warn_once
 from datamodules.protocol import Evaluation
-from zoo.data.evaluation import HeldOutCases
+from zoo.data.held_out_cases import HeldOutCases
 from zoo.data.ratings import Ratings, Step
 from zoo.data.rows import SparseRows
 from zoo.release.files import save_tensors

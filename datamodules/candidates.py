@@ -12,8 +12,8 @@ import torch
 from datamodules.data_quality import warn_once
 from datamodules.protocol import Evaluation
 from datamodules.splits import Split
-from zoo.data.evaluation import HeldOutCases
-from zoo.data.pairs import Integers, contains
+from zoo.data.arrays import Integers, contains
+from zoo.data.held_out_cases import HeldOutCases
 from zoo.data.ratings import Ratings, index_of
 from zoo.data.rows import SparseRows
 from zoo.data.sampling import distinct_items, hash_ids

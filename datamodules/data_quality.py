@@ -9,7 +9,7 @@ import polars as pl
 from pytorch_lightning.utilities import rank_zero_only
 
 from datamodules.protocol import Evaluation, Filters
-from zoo.data.evaluation import HeldOutCases
+from zoo.data.held_out_cases import HeldOutCases
 from zoo.data.ratings import Ratings, as_ids, index_of
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from datamodules.base import CrossDomainDataModule
 from datamodules.protocol import Evaluation, Filters
-from zoo.data.pairs import Floats, Integers
+from zoo.data.arrays import Floats, Integers
 
 SIGNS = Filters(threshold=0, signs=True)
 GIVEN = Evaluation(split="given", num_candidates=50)

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from datamodules.base import CrossDomainDataModule
-from zoo.data.pairs import Floats
+from zoo.data.arrays import Floats
 
 
 class Synthetic(CrossDomainDataModule):

@@ -18,7 +18,7 @@ HELP = """usage: python -m zoo COMMAND [options]
 Privacy-preserving cross-domain recommendation: a source party publishes once, a target party trains on the release.
 
 commands:
-  fit        train at the target, publish first if all data are available, and test the best checkpoint
+  fit        publish missing releases if possible, train at the target, and test the best checkpoint
   validate   compute validation metrics of a checkpoint
   test       compute test metrics of a checkpoint
   predict    write recommendations of a checkpoint as Parquet

@@ -21,9 +21,9 @@ def test_chance_and_item_counts_are_what_scores_of_them_would_reach(split: str, 
     for name, scores in (("popularity", counts.float()), ("chance", torch.zeros(len(counts)))):
         every = scores.expand(len(batch.users), -1)
         slow = {"full": full_counts(every, batch), "sampled": sampled_counts(scores[listed], batch)}
-        for kind, (higher, equal) in slow.items():
+        for kind, (num_better, num_tied) in slow.items():
             counted = ties if name == "popularity" else "expected"  # chance is a tie of all
-            values = ranking_values(higher, equal, (5, 10), counted).mean(2)
+            values = ranking_values(num_better, num_tied, (5, 10), counted).mean(2)
             assert found[name][f"{kind}/hit_rate@5"] == pytest.approx(float(values[0, 0]), abs=1e-12)
             assert found[name][f"{kind}/ndcg@10"] == pytest.approx(float(values[1, 1]), abs=1e-12)
     assert f"NDCG@10 of Popularity: sampled {found['popularity']['sampled/ndcg@10']:.4f}, full" in in_words(found)

@@ -11,7 +11,7 @@ from datamodules.candidates import Cases, candidates
 from datamodules.protocol import Evaluation
 from datamodules.splits import PAIR, Split, cold_start, leave_out_random
 from datamodules.tables import SCHEMA
-from zoo.data.evaluation import HeldOutCases
+from zoo.data.held_out_cases import HeldOutCases
 from zoo.data.ratings import Ratings
 
 

@@ -19,7 +19,7 @@ from datamodules import Evaluation, Filters
 from datamodules.splits import Split, cold_start, global_time, leave_out_latest, leave_out_random, ratio
 from tests.datamodules.handmade import ITEMS, RICH, USERS, Held, Row, pairs_of, rich, rich_table, table_of
 from zoo import NoisyRows, Plaintext
-from zoo.data.evaluation import HeldOutCases
+from zoo.data.held_out_cases import HeldOutCases
 from zoo.data.ratings import Ratings
 from zoo.data.training_batches import Share
 from zoo.release.denoiser import Denoiser

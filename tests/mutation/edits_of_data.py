@@ -45,7 +45,7 @@ DATA = (
         ("pairs share the bits of a byte", "1 << (bits & 7)).to", "1 << (bits & 3)).to"),
     ),
     *edits_of(
-        "zoo/data/evaluation.py",
+        "zoo/data/held_out_cases.py",
         ("tests/zoo/data", "tests/datamodules/test_base.py", "tests/contracts/test_datamodules.py"),
         ("only the positive is seen", "other = items != positives[rows]", "other = items == positives[rows]"),
         ("processes evaluate the same cases", "[share.rank :: share.world_size]", "[share.rank :]"),
@@ -95,7 +95,7 @@ DATA = (
     *edits_of(
         "datamodules/protocol.py",
         ("tests/datamodules/test_sources.py",),
-        ("held-out shares move fewer cells", '"ratio": 3', '"ratio": 2'),
+        ("held-out shares move fewer entries", '"ratio": 3', '"ratio": 2'),
     ),
     *edits_of(
         "datamodules/splits.py",

@@ -128,7 +128,7 @@ METHODS = (
         ),
         ("a positive without a score wins", "positive.nan_to_num(-torch.inf,", "positive.nan_to_num(torch.inf,"),
         ("gains are discounted by the next rank", "torch.log2(rank + 1)", "torch.log2(rank + 2)"),
-        ("of equal candidates one is forgotten", ".minimum(equal + 1) / span", ".minimum(equal) / span"),
+        ("of equal candidates one is forgotten", ".minimum(num_tied + 1) / span", ".minimum(num_tied) / span"),
         ("a sign of 0 is right", "(scores.sign() * signs > 0)", "(scores.sign() * signs >= 0)"),
         (
             "an error that is not squared",

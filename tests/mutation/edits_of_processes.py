@@ -49,15 +49,15 @@ PROCESSES = (
     *edits_of(
         "zoo/benchmark/command.py",
         ("tests/zoo/benchmark/test_command.py",),
-        ("each cell has all threads", "cores() // processes", "cores()"),
+        ("each run has all threads", "cores() // processes", "cores()"),
     ),
     *edits_of(
         "zoo/benchmark/fit.py",
         ("tests/zoo/benchmark/test_runs.py",),
-        ("a cell starts the whole benchmark again", '"--trainer.devices", "1", ', ""),
+        ("a run starts the whole benchmark again", '"--trainer.devices", "1", ', ""),
     ),
     *edits_of(
-        "zoo/data/evaluation.py",
+        "zoo/data/held_out_cases.py",
         ("tests/zoo/data/test_training_batches.py",),
         ("a process without a case is waited for", "if size < share.world_size:", "if not size:"),
     ),

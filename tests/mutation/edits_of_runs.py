@@ -84,10 +84,10 @@ RUNS = (
     *edits_of(
         f"{BENCHMARK}/runs.py",
         (f"{OF_BENCHMARK}/test_runs.py", f"{OF_BENCHMARK}/test_runner.py"),
-        ("a changed config leaves a cell finished", "hashlib.sha256(system.config.read_bytes()).hexdigest()", '""'),
-        ("a cell of other settings is finished", 'report.get("settings") == self.settings()', 'report.get("settings")'),
+        ("a changed config leaves a run finished", "hashlib.sha256(system.config.read_bytes()).hexdigest()", '""'),
+        ("a run of other settings is finished", 'report.get("settings") == self.settings()', 'report.get("settings")'),
         ("what is half removed is finished", "(self.folder / RUN_FILE).unlink(missing_ok=True)", "pass"),
-        ("no cell waits for a search", "and searcher in unfinished", "and False"),
+        ("no run waits for a search", "and searcher in unfinished", "and False"),
     ),
     *edits_of(
         "zoo/runtime/run_folder.py",
@@ -133,20 +133,20 @@ RUNS = (
             "",
         ),
         ("jobs are submitted for nothing", "if todo and cluster:", "if cluster:"),
-        ("cells that are submitted are run here too", "console)\n                return\n", "console)\n"),
+        ("runs that are submitted are run here too", "console)\n                return\n", "console)\n"),
         ("two commands work in one folder", "locked(root / BENCHMARK, busy)", "locked(root / str(id(options)), busy)"),
     ),
     *edits_of(
         f"{BENCHMARK}/runner.py",
         (f"{OF_BENCHMARK}/test_runner.py",),
         ("one process too many", "ready[: processes - len(running)]", "ready[: processes + 1 - len(running)]"),
-        ("two processes run one cell", 'f".{path.name}.lock"', 'f".{os.getpid()}.lock"'),
+        ("two processes perform one run", 'f".{path.name}.lock"', 'f".{os.getpid()}.lock"'),
         (
-            "a cell that another process finished is run",
+            "a run that another process finished is repeated",
             "if run.finished() is None:  # another",
             "if True:  # another",
         ),
-        ("cells outlive their command", "            process.kill()\n", "            pass\n"),
+        ("runs outlive their command", "            process.kill()\n", "            pass\n"),
     ),
     *edits_of(
         f"{PRIVACY}/several.py",
@@ -262,7 +262,7 @@ RUNS = (
     *edits_of(
         f"{REPORT}/results.py",
         (f"{OF_REPORT}/test_command.py",),
-        ("cells of other tasks count", "if name.startswith(own)}", "}"),
+        ("runs of other tasks count", "if name.startswith(own)}", "}"),
         ("a task alone has all tasks", "if task in names}", "}"),
     ),
     *edits_of(
@@ -271,7 +271,7 @@ RUNS = (
         (
             "runs of another benchmark are read",
             "!= digests.get(name)",
-            '!= digests.get(name, digest_of(cell["settings"]))',
+            '!= digests.get(name, digest_of(stored["settings"]))',
         ),
     ),
     *edits_of(

@@ -71,7 +71,7 @@ WORDS: tuple[Edit, ...] = (
         ("another baseline is not said", "changed = results.baseline != (", "changed = results.baseline == ("),
         ("notes are left out", 'if path.is_file() else ""', 'if path.is_dir() else ""'),
         ("means stand in the place of seeds", "seeds_csv(results), ", "results_csv(results), "),
-        ("a task is not written as its cells are called", "f'{slug(task)}/*'", "f'{task}/*'"),
+        ("a task is not written as its runs are called", "f'{slug(task)}/*'", "f'{task}/*'"),
     ),
     *edits_of(
         "zoo/data/directions.py",

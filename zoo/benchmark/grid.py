@@ -325,7 +325,7 @@ def _with_seed(publisher: dict[str, Any], seed: int) -> dict[str, Any]:
     arguments = dict(publisher.get("init_args") or {})
     if isinstance(arguments.get("of"), dict):
         arguments["of"] = _with_seed(arguments["of"], seed)
-    if getattr(publisher_class(publisher), "seed_of_cell", False):
+    if getattr(publisher_class(publisher), "repeats_seed", False):
         arguments = {"seed": seed, **arguments}
     return {**publisher, "init_args": arguments} if arguments else publisher
 

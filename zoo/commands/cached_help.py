@@ -47,7 +47,7 @@ checkpoint and computing:
 #: What each command does, and the options that its help shows.
 COMMANDS = {
     "fit": (
-        "Train at the target, publish first if all data are available, and test at the end.",
+        "Publish missing releases if possible, train at the target, and test at the end.",
         EXPERIMENT,
         PARTS,
         PUBLISHER,

@@ -53,15 +53,15 @@ def rank_counts(positive: Tensor, others: Tensor, valid: Tensor | None = None) -
         _counts(*part, found[: len(part[0])])
         for part in zip(torch.split(target, at_once), torch.split(others, at_once), strict=True)
     ]
-    not_higher, equal = (torch.cat(counts) for counts in zip(*parts, strict=True))
-    return others.shape[1] - not_higher, equal
+    not_better, num_tied = (torch.cat(counts) for counts in zip(*parts, strict=True))
+    return others.shape[1] - not_better, num_tied
 
 
 def _counts(target: Tensor, others: Tensor, found: Tensor) -> tuple[Tensor, Tensor]:
     # Float sums are exact up to 2^24 and faster than those of booleans.
     kind = torch.float64 if others.shape[1] > 1 << 24 else torch.float32
-    not_higher = torch.le(others, target, out=found).sum(1, dtype=kind).long()
-    return not_higher, torch.eq(others, target, out=found).sum(1, dtype=kind).long()
+    not_better = torch.le(others, target, out=found).sum(1, dtype=kind).long()
+    return not_better, torch.eq(others, target, out=found).sum(1, dtype=kind).long()
 
 
 def _summed_discounts(ranks: int) -> Tensor:
@@ -71,15 +71,15 @@ def _summed_discounts(ranks: int) -> Tensor:
     return torch.cat([torch.zeros(1, 2, dtype=torch.float64), discounts.cumsum(0)])
 
 
-def ranking_values(higher: Tensor, equal: Tensor, ks: Sequence[int], ties: Ties = "expected") -> Tensor:
+def ranking_values(num_better: Tensor, num_tied: Tensor, ks: Sequence[int], ties: Ties = "expected") -> Tensor:
     """Return hit rate, NDCG and MRR of each case at each cut-off.
 
     With ``a`` better and ``b`` tied candidates the ranks ``a + 1 .. a + b + 1`` are equally likely under random tie-breaking.
     ``expected`` is the exact mean over them, ``pessimistic`` takes the last. MRR is zero beyond the cut-off.
 
     Args:
-        higher: Number of better candidates, shape ``(cases,)``.
-        equal: Number of tied candidates, shape ``(cases,)``.
+        num_better: Number of better candidates, shape ``(cases,)``.
+        num_tied: Number of tied candidates, shape ``(cases,)``.
         ks: Cut-offs.
         ties: Treatment of ties.
 
@@ -92,18 +92,18 @@ def ranking_values(higher: Tensor, equal: Tensor, ks: Sequence[int], ties: Ties 
         tensor([0.5000], dtype=torch.float64)
     """
     if ties == "pessimistic":
-        higher, equal = higher + equal, torch.zeros_like(equal)
-    span = equal.double() + 1
-    most = sum(int(counts.max()) if len(counts) else 0 for counts in (higher, equal))
+        num_better, num_tied = num_better + num_tied, torch.zeros_like(num_tied)
+    span = num_tied.double() + 1
+    most = sum(int(counts.max()) if len(counts) else 0 for counts in (num_better, num_tied))
     last = min(max(ks), most + 1)  # no rank beyond it counts
-    sums = _summed_discounts(last).to(higher.device)
+    sums = _summed_discounts(last).to(num_better.device)
     values = []
     for k in ks:
         # Mean over the ranks a + 1 .. a + b + 1 up to k, as a difference of two sums.
-        first = higher.clamp(max=min(k, last))
-        until = (higher + equal + 1).clamp(max=min(k, last))
+        first = num_better.clamp(max=min(k, last))
+        until = (num_better + num_tied + 1).clamp(max=min(k, last))
         ndcg, mrr = ((sums[until] - sums[first]) / span[:, None]).unbind(1)
-        hit_rate = (k - higher).clamp(min=0).minimum(equal + 1) / span
+        hit_rate = (k - num_better).clamp(min=0).minimum(num_tied + 1) / span
         values.append(torch.stack([hit_rate, ndcg, mrr]))
     return torch.stack(values)
 
@@ -124,7 +124,7 @@ class RankingMetrics(Metric):
     Examples:
         >>> import torch
         >>> metric = RankingMetrics(ks=[1, 2])
-        >>> metric.update(higher=torch.tensor([0, 1]), equal=torch.tensor([0, 0]))
+        >>> metric.update(num_better=torch.tensor([0, 1]), num_tied=torch.tensor([0, 0]))
         >>> round(float(metric.compute()["hit_rate@1"]), 4), round(float(metric.compute()["ndcg@2"]), 4)
         (0.5, 0.8155)
     """
@@ -148,16 +148,16 @@ class RankingMetrics(Metric):
             self.add_state(name, zeros, dist_reduce_fx="sum")
         self.add_state("cases", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
 
-    def update(self, higher: Tensor, equal: Tensor) -> None:
+    def update(self, num_better: Tensor, num_tied: Tensor) -> None:
         """Add a batch of cases by the counts of :func:`rank_counts`, each of shape ``(cases,)``."""
-        pessimistic = ranking_values(higher, equal, self.ks, "pessimistic").sum(2)
+        pessimistic = ranking_values(num_better, num_tied, self.ks, "pessimistic").sum(2)
         self.pessimistic_sums += pessimistic
-        self.sums += ranking_values(higher, equal, self.ks).sum(2) if self.ties == "expected" else pessimistic
-        self.cases += len(higher)
+        self.sums += ranking_values(num_better, num_tied, self.ks).sum(2) if self.ties == "expected" else pessimistic
+        self.cases += len(num_better)
 
-    def cases_of(self, higher: Tensor, equal: Tensor) -> dict[str, Tensor]:
+    def cases_of(self, num_better: Tensor, num_tied: Tensor) -> dict[str, Tensor]:
         """Return each metric per case, float32, shape ``(cases,)``, by its name in ``compute``."""
-        values = ranking_values(higher, equal, self.ks, self.ties).float()
+        values = ranking_values(num_better, num_tied, self.ks, self.ties).float()
         return {f"{name}@{k}": values[i, j] for i, k in enumerate(self.ks) for j, name in enumerate(METRICS)}
 
     def compute(self) -> dict[str, Tensor]:
@@ -336,17 +336,17 @@ class PhaseRanking(nn.Module):
 
     def update(self, counts: dict[str, Counts], best: Tensor | None = None) -> None:
         """Add cases: num_better and num_tied by kind, and lists."""
-        for kind, (higher, equal) in counts.items():
-            self._metric(kind).update(higher, equal)
+        for kind, (num_better, num_tied) in counts.items():
+            self._metric(kind).update(num_better, num_tied)
         if self.lists is not None and best is not None:
             self.lists.update(best)
 
     def cases_of(self, counts: dict[str, Counts], best: Tensor | None = None) -> dict[str, Tensor]:
         """Return metrics per case, shape ``(cases,)``, by names such as ``full/ndcg@10``, ``full/above`` and ``full/level``."""
         found: dict[str, Tensor] = {}
-        for kind, (higher, equal) in counts.items():
-            figures = self._metric(kind).cases_of(higher, equal)
-            own = figures | {"above": higher.int(), "level": equal.int()}
+        for kind, (num_better, num_tied) in counts.items():
+            figures = self._metric(kind).cases_of(num_better, num_tied)
+            own = figures | {"above": num_better.int(), "level": num_tied.int()}
             found |= {f"{kind}/{name}": values for name, values in own.items()}
         if self.lists is not None and best is not None:
             found |= {f"full/{name}": values for name, values in self.lists.cases_of(best).items()}

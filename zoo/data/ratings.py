@@ -13,7 +13,7 @@ import torch
 from scipy.sparse import csr_array, csr_matrix
 from torch import Tensor
 
-from zoo.data.pairs import Ids, Integers
+from zoo.data.arrays import Ids, Integers
 
 Value = TypeVar("Value", bound=np.generic)
 
@@ -106,9 +106,9 @@ class Step:
     """A step of preprocessing of a party's ratings: a filter, a list, a split."""
 
     words: str  # description
-    # Code of the assumption under which one rating of the file changes at most one entry here; empty: none is needed.
+    # Code of the condition under which one rating of the file changes at most one entry here; empty: none is needed.
     condition: str = ""
-    reach: Reach = "all"  # scope of a rating's effect if the assumption fails
+    reach: Reach = "all"  # scope of a rating's effect if the condition fails
 
     def __str__(self) -> str:
         return self.words
@@ -205,7 +205,7 @@ class Ratings:
 
     @cached_property
     def pair_keys(self) -> Integers:
-        """Key of each stored pair, user * num_items + item, rising (num_ratings,), for `zoo.data.pairs.contains`."""
+        """Key of each stored pair, user * num_items + item, rising (num_ratings,), for `zoo.data.arrays.contains`."""
         users, items = self.pairs()
         return users * self.num_items + items
 

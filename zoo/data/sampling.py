@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from zoo.data.pairs import Floats, Integers, Keys, contains
+from zoo.data.arrays import Floats, Integers, Keys, contains
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _AT_ONCE = 1 << 20  # numbers in one work array: 8 MiB fit the processor's cache

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
+from zoo.data.arrays import Integers
 from zoo.data.batch_types import Batch, PairBatch, TripleBatch, UserBatch
-from zoo.data.pairs import Integers
 from zoo.data.ratings import Ratings
 from zoo.data.rows import LinkedRows, SparseRows
 from zoo.data.unseen import UnseenItems

@@ -88,7 +88,7 @@ def average_gradients(parameters: Sequence[nn.Parameter], reduce: Callable[..., 
     """Replace each gradient by its mean over processes; a gradient that no process has stays None.
 
     Args:
-        parameters: The same parameters in each process.
+        parameters: Parameters, identical and in one order in all processes.
         reduce: Reduces a tensor over all processes by ``reduce_op``, as a strategy of Lightning does.
     """
     there = torch.tensor([float(parameter.grad is not None) for parameter in parameters], device=parameters[0].device)

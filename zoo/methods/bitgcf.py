@@ -87,7 +87,7 @@ class BiTGCF(GraphRecommender):
         num_layers: Number of layers, at least 1, each followed by a transfer.
         target_lambda: Share of a user's own vector in the particular half at the target, in [0, 1]; 1: only the common half
             transfers.
-        source_lambda: The same at the sources.
+        source_lambda: Share of a user's own vector in the particular half at the sources, in [0, 1].
         source_weight: Weight of the loss of each source's triples, at least 0; 0: the source's factors learn from target ratings.
         l2: Half of it times the squared factors of a triple is added to the triple's loss; at least 0.
         lr: Step size of Adam, above 0.

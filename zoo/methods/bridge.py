@@ -126,8 +126,8 @@ def place(release: Release, rows: Ratings, num_common: int, explained_share: flo
     Args:
         release: A release of `BridgePublisher`.
         rows: The users' own rows at the source, read without noise; a user without a rating gets zeros.
-        num_common: Number of users known to num_common parties; public.
-        explained_share: As in `Bridge`.
+        num_common: Number of users of both parties; public.
+        explained_share: Setting `explained_share` of `Bridge`.
 
     Raises:
         ReleaseMismatchError: Rows and mapping matrix have different items.

@@ -66,10 +66,11 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         super().on_train_start()
         states, self._random_states = self._random_states, []
         if not states:
-            separate_streams(share_of(self.trainer).rank)  # who holds parts of one model draws the same
+            separate_streams(share_of(self.trainer).rank)  # processes that share one model draw the same numbers
             return
         restore_state(states, self.global_rank, self.device)
         if len(states) != self.trainer.world_size:
             rank_zero_warn(
-                f"{self.trainer.world_size} processes resume a training by {len(states)}: batches and random numbers differ."
+                f"This run has {self.trainer.world_size} processes; the checkpoint was trained with {len(states)}. "
+                f"Use {len(states)}."
             )

@@ -123,8 +123,8 @@ class DARec(Recommender):
         source_weight: Weight of the sources' rows relative to the target's, at least 0; 10 is as published.
         reversal_weight: Factor, beside -1, on the classifier's gradient into the patterns, at least 0; .1 is as published.
         dropout: Probability in [0, 1) of dropping a number of the extractor's layers in training; .25 is as published.
-        source_dropout: The same for an entry of a release row.
-        input_dropout: The same for an entry of a target row.
+        source_dropout: Probability in [0, 1) of dropping an entry of a release row in training.
+        input_dropout: Probability in [0, 1) of dropping an entry of a target row in training.
         lr: Step size of Adam, above 0.
         weight_decay: L2 weight in Adam, at least 0, for a loss that is summed over users and items.
 

@@ -340,8 +340,8 @@ class HeldOutScores:
             total = torch.zeros_like(scores[0])
             for weight, part in zip(weights.tolist(), scores, strict=True):
                 total += weight * part
-            higher, level = sampled_counts(total, batch) if self.sampled else full_counts(total, batch)
-            found.append(ranking_values(higher, level, (10,), self.ties)[0, 1])
+            num_better, num_tied = sampled_counts(total, batch) if self.sampled else full_counts(total, batch)
+            found.append(ranking_values(num_better, num_tied, (10,), self.ties)[0, 1])
         return float(torch.cat(found).mean())
 
 

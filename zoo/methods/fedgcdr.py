@@ -266,7 +266,7 @@ class FedGCDR(FedGNN):
         self._round_attention = {}
         loss = super().training_step(batch, batch_idx)
         if self.private_gradient is not None:
-            self._round_attention = {}  # of whom it is, is secret
+            self._round_attention = {}  # the sampled users are secret
         for name, weights in self._round_attention.items():
             self.log(f"train/attention/{name}", weights.mean(), on_step=False, on_epoch=True, batch_size=len(weights))
         return loss

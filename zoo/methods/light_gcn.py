@@ -64,9 +64,10 @@ class GraphRecommender(Recommender):
 class LightGCN(GraphRecommender):
     """Light graph convolution: matrix factorisation with factors averaged over the neighbourhoods of users and items.
 
-    Target only. Users and items have a factor each, as in BPR, and nothing else is learned. A layer gives each user the sum of
-    the factors of the user's items, and each item that of its users, divided by the root of both degrees. The score is the
-    inner product of the weighted sums of the factors and all layers. The loss is BPR's. Edges are training ratings.
+    Target only. As in BPR, each user and item has a vector of factors, and nothing else is learned. A layer replaces the vector
+    of each node by the sum of its neighbours' vectors, each divided by the root of both degrees. The score is the inner product
+    of the user's and the item's weighted sums over all layers, the factors included. The loss is BPR's. Edges are training
+    ratings.
 
     Reference: He, Deng, Wang, Li, Zhang, Wang, *LightGCN: Simplifying and Powering Graph Convolution Network for
     Recommendation*, SIGIR 2020, equations 3 (a layer), 4 (the sum of layers), 5 (the score) and 15 (the loss). Departures: the

@@ -36,7 +36,7 @@ class PPGenCDR(TwoTowerRecommender):
         alignment_weight: Weight of the alignment, the paper's lambda_A, at least 0.
         source_dropout: Probability in [0, 1) of dropping an entry of a generated row in training.
         input_dropout: Probability in [0, 1) of dropping an entry of a user's target row in training.
-        item_dropout: The same for an item's column.
+        item_dropout: Probability in [0, 1) of dropping an entry of an item's column in training.
         lr: Step size of Adam, above 0.
         weight_decay: L2 weight in Adam, at least 0.
 

@@ -124,13 +124,13 @@ class Ridge(Recommender):
         if width <= len(users):
             gram = sum((f.T @ f for f in self._rows(users)), np.zeros((width, width)))
             energies, right = eigen(gram)
-            left = np.concatenate([f @ right for f in self._rows(users)])
+            coordinates = np.concatenate([f @ right for f in self._rows(users)])
         else:
             rows = np.concatenate([f.astype(np.float32) for f in self._rows(users)])
             energies, directions = eigen((rows @ rows.T).astype(np.float64))
-            left = directions * np.sqrt(energies)
+            coordinates = directions * np.sqrt(energies)
             right = rows.T @ (directions / np.sqrt(energies)).astype(np.float32)
-        return Spectrum(energies, left, right)
+        return Spectrum(energies, coordinates, right)
 
     def score_all(self, users: Tensor) -> Tensor:
         """Return the predicted target rows, shape ``(batch, num_items)``."""

@@ -57,17 +57,17 @@ class Critic(nn.Module):
         super().__init__()
         self.conditioning: Conditioning = conditioning
         self.first = ItemSum(num_items, dims[0])
-        # With a bias a product also compares the means of all rows; in a sum it would repeat the first layer's.
+        # In a product the bias lets the critic compare mean rows; in a sum it would repeat the first layer's bias.
         self.condition = nn.Linear(condition_dim, dims[0], bias=conditioning == "product")
         self.dropout = nn.Dropout(dropout)
         self.rest = relu_layers(dims)
 
     def forward(self, items: Tensor, weights: Tensor, conditions: Tensor) -> Tensor:
-        """Return scores (batch,) of `padded` rows, (batch, longest) both, for conditions (batch, condition_dim)."""
+        """Return scores (batch,) of `padded` rows, each (batch, longest), under conditions (batch, condition_dim)."""
         return self._score(self.first(items, weights), conditions)
 
     def score_rows(self, rows: Tensor, conditions: Tensor) -> Tensor:
-        """Return scores (batch,) of dense rows (batch, num_items); for generated rows, whose gradient passes."""
+        """Return scores (batch,) of dense generated rows (batch, num_items), with a gradient for the rows."""
         return self._score(self.first.dense(rows), conditions)
 
     def _score(self, hidden: Tensor, conditions: Tensor) -> Tensor:
@@ -88,9 +88,9 @@ class SPPG(Recommender):
 
     Only the critic reads ratings; the generator learns from its scores of generated rows. So noise on the critic's gradients
     (``private_d``, ``first_layer_only``), or on the gradients that it sends to the generator (``gs_wgan``), makes a private
-    generator; see `zoo.privacy.training.generator_privacy.GeneratorPrivacy`. Generated rows are of users sampled from all,
-    independent of ratings; their term in the critic's loss reads no ratings and is not clipped. Batches of the data only count
-    time.
+    generator; see `zoo.privacy.training.generator_privacy.GeneratorPrivacy`. Generated rows are for users sampled from all
+    users, with or without ratings. Their term in the critic's loss reads no ratings and is not clipped. The content of the data's
+    batches is not used, only their number.
 
     - Privacy unit, with these three: one user, all ratings together.
     - Relation: ``relation``.
@@ -98,8 +98,8 @@ class SPPG(Recommender):
       sqrt(sample_size)`` for a generator step's gradients with ``gs_wgan``.
     - The generator may be released, and sampled without limit; the critic is no part of a release.
 
-    The noise is calibrated before the first step; training stops after ``steps`` critic steps. Metrics of the generated rows on
-    the source itself (research) are measured on private ratings, which no guarantee covers; nor epochs chosen by them.
+    The noise is calibrated before the first step; training stops after ``steps`` critic steps. No guarantee covers metrics of
+    the generated rows on the source itself (research), or an epoch chosen by such metrics: they read private ratings.
 
     Reference: Liao et al., *PPGenCDR*, AAAI 2023, equations 1 to 7; the stabiliser is the callback `GANStabilizer`. For
     ``gs_wgan``: Chen et al., *GS-WGAN*, NeurIPS 2020. Departures: ``first_layer_only`` freezes the layers that one reading of
@@ -248,7 +248,7 @@ class SPPG(Recommender):
         items, weights = padded(self.target_rows.bags(users))
         scores = self.critic(items, weights, self.generator.embedding(users).detach())
         losses: Tensor = -scores + self._added("critic", {"real_scores": scores})
-        # Somebody without data adds nothing: that is what a user who is zeroed out does.
+        # Users without ratings add nothing, as the relation `zero_out_one_user` requires.
         return losses * (self.target_rows.counts_of(users) > 0)
 
     def _generator_step(self, optimizer: Optimizer) -> None:
@@ -256,7 +256,7 @@ class SPPG(Recommender):
         users = self._anybody()
         outputs = self.step(UserBatch(users))
         loss = outputs["loss"] + self._added("generator", outputs)
-        self.manual_backward(loss, inputs=[*self.generator.parameters()])  # the critic's are not wanted, nor worked out
+        self.manual_backward(loss, inputs=[*self.generator.parameters()])  # skips the critic's gradients
         optimizer.step()
         self.averaged.update_parameters(self.generator)
         if "fake_scores" not in self.secret:
@@ -278,7 +278,7 @@ class SPPG(Recommender):
         return self.critic.score_rows(rows, self.generator.embedding(users).detach())
 
     def _added(self, to: str, outputs: Outputs) -> Tensor:
-        """Penalties of callbacks, logged unless they are of secret scores."""
+        """Penalties of callbacks, logged unless they are computed from secret scores."""
         return self.penalties(outputs, to=to, logged=self.secret.isdisjoint(outputs))
 
     def _bound(self) -> None:
@@ -293,7 +293,7 @@ class SPPG(Recommender):
             torch.optim.RMSprop(self.generator.parameters(), lr=self.lr_generator),
         )
 
-    # What is spent, by the steps that were taken.
+    # Privacy budget used, by the number of steps.
 
     @property
     def private_gradient(self) -> PrivateGradient | SanitisedGradient | None:
@@ -302,7 +302,7 @@ class SPPG(Recommender):
 
     @property
     def secret(self) -> frozenset[str]:
-        """Scores that must not be logged, and ``critic`` if its gradients must not be logged either."""
+        """Names of outputs that must not be logged: scores without noise, and ``critic`` for its gradients."""
         return self.privacy.secret
 
     @property

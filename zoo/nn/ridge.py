@@ -1,4 +1,4 @@
-"""Ridge regression by the singular values of its rows, with the penalty that predicts users left out best."""
+"""Ridge regression by a singular value decomposition of its rows, with the penalty of the least leave-one-out error."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from scipy.sparse import csr_array
 
 Floats = npt.NDArray[np.float64]
 
-#: Penalties that leave-one-out chooses from, beside the mean squared norm of the rows.
+#: Penalties that leave-one-out chooses from, in units of the mean squared norm of the rows.
 PENALTIES = tuple(float(p) for p in np.geomspace(0.03, 3000, 11))
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Singular value decomposition of centred rows, without the directions in which they do not spread.
+    """Singular value decomposition of centred rows, without directions of zero variance.
 
     Targets (users, columns) are sparse or dense. A penalty is in units of the mean squared norm of the rows.
 
@@ -25,7 +25,7 @@ class Spectrum:
     """
 
     energies: Floats  # squared singular values, (rank,)
-    left: Floats  # rows in the basis of the right singular vectors, (users, rank)
+    coordinates: Floats  # rows in the basis of the right singular vectors, (users, rank)
     right: Floats  # right singular vectors, (width, rank)
 
     def best_penalty(
@@ -34,32 +34,32 @@ class Spectrum:
         """Return the penalty with the least squared leave-one-out error: a residual is divided by one minus the user's leverage."""
         mean, moments = targets.mean(axis=0), self._moments(targets)
         errors = np.zeros(len(penalties))
-        for first in range(0, len(self.left), chunk_size):
-            left = self.left[first : first + chunk_size]
+        for first in range(0, len(self.coordinates), chunk_size):
+            chunk = self.coordinates[first : first + chunk_size]
             rows = targets[first : first + chunk_size]
             rows = (rows.toarray() if isinstance(rows, csr_array) else rows) - mean
             for index, penalty in enumerate(penalties):
-                share = left / (self.energies + self._absolute(penalty))
-                leverage = (share * left).sum(axis=1) + 1 / len(self.left)
+                share = chunk / (self.energies + self._absolute(penalty))
+                leverage = (share * chunk).sum(axis=1) + 1 / len(self.coordinates)
                 residuals = ((rows - share @ moments) ** 2).sum(axis=1) / np.maximum(1 - leverage, 1e-6) ** 2
                 errors[index] += residuals.sum()
         return penalties[int(errors.argmin())]
 
     def weights(self, targets: csr_array | Floats, penalty: float) -> Floats:
-        """The map from centred rows to targets, shape ``(width, columns)``."""
+        """Return the mapping matrix from centred rows to targets, shape ``(width, columns)``."""
         weights: Floats = self.right @ (self._moments(targets) / (self.energies + self._absolute(penalty))[:, None])
         return weights
 
     def _moments(self, targets: csr_array | Floats) -> Floats:
-        moments: Floats = (targets.T @ self.left).T  # rows are centred, so the mean target adds nothing
+        moments: Floats = (targets.T @ self.coordinates).T  # rows are centred, so the mean target adds nothing
         return moments
 
     def _absolute(self, penalty: float) -> float:
-        return penalty * float(self.energies.sum()) / len(self.left)
+        return penalty * float(self.energies.sum()) / len(self.coordinates)
 
 
 def eigen(gram: Floats) -> tuple[Floats, Floats]:
-    """Eigenvalues that are not rounding errors, with their vectors."""
+    """Return the eigenvalues that are above rounding errors, with their vectors."""
     values, vectors = np.linalg.eigh(gram)
     clear = values > 1e-6 * max(float(values[-1]), 1e-30)
     return values[clear], vectors[:, clear]

@@ -1,1 +1,1 @@
-"""One file per kind of publisher. To add one: a subclass of `base.Publisher` here, and a line in ``zoo/__init__.py``."""
+"""Publishers, one kind a file. "Add a publisher" in ``CONTRIBUTING.md`` lists the steps for a new one."""

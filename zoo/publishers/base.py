@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -21,12 +21,13 @@ from zoo.privacy.record.delta import delta_for
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.record.steps import RecordedStep, conditions_of, recorded_steps
 from zoo.release.release import Release
+from zoo.runtime.renamed import OldName, take_new_names
 from zoo.runtime.run_folder import CapturesInit
 
 Make = Callable[[Ratings, str], Release]
 """Map ratings and the name of their domain to their release; draws the noise."""
 Tensors = Callable[[Ratings, str], Mapping[str, Tensor]]
-"""The same, but return only the tensors."""
+"""Map ratings and the name of their domain to the tensors of their release; draws the noise."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class PublicSizes:
         return tuple(f"done to the data before: {step.words}" for step in self.steps)
 
     def conditions(self, relation: Relation) -> tuple[str, ...]:
-        """Return the codes of a guarantee's assumptions about these steps."""
+        """Return the codes of a guarantee's conditions, which these steps add."""
         return conditions_of(self.steps, relation.unit)
 
 
@@ -87,11 +88,11 @@ class PlannedRelease:
         """Plan a release by a mechanism, which determines record and ledger.
 
         Args:
-            mechanism: Settled from public settings and sizes.
+            mechanism: Mechanism with the parameters that public settings and sizes determine.
             noise_seed: Null: noise from the operating system.
-            sizes: Of the ratings, with the steps before.
-            tensors: Makes the tensors of the release.
-            kind: Of the release.
+            sizes: Public sizes of the ratings, with earlier steps.
+            tensors: Function that returns the tensors of the release.
+            kind: Kind of the release, such as ``rows``.
             notes: Further public inputs.
             withdrawn: Code or text of the reason if the guarantee does not hold.
         """
@@ -148,7 +149,12 @@ class Publisher(CapturesInit, ABC):
 
     control: ClassVar[bool] = False  # whether it is a baseline without information for other releases
     joins_users: ClassVar[bool] = False  # whether it joins its users with the target's by their ids
-    seed_of_cell: ClassVar[bool] = False  # whether a benchmark repeats its draw, `seed`, with each of its seeds
+    repeats_seed: ClassVar[bool] = False  # whether a benchmark sets `seed`, unless given, to that of the run
+    seed_of_cell = OldName("repeats_seed")
+
+    def __init_subclass__(cls, **arguments: Any) -> None:  # noqa: ANN401  of any base
+        super().__init_subclass__(**arguments)
+        take_new_names(cls, Publisher)
 
     @abstractmethod
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:

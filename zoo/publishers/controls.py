@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 
-from zoo.data.pairs import Ids, Integers
+from zoo.data.arrays import Ids, Integers
 from zoo.data.ratings import Ratings
 from zoo.data.sampling import distinct_items, hash_ids, mix, uniform_reals
 from zoo.privacy.accounting.events import NonPrivateEvent, NoOpEvent
@@ -68,7 +68,7 @@ class Noise(Publisher):
 
     Args:
         of: The imitated publisher.
-        seed: Of the random ratings.
+        seed: Seed of the random ratings.
 
     Examples:
         >>> from datamodules import Synthetic
@@ -79,7 +79,7 @@ class Noise(Publisher):
     """
 
     control = True
-    seed_of_cell = True
+    repeats_seed = True
 
     def __init__(self, of: Publisher, seed: int = 0) -> None:
         self.of, self.seed = of, seed
@@ -158,7 +158,7 @@ class Shuffled(Wrapper):
 
     Args:
         of: The publisher whose release is shuffled.
-        seed: Of the permutation.
+        seed: Seed of the permutation.
 
     Examples:
         >>> from datamodules import Synthetic
@@ -170,7 +170,7 @@ class Shuffled(Wrapper):
     """
 
     control = True
-    seed_of_cell = True
+    repeats_seed = True
 
     def __init__(self, of: Publisher, seed: int = 0) -> None:
         super().__init__(of)
@@ -204,7 +204,7 @@ class Partial(Wrapper):
     Args:
         of: The publisher whose release is cut.
         share: Share of the users with a row, above 0 and at most 1.
-        seed: Of the draw.
+        seed: Seed of the drawn users.
 
     Examples:
         >>> from datamodules import Synthetic
@@ -258,7 +258,7 @@ class Thinned(Wrapper):
     Args:
         of: The publisher of the rest.
         share: Share of the kept ratings, above 0 and at most 1.
-        seed: Of the draw; public.
+        seed: Seed of the drawn ratings; public.
 
     Examples:
         >>> from datamodules import Synthetic
@@ -268,7 +268,7 @@ class Thinned(Wrapper):
         True
     """
 
-    seed_of_cell = True
+    repeats_seed = True
 
     def __init__(self, of: Publisher, share: float, seed: int = 0) -> None:
         if not 0 < share <= 1:

@@ -45,7 +45,7 @@ class EmbeddingPublisher(TrainedPublisher):
     layers get Gaussian noise at once. Allowed use: any.
 
     **Limits of the guarantee.** The clip bounds only a user's own vectors. The network was trained on the user's ratings too,
-    which changed the released vectors of all others. The guarantee takes these as given, and the record states this assumption:
+    which changed the released vectors of all others. The guarantee takes these as given, and the record states this condition:
     the epsilon covers a user's own vectors, never the user's ratings in the whole release.
 
     **Several sources.** The losses of a user in several sources add up, exactly by the roots of sums of squares. With
@@ -75,8 +75,8 @@ class EmbeddingPublisher(TrainedPublisher):
         batch_size: Observed pairs, or users, in a batch of the training.
         noise_seed: Null: noise from the operating system. A number repeats the release, and makes the noise subtractable: the
             record then says `guarantee: none`.
-        callbacks: Of the training; no guarantee depends on them.
-        **training: As of :class:`TrainedPublisher`.
+        callbacks: Callbacks of the training; no guarantee depends on them.
+        **training: Further arguments of :class:`TrainedPublisher`.
 
     Examples:
         >>> import zoo

@@ -50,8 +50,8 @@ class GeneratorPublisher(TrainedPublisher):
 
     Args:
         network: The trained and released network: `SPPG`, or another LightningModule with `release`.
-        callbacks: Of the training, such as `GANStabilizer` and `PrivacyBudget`; no guarantee depends on them.
-        **training: As of :class:`TrainedPublisher`.
+        callbacks: Callbacks of the training, such as `GANStabilizer` and `PrivacyBudget`; no guarantee depends on them.
+        **training: Further arguments of :class:`TrainedPublisher`.
 
     Examples:
         >>> import zoo

@@ -52,7 +52,7 @@ class Projected(Publisher):
         rating_range: Largest rating; 1 for binary data.
         clip: L2 norm that users' rows are clipped to; for users only.
         centre: Whether to subtract the published mean row.
-        seed: Of M, public and in the record. Null: drawn from the operating system for each release (0 with a ``noise_seed``,
+        seed: Seed of M, public and in the record. Null: drawn from the operating system for each release (0 with a ``noise_seed``,
             which repeats it). A number repeats M, which the calibrations `unit` and `max` allow: they hold for every M. The
             others do not hold for a matrix known in advance: the record then says `guarantee: none`.
         noise_seed: Null: noise from the operating system. A number repeats the release, and makes the noise subtractable: the

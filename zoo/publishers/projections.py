@@ -31,7 +31,7 @@ class ProjectionPublisher(Publisher):
     Privacy unit: one user of the target, limited to the user's own position. Neighbours: ``zero_out_one_user`` or
     ``replace_one_user``. Sensitivity, L2: 1 for zero-out, twice that for replacement, because positions have at most length 1.
     Allowed use: any. The effect of a user's ratings on the directions, and so on all positions, is taken as given; the record
-    states this assumption. Users without ratings have a position of zeros, so the noise hides which users have any. With
+    states this condition. Users without ratings have a position of zeros, so the noise hides which users have any. With
     ``epsilon: null`` there is no noise and no guarantee.
 
     The target runs it before the source builds the bridge; see `BridgePublisher`. The package in ``examples/encrypted_bridge``

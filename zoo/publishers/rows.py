@@ -1,4 +1,4 @@
-"""Rows without projection: the 0/1 matrix itself, with Gaussian noise or with its cells flipped."""
+"""Rows without projection: the 0/1 matrix itself, with Gaussian noise or with its entries flipped."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

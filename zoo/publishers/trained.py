@@ -25,10 +25,11 @@ class SourceRatings(LightningDataModule):
         ratings: The source's ratings.
         num_batches: Number of empty batches, for a method with its own samples; null: an epoch of batches in the method's form.
         batch_size: Examples in a batch.
-        seed: Of order and negatives.
+        seed: Seed of order and negatives.
         target: Name of the domain.
     """
 
+    # What a method asks of its data: nothing is ranked, and no other party's data are read.
     signs = full_ranking = sampled_ranking = False
     users = ""
     digests: ClassVar[Mapping[str, Any]] = MappingProxyType({})
@@ -81,13 +82,13 @@ class TrainedPublisher(Publisher):
 
     Args:
         network: The trained network.
-        callbacks: Of the training; no guarantee depends on them.
+        callbacks: Callbacks of the training; no guarantee depends on them.
         accelerator: `cpu`, `gpu` or `auto`.
-        seed: Of the initial weights; public.
+        seed: Seed of the initial weights; public.
         progress: Whether to show a progress bar; null: on a terminal.
     """
 
-    seed_of_cell = True
+    repeats_seed = True
 
     def __init__(
         self,

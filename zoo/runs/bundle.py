@@ -19,7 +19,7 @@ from torch import Tensor
 
 from datamodules import CrossDomainDataModule
 from datamodules.alignment import link_users
-from zoo.data.pairs import Ids
+from zoo.data.arrays import Ids
 from zoo.data.ratings import Ratings, Step
 from zoo.data.rows import SparseRows
 from zoo.methods.base import Recommender

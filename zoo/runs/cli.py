@@ -242,7 +242,7 @@ class ZooCLI(LightningCLI):
 
     def _score(self, stage: Callable[..., object], arguments: Mapping[str, Any]) -> None:
         """Run a stage on a checkpoint, which names its releases and users: nothing is published."""
-        with self.trainer.run_of(self.model, self.datamodule, arguments["ckpt_path"], self.publisher):
+        with self.trainer.prepared_run(self.model, self.datamodule, arguments["ckpt_path"], self.publisher):
             stage(**arguments)
 
     def _print_folder(self, what: str) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from datamodules import CrossDomainDataModule
 from zoo.data.batch_types import PredictBatch
 from zoo.data.best_items import SCHEMA, best_unseen, table_of
-from zoo.data.evaluation import entries
+from zoo.data.held_out_cases import entries
 from zoo.data.ratings import as_ids, index_of
 from zoo.data.rows import SparseRows
 from zoo.methods.base import Recommender

@@ -112,7 +112,7 @@ class ZooTrainer(Trainer):
         resume: Path | None = None,
         publisher: Publisher | Namespace | None = None,
     ) -> None:
-        """Train at the target, publish first if all data are available.
+        """Publish missing releases if the source's ratings are available, then train at the target.
 
         Args:
             model: Recommender.
@@ -120,7 +120,7 @@ class ZooTrainer(Trainer):
             val_dataloaders: Not used.
             datamodule: Data of the target, and the releases.
             ckpt_path: Checkpoint to resume from, with the config of its run.
-            weights_only: True or null: a checkpoint holds tensors and plain values.
+            weights_only: True or null; checkpoints contain only tensors and plain values.
             resume: Run folder to resume from: config and last checkpoint are in it.
             publisher: Publisher of missing releases, or its settings.
         """
@@ -129,7 +129,7 @@ class ZooTrainer(Trainer):
         if resume is not None and ckpt_path is None:
             ckpt_path = checkpoint_of(resume)
         check_run(model, datamodule, self)
-        with self.run_of(model, datamodule, ckpt_path, publisher):
+        with self.prepared_run(model, datamodule, ckpt_path, publisher):
             super().fit(model, datamodule=datamodule, ckpt_path=ckpt_path, weights_only=weights_only)
 
     def test_best(self, model: Recommender, datamodule: CrossDomainDataModule) -> None:
@@ -167,14 +167,14 @@ class ZooTrainer(Trainer):
         return publish(made, datamodule, out, source=source, budget=budget, sign=sign, about=about)
 
     @contextmanager
-    def run_of(
+    def prepared_run(
         self,
         model: Recommender,
         data: CrossDomainDataModule,
         ckpt_path: str | Path | None,
         publisher: Publisher | Namespace | None,
     ) -> Iterator[None]:
-        """Make the run folder and set the inputs of the data; after a failure remove an empty folder and end other processes."""
+        """Make the run folder and set the inputs of the data; after a failure stop other processes and remove an empty folder."""
         own = take_folder(with_own_bar(self))
         self.run_folder = folder_of_run(self)
         try:

@@ -18,6 +18,8 @@ RENAMED = {
     "datamodules.users": "datamodules.public_lists",
     "zoo.benchmark.cell": "zoo.benchmark.runs",
     "zoo.data.batches": "zoo.data.batch_types",
+    "zoo.data.evaluation": "zoo.data.held_out_cases",
+    "zoo.data.pairs": "zoo.data.arrays",
     "zoo.data.training": "zoo.data.training_batches",
     "zoo.metrics": "zoo.data.metrics",
     "zoo.publisher": "zoo.publishers.base",

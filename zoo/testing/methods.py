@@ -20,7 +20,7 @@ import zoo
 from datamodules import CrossDomainDataModule, Evaluation, Synthetic
 from zoo.data.batch_types import PredictBatch
 from zoo.data.best_items import best_unseen, table_of
-from zoo.data.evaluation import entries
+from zoo.data.held_out_cases import entries
 from zoo.data.rows import SparseRows
 from zoo.methods.base import Recommender
 from zoo.methods.target_data import ReleaseMismatchError

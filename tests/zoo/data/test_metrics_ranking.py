@@ -170,8 +170,8 @@ def test_figures_are_means_over_cases_and_over_the_orders_of_equal_scores() -> N
         "full": (torch.tensor([0, 1, 4]), torch.tensor([0, 2, 1])),
         "sampled": (torch.tensor([0, 1, 1]), torch.tensor([0, 0, 0])),
     }
-    ranking.update({kind: (higher[:1], equal[:1]) for kind, (higher, equal) in counts.items()})
-    ranking.update({kind: (higher[1:], equal[1:]) for kind, (higher, equal) in counts.items()})
+    ranking.update({kind: (num_better[:1], num_tied[:1]) for kind, (num_better, num_tied) in counts.items()})
+    ranking.update({kind: (num_better[1:], num_tied[1:]) for kind, (num_better, num_tied) in counts.items()})
     cases, figures = ranking.cases_of(counts), ranking.compute()
     ranks = {"full": [[1], [2, 3, 4], [5, 6]], "sampled": [[1], [2], [2]]}
     for kind, of_cases in ranks.items():
@@ -185,7 +185,7 @@ def test_figures_are_means_over_cases_and_over_the_orders_of_equal_scores() -> N
                     pessimistic = float(figures[f"full/pessimistic/{name}@{k}"])
                     assert pessimistic == pytest.approx(last[:, number].mean())
     assert not any(name.startswith("sampled/pessimistic") for name in figures)
-    ranking.update({kind: (higher[:1], equal[:1]) for kind, (higher, equal) in counts.items()})
+    ranking.update({kind: (num_better[:1], num_tied[:1]) for kind, (num_better, num_tied) in counts.items()})
     assert float(ranking.compute()["full/ndcg@10"]) == 1, "figures begin anew"
 
 

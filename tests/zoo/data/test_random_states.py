@@ -82,7 +82,7 @@ def test_another_number_of_processes_is_told_of(tmp_path: Path) -> None:
     checkpoint = torch.load(tmp_path / "one.ckpt", weights_only=True)
     checkpoint["zoo"]["rng"] *= 2
     torch.save(checkpoint, tmp_path / "two.ckpt")
-    with pytest.warns(UserWarning, match="1 processes resume a training by 2: batches and random numbers differ"):
+    with pytest.warns(UserWarning, match="has 1 processes; the checkpoint was trained with 2. Use 2"):
         fitted(2, tmp_path / "two.ckpt")
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array, csr_array
 
 import zoo.data.ratings
-from zoo.data.pairs import Ids, contains
+from zoo.data.arrays import Ids, contains
 from zoo.data.ratings import Ratings, Step, as_ids, index_of, map_ids
 
 TABLE = pl.DataFrame(

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from tests.samples import some_ratings
 from zoo.data.batch_types import PairBatch, TripleBatch, UserBatch
-from zoo.data.evaluation import EvaluationBatches, HeldOutCases
+from zoo.data.held_out_cases import EvaluationBatches, HeldOutCases
 from zoo.data.ratings import Ratings
 from zoo.data.rows import DenseRows, LinkedRows, SparseRows
 from zoo.data.training_batches import Batches, Share, TrainingExamples, seeded, training_batches

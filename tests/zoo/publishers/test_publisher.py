@@ -50,3 +50,12 @@ def test_a_planned_release_is_for_what_it_was_planned_for() -> None:
             FlippedRows(1.0).prepare(other).make(ratings, "book")
     made = FlippedRows(1.0).prepare(PublicSizes.of(ratings)).make(ratings, "book")
     assert made.num_users == 9
+
+
+def test_an_old_attribute_of_a_class_warns() -> None:
+    with pytest.warns(DeprecationWarning, match=r"Plugged\.seed_of_cell is now repeats_seed"):
+
+        class Plugged(FlippedRows):
+            seed_of_cell = True
+
+    assert Plugged.repeats_seed

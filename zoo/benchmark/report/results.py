@@ -66,7 +66,7 @@ class Run:
     folder: Path
     report: dict[str, Any]  # ``metrics.json``
     privacy: dict[str, dict[str, Any]]  # ``privacy.json``: record and ledger by source
-    cell_seconds: float  # with the hyperparameter search
+    seconds: float  # with the hyperparameter search
     num_trials: int  # of the hyperparameter search; 0 for none
     versions: dict[str, str]
     search: dict[str, Any] | None = None  # trials and chosen settings, if this run searched
@@ -153,7 +153,7 @@ class Line:
         """Means over runs; peak memory in MiB."""
         return {
             "train_seconds": self.average(lambda run: run.report["train_seconds"]),
-            "cell_seconds": self.average(lambda run: run.cell_seconds),
+            "cell_seconds": self.average(lambda run: run.seconds),
             "epochs": self.average(lambda run: run.report["epochs"]),
             "parameters": self.average(lambda run: run.report["parameters"]),
             "peak_mib": self.average(lambda run: run.report["peak_memory"]),
@@ -190,7 +190,7 @@ class Line:
 
     @cached_property
     def conditions(self) -> tuple[str, ...]:
-        """The assumptions of a conditional epsilon; empty for a proved one."""
+        """The conditions of a conditional epsilon; empty for a proved one."""
         records = [record for run in self.runs for record in run.records.values()]
         return tuple(dict.fromkeys(text for record in records for text in record.sentences("conditions")))
 
@@ -256,10 +256,10 @@ class Results:
         lines = {task: some for task, some in self.lines.items() if task in names}
         rows = [row for row in self.benchmark["rows"] if row["task"] in names]
         own = tuple(f"{slug(name)}/" for name in names)
-        cells = {name: digest for name, digest in self.benchmark["cells"].items() if name.startswith(own)}
+        digests = {name: digest for name, digest in self.benchmark["cells"].items() if name.startswith(own)}
         finished = sum(len(line.runs) for some in lines.values() for line in some)
         return replace(
-            self, benchmark=self.benchmark | {"rows": rows, "cells": cells}, lines=lines, num_finished=finished
+            self, benchmark=self.benchmark | {"rows": rows, "cells": digests}, lines=lines, num_finished=finished
         )
 
     def with_baseline(self, name: str) -> "Results":
@@ -326,14 +326,14 @@ def _read_run(root: Path, name: str, seed: int, digests: dict[str, str]) -> Run 
     folder = root / name
     if not (folder / RUN_FILE).is_file():
         return None
-    cell = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-    if digest_of(cell["settings"]) != digests.get(name):
+    stored = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+    if digest_of(stored["settings"]) != digests.get(name):
         return None  # of another version of the benchmark
     report, privacy = read_files(folder)
-    settings, trials = cell["settings"]["search"], folder / SEARCH / TRIALS
+    settings, trials = stored["settings"]["search"], folder / SEARCH / TRIALS
     search = json.loads(trials.read_text(encoding="utf-8")) if trials.is_file() else None
     num_trials = settings["trials"] if settings else 0
-    return Run(seed, folder, report, privacy, cell["seconds"], num_trials, cell["versions"], search)
+    return Run(seed, folder, report, privacy, stored["seconds"], num_trials, stored["versions"], search)
 
 
 def list_figures(cases: pl.DataFrame, ranking: str, k: int) -> dict[str, float]:

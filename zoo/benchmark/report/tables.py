@@ -174,19 +174,19 @@ def slice_tables(lines: Sequence[Line]) -> list[Table]:
     """Return NDCG@10 by training items and by overlap; slices without cases and tables of one slice are left out."""
     ranking = max(("sampled", "full"), key=lambda ranking: sum(line.has(ranking) for line in lines))
     lines = [line for line in lines if line.has(ranking)]
-    # A row without a release has no user in it.
+    # A row without a release has no linked users.
     both = [line for line in lines if line.cases["linked"].n_unique() == 2]
     by_items = _slice_table("Training items of the user", item_slices(), lines, ranking)
     return [*filter(None, (by_items, _slice_table("Overlap", overlap_slices(), both, ranking)))]
 
 
 def _slice_table(title: str, slices: Slices, lines: Sequence[Line], ranking: str) -> Table | None:
-    cells = [sliced(line, slices, f"{ranking}/{PRIMARY_METRIC}") for line in lines]
-    used = [i for i in range(len(slices)) if any(row[i][0] is not None for row in cells)]
+    means = [sliced(line, slices, f"{ranking}/{PRIMARY_METRIC}") for line in lines]
+    used = [i for i in range(len(slices)) if any(row[i][0] is not None for row in means)]
     if len(used) < 2:
         return None
     rows = []
-    for line, row in zip(lines, cells, strict=True):
+    for line, row in zip(lines, means, strict=True):
         shown = [("-" if value is None else f"{value:.4f}") + f" ({count:.0f})" for value, count in row]
         rows.append([line.name, *(shown[i] for i in used)])
     columns = ["row", *(name for i, name in enumerate(slices) if i in used)]
@@ -256,20 +256,22 @@ def guarantee_table(lines: Sequence[Line]) -> Table:
     )
 
 
-def papers_table(rows: Sequence[PaperComparison]) -> Table:
+def papers_table(comparisons: Sequence[PaperComparison]) -> Table:
     """Return our rows next to those of papers."""
-    cells = []
-    for row in rows:
-        line, paper = row.line, row.paper
+    rows = []
+    for comparison in comparisons:
+        line, paper = comparison.line, comparison.paper
         printed = {measure: f"{value:.4f}" for measure, value in paper.figures.items()}
         figures = [f"{line.mean('sampled', m):.4f} ({printed.get(m, '-')})" for m in MEASURES]
-        cells.append([line.name, f"{paper.method} ({paper.paper})", *figures, row.status, row.reason or "-"])
+        rows.append(
+            [line.name, f"{paper.method} ({paper.paper})", *figures, comparison.status, comparison.reason or "-"]
+        )
     columns = ["ours", "paper's", *map(metric_title, MEASURES), "status", "reason"]
     note = (
         "Our figures among 1 + 99 candidates, the paper's in brackets. Reproduced: NDCG@10 is within 5 % of the paper's, or within "
         "two standard errors of our mean. A paper's row with inconsistent figures is no target."
     )
-    return Table("Comparison with published figures", columns, cells, [note], num_text_columns=2, last_is_text=True)
+    return Table("Comparison with published figures", columns, rows, [note], num_text_columns=2, last_is_text=True)
 
 
 def arithmetic_table(results: Results, task: str) -> Table:

@@ -30,10 +30,7 @@ SEVERAL = (
     "The guarantee is for one rating. For several ratings of one person together, or a property that they share, the larger "
     "epsilon below holds. For tens of ratings it may mean little."
 )
-UNDER = (
-    "The guarantee is for the data that the mechanism read. For the original file of the source party it assumes the following, "
-    "which no file can show:"
-)
+ONLY_IF = "The guarantee holds for the source's own file only if:"
 #: Checks of every release; then those of guarantees, of our mechanisms, and of rows.
 CHECKED = (
     "the tensors match the manifest (SHA-256), have the shapes of their kind, and are finite",
@@ -82,7 +79,7 @@ def parts(release: Release, path: Path, key: str | None = None) -> list[Part]:
     if record.claims:
         page.append(Part("Guarantee", rows=[*guaranteed(record).items()]))
         if record.conditions:
-            page.append(Part("Conditions", [UNDER, *record.sentences("conditions")]))
+            page.append(Part("Conditions", [ONLY_IF, *record.sentences("conditions")]))
         if record.unit is Unit.RATING:
             page.append(Part("Several ratings of one person", *_several(release)))
     page += [

@@ -49,7 +49,7 @@ def mixture_delta(epsilon: float, mu: float, projections: Mapping[int, float], *
 
     Args:
         epsilon: At least 0.
-        mu: Of all releases with a fixed sensitivity together.
+        mu: Total mu of all releases with a fixed sensitivity.
         projections: ``{dim: sum of s^2}``; s is the L2 norm of the change before projection over the noise deviation.
         coupled: Whether there is more than one projection.
     """

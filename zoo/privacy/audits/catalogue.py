@@ -18,7 +18,7 @@ def all_audits(
 
     Args:
         epsilon: The claim; 200 times as much where the paper's noise holds, which would hide everything otherwise.
-        delta: Of the claim.
+        delta: Claimed delta.
         dim: Width of the audits of one public matrix; a smaller one than what is published is faster.
         num_items: Items of these audits.
 

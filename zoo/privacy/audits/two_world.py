@@ -107,16 +107,16 @@ def two_world(
     an epsilon of 8 use mu and `scale_test`.
 
     The power check requires 0.6 of the attained claim, where that is known and at least `visible_claim`: 0.25 with 40,000
-    runs at beta 0.001. A sound audit at this limit fails it in 2 to 3 % of cases, of twice as much hardly ever.
+    runs at beta 0.001. A sound audit fails the check in 2 to 3 % of cases at this limit, and hardly ever at twice the limit.
 
     Args:
         scores0: Scores ``(runs,)`` of the first data set, at least 200; may be infinite.
-        scores1: The same of the second data set.
+        scores1: Scores ``(runs,)`` of the second data set, at least 200; may be infinite.
         epsilon: Claimed epsilon at ``delta``.
         delta: 0 for a pure claim.
         mu: Claimed mu, of Gaussian releases.
         beta: Largest probability of a false alarm.
-        attained: Mu (without one: epsilon) of these two data sets. None: ``mu``, or unknown.
+        attained: Actual mu of these two data sets, or actual epsilon if ``mu`` is None. None: ``mu``, or unknown.
     """
     _check_claim(epsilon, delta, mu)
     check_beta(beta)
@@ -127,7 +127,7 @@ def two_world(
     at = (np.arange(_THRESHOLDS) + 0.5) / _THRESHOLDS * len(pooled)
     thresholds = np.unique(pooled[at.astype(np.int64)])
 
-    # Each bound of the second halves is read at the event that has the largest bound in the first halves.
+    # The first halves choose the event with the largest bound; the second halves give the bound of that event.
     chosen, judged = (_event_bounds(halves, thresholds, beta / 4) for halves in (choosing, judging))
     eps_lower = max(0.0, float(_eps_bound(*judged, delta)[np.argmax(_eps_bound(*chosen, delta))]))
     mu_lower = None if mu is None else max(0.0, float(_mu_bound(*judged)[np.argmax(_mu_bound(*chosen))]))
@@ -139,7 +139,7 @@ def two_world(
 
 
 def visible_claim(runs: int, beta: float) -> float:
-    """Return the least mu, or small pure epsilon, of which an audit with ``runs`` per world must see 0.6.
+    """Return the least mu, or small pure epsilon, for which an audit with ``runs`` per world must find 60 % of the claim.
 
     A test in the middle loses ``2 z sqrt(pi/2)`` to its two bounds and three standard deviations of its two rates, in
     units of the root of the judged half; z is the normal quantile at ``1 - beta/4``.

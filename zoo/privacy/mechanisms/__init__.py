@@ -1,4 +1,4 @@
-"""Mechanisms, one file each; those of other packages come from the entry points ``zoo.mechanisms``."""
+"""Mechanisms, by kind of release; those of other packages come from the entry points ``zoo.mechanisms``."""
 
 from contextlib import suppress
 from functools import cache

@@ -52,7 +52,7 @@ class Statement(NamedTuple):
 class Mechanism(ABC):
     """What one release does to the data, as a few independent parameters; everything else is derived from them.
 
-    A subclass is one file of this package. Its fields are written to the record of each release. A reader builds the mechanism
+    The fields of a subclass are written to the record of each release. A reader builds the mechanism
     from them and derives all figures and codes again, so a record cannot state two values of one fact.
 
     Raises:

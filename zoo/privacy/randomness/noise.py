@@ -166,7 +166,7 @@ class NoiseSource:
         result is bounded for every shape.
         """
         threads = min(_THREADS, _processors()) if self._draw is _operating_system else 1
-        return _fill(shape, 4, self._quarter_sums, threads)
+        return _fill(shape, 4, self._half_sums_of_normals, threads)
 
     def integers(self, high: int, shape: Shape) -> npt.NDArray[np.int64]:
         """Return integers from 0 to ``high - 1``, all exactly equally likely, by rejection sampling of words."""
@@ -182,7 +182,7 @@ class NoiseSource:
             done += len(words)
         return result
 
-    def _quarter_sums(self, count: int) -> Floats:
+    def _half_sums_of_normals(self, count: int) -> Floats:
         first, second, third, fourth = _normals(self._words(4 * count)).reshape(count, 4).T
         halves: Floats = (first + second + third + fourth) / 2
         return halves

@@ -121,12 +121,12 @@ class Derived:
 
     @property
     def claims(self) -> bool:
-        """Whether the record states an epsilon, under assumptions or not."""
+        """Whether the record states an epsilon, under conditions or not."""
         return not self.reasons
 
     @property
     def guarantee(self) -> Guarantee:
-        """Whether the epsilon is proved, proved under assumptions ("conditional"), or absent."""
+        """Whether the epsilon is proved, proved under conditions ("conditional"), or absent."""
         if self.reasons:
             return Guarantee.NONE
         return Guarantee.CONDITIONAL if self.conditions else Guarantee.PROVED

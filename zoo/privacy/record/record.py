@@ -101,7 +101,7 @@ class PrivacyRecord(Derived):
         return replace(self, reasons=(*self.reasons, reason))
 
     def claimed_by(self, maker: type) -> PrivacyRecord:
-        """Return the record with the assumption that the claim of another package's class is true.
+        """Return the record with the condition that the claim of another package's class is true.
 
         A subclass of a class of this package also counts as another package's. A record without a guarantee is unchanged.
         """

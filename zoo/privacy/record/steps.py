@@ -1,4 +1,4 @@
-"""Steps: what was done to the ratings before a release, and which steps add an assumption to its guarantee."""
+"""Steps: what was done to the ratings before a release, and which steps add a condition to its guarantee."""
 
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
@@ -43,5 +43,5 @@ def recorded_steps(steps: Iterable[Step]) -> tuple[RecordedStep, ...]:
 
 
 def conditions_of(steps: Iterable[Step], unit: str) -> tuple[str, ...]:
-    """Return what a guarantee for the party's own file assumes after these steps, for a unit such as ``"rating"``."""
+    """Return the conditions of a guarantee for the party's own file after these steps, for a unit such as ``"rating"``."""
     return tuple(step.condition for step in steps if step.condition and step.reach in _UNBOUNDED[unit])

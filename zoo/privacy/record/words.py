@@ -9,11 +9,10 @@ from zoo.privacy.mechanisms.base import Mechanism
 from zoo.privacy.record.fields import Guarantee
 
 CLAIMED_BY = "claimed_by:"
-"""Prefix of the code of an assumption: that the claim of another package's class, or of an unknown mechanism, is true."""
+"""Prefix of the code of a condition: the claim of another package's class, or of an unknown mechanism, is true."""
 NOT_AUDITED = "not audited here"
 
 _OF_USER = "several ratings of one user: k of them cost"
-_OF_PERSON = "several ratings of one person: k of them have"
 
 SENTENCES = {
     # Assumptions.
@@ -98,12 +97,11 @@ SENTENCES = {
         "checkpoint's digest of pairs"
     ),
 }
-"""Sentence of each code, as a clause after "assumes that", a heading or a bullet."""
-"""Sentences by code, in the form of a clause: they follow "if", a heading or a bullet."""
+"""Sentence of each code, as a clause that follows "assumes that", a heading or a bullet."""
 
 
 def standing(guarantee: Guarantee, conditions: Sequence[str], reason: str | None) -> str:
-    """Return the guarantee in words, with what it assumes.
+    """Return the guarantee in words, with its conditions.
 
     Examples:
         >>> standing(Guarantee.CONDITIONAL, ["the user list is public"], None)

@@ -21,15 +21,15 @@ CriticStep = Callable[[Tensor, Losses], None]
 class CriticSteps:
     """Draw the users of each step, fill the critic's gradients, and count steps."""
 
-    # Set by `begin`. Only a `PrivateGradient` protects users.
+    # Set by `begin`. `gradient` protects users only if it is a `PrivateGradient`.
     gradient: CriticStep
-    sampler: PoissonSampler  # of the users of a step
-    _noise: NoiseSource  # of both; set late, because the trained network is copied before
+    sampler: PoissonSampler  # draws the users of each step
+    _noise: NoiseSource  # for gradient and sampler; cannot be copied, so it is set after the network's copy
 
     def __init__(self, privacy: GeneratorPrivacy) -> None:
         self.privacy = privacy
         self.taken = 0  # steps so far, over all resumed runs
-        # Has the noise and counts it, after `begin`; None without a claim.
+        # Noisy gradient that counts its steps, set by `begin`; None without a guarantee.
         self.noisy: PrivateGradient | SanitisedGradient | None = None
 
     def begin(self, num_users: int, critic: nn.Module, first: nn.Module, others: Sequence[nn.Module]) -> None:
@@ -38,8 +38,8 @@ class CriticSteps:
         Args:
             num_users: Public number of users.
             critic: The whole critic.
-            first: Its layer that reads rows.
-            others: All its other parts.
+            first: Critic's layer that reads rows.
+            others: All other parts of the critic.
 
         Raises:
             ValueError: If the settings do not fit the number of users.

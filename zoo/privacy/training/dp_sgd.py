@@ -64,7 +64,7 @@ def plan_training(
 
     Args:
         epsilon: Privacy loss of all steps at delta.
-        delta: Of the guarantee.
+        delta: Delta of the guarantee, in (0, 1).
         rate: Probability of each user to be in a step.
         steps: Number of steps.
         clip: L2 norm of each user's part of a gradient.

@@ -25,7 +25,7 @@ def check_alone(
     further forward pass and two backward passes. Its results must not be shown.
 
     Args:
-        losses: As of `clipped_sum`; called with users in any order, some several times.
+        losses: Function of `clipped_sum`; called with users in any order, some several times.
         users: At least two different users, ``(batch,)``.
         values: Their losses, whose graph is retained, ``(batch,)``.
         parameters: The trained parameters.

@@ -54,7 +54,7 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
 
         Args:
             users: The sample, ascending without repetition, int64, ``(sampled,)``; may be empty.
-            losses: As of `clipped_sum`; not called for an empty sample.
+            losses: Function of `clipped_sum`; not called for an empty sample.
 
         Raises:
             BudgetSpentError: If all planned steps were taken, or as many as `limit` allows.

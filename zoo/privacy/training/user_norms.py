@@ -34,7 +34,7 @@ def user_norms(layer: nn.Module, inputs: Sequence[Tensor], gradients: Tensor) ->
     Args:
         layer: A layer that `has_user_norms` accepts.
         inputs: Inputs of its ``forward``, each ``(batch, ...)``.
-        gradients: Of each user's loss with respect to the user's own output, ``(batch, ...)``.
+        gradients: Gradient of each user's loss with respect to the user's own output, ``(batch, ...)``.
     """
     if isinstance(layer, UserwiseLayer):
         return layer.user_norms(inputs, gradients)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zoo.data.pairs import contains
+from zoo.data.arrays import contains
 
 
 @given(keys=st.sets(st.integers(0, 40)), wanted=st.lists(st.integers(-2, 42)))

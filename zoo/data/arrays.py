@@ -1,4 +1,4 @@
-"""(user, item) pairs as keys, user * num_items + item, and names of array types."""
+"""Names of array types, and membership of numbers in a sorted array."""
 
 from typing import TypeAlias
 
@@ -13,7 +13,7 @@ Ids: TypeAlias = npt.NDArray[np.str_]
 
 
 def contains(keys: Integers, wanted: Integers) -> Booleans:
-    """Return a mask of the wanted numbers, of any shape, that are among rising keys (num_keys,)."""
+    """Return a mask, in the shape of the wanted numbers, of those that are among ascending keys (num_keys,)."""
     if not len(keys):
         return np.zeros(wanted.shape, dtype=bool)
     # Binary search: a dense (users, items) mask would not fit into memory, and a set is not vectorised.

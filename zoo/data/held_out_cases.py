@@ -1,4 +1,4 @@
-"""Evaluation batches: held-out cases to rank, and users to recommend items to."""
+"""Held-out cases to rank, and batches of cases or users for evaluation."""
 
 from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple, TypeVar
