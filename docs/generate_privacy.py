@@ -42,9 +42,9 @@ PAGES = DOCS / "privacy"
 DIM, ITEMS, DELTA = 400, 3916, 1e-5
 EPSILONS = (0.5, 1, 2, 4, 8, 16, 32, 64)
 #: Guarantees for one rating in the tables of several ratings, and numbers of ratings.
-RATING_EPSILONS, GROUPS = (1, 2, 4, 8), (1, 2, 5, 10, 50, 100)
+RATING_EPSILONS, GROUPS = (1, 2, 4, 8), (1, 2, 5, 10, 40, 50, 100)
 #: Ratings of a whole user, guarantees for one user, and ratings of the person of the concept page.
-USERS, USER_EPSILONS, PERSON = (15, 42, 100), (1, 2, 4, 8, 16), 40
+USERS, USER_EPSILONS, PERSON = (15, 40, 100), (1, 2, 4, 8, 16), 40
 SHOWN = ("`FlippedRows`", "`NoisyRows`", "`JLT`, `unit`, at worst")  # to people who need no detail
 
 #: One-bit matrix completion: guarantees for the value of one rating; steps of GraP, and guarantees of its table; steps and
@@ -209,7 +209,7 @@ def stretches() -> dict[int, float]:
 
 def groups_table() -> str:
     """Epsilon of several ratings of one person together."""
-    titles = ("epsilon of one rating", "release", *(f"{k} rating{'s' * (k > 1)}" for k in GROUPS))
+    titles = ("epsilon of one rating", "release", *(f"k = {k}" for k in GROUPS))
     rows = [
         (f"{epsilon:g}", name, *(rounded_up(epsilon_of([event(k)], DELTA)) for k in GROUPS))
         for epsilon in RATING_EPSILONS
@@ -223,7 +223,7 @@ def users_table() -> str:
     titles = ("epsilon of one rating", "release", *(f"{k} ratings" for k in USERS))
     rows = [
         (f"{epsilon:g}", name, *(with_guess(event(k)) for k in USERS))
-        for epsilon in RATING_EPSILONS[:-1]
+        for epsilon in RATING_EPSILONS
         for name, event in several(epsilon).items()
     ]
     return table(titles, rows, left=2)

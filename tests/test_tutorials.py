@@ -102,12 +102,12 @@ def test_a_method_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "test_my_methods.py").write_text(contract, encoding="utf-8")
     assert "passed" in followed("python -m pytest -q test_my_methods.py -p no:cacheprovider", tmp_path)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
-    script = next(block for block in blocks("new_method.md") if block.startswith("C="))
-    once, *controls = script.replace("$C", "$C --trainer.max_epochs 20").split("python -m zoo")
+    script = next(block for block in blocks("new_method.md") if block.startswith("compare()"))
+    once, *controls = re.split(r"\n(?=compare)", script.replace('"$@"', '--trainer.max_epochs 20 "$@"'))
     assert len(controls) == 3
     figures = []
     for control in controls:
-        said = followed(f"{once}{sys.executable} -m zoo{control}", tmp_path)
+        said = followed(f"{once.replace('python', sys.executable)}\n{control}", tmp_path)
         figures.append(float(re.search(r"NDCG@10 +\S+ +(\d\.\d+)", said)[1]))  # type: ignore[index]
     release, nothing, noise = figures
     # The page says 0.195, 0.083 and 0.062 of 30 epochs; the noise of a release is new each time.

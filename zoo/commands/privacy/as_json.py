@@ -1,7 +1,7 @@
 """Answers of the privacy commands as JSON: unrounded, with the texts of the page.
 
 Every answer has ``command`` and ``schema``, which changes if a key changes or is removed. ``shown`` holds the texts of the page,
-with losses rounded up. Unknown and infinite numbers are null. `docs/privacy.md` lists the keys.
+with losses rounded up. Unknown and infinite numbers are null. `docs/privacy/record.md` lists the keys.
 """
 
 import json

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Commands = argparse._SubParsersAction[Arguments]
 
-JSON = "write only unrounded JSON to stdout (keys: docs/privacy.md)"
+JSON = "write only unrounded JSON to stdout (keys: docs/privacy/record.md)"
 TRUSTED = "public keys (PEM file or folder), one of which must have signed each release"
 TOTAL = (
     "Compute the total privacy loss of releases. Releases of one domain compose, for any version of its ratings. For several "
