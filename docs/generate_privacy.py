@@ -120,10 +120,7 @@ def guesses_table() -> str:
 
 def guess_of_user(epsilon: float) -> float:
     """The largest attack success on one user, of releases with `NoisyRows` and with `JLT`."""
-    events = (
-        GaussianEvent(1 / gauss_mu(epsilon, DELTA)),
-        GaussianProjectionEvent(mix_w(DIM, epsilon, DELTA), DIM),
-    )
+    events = (GaussianEvent(1 / gauss_mu(epsilon, DELTA)), GaussianProjectionEvent(mix_w(DIM, epsilon, DELTA), DIM))
     return max(attack_success_of([event]) for event in events)
 
 

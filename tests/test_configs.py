@@ -25,17 +25,14 @@ def kind(config: Path) -> tuple[str, ...]:
     return tuple(sorted(str(part.get("class_path")) for part in parts))
 
 
-#: One config of each method.
-FIRST = [config for config in CONFIGS if config == min(config.parent.glob("*.yaml"))]
-
-
 def scoring(config: Path) -> tuple[object, ...]:
     """What decides how a method is restored and scores."""
-    name = yaml.safe_load(config.read_text(encoding="utf-8"))["model"]["class_path"]
-    method = getattr(zoo, name.rpartition(".")[2])
+    method = getattr(zoo, yaml.safe_load(config.read_text(encoding="utf-8"))["model"]["class_path"].rpartition(".")[2])
     return method.batches, *sorted(method.accepted_releases), *sorted(method.scoring_needs), method.scores_cold_users
 
 
+#: One config of each method.
+FIRST = [config for config in CONFIGS if config == min(config.parent.glob("*.yaml"))]
 #: One config of each kind of scoring recommends as well; contracts have `recommend` of every method.
 PREDICTED = list({scoring(config): config for config in reversed(FIRST)}.values())
 #: One config of each further kind is trained; the others differ in settings and data alone, and take a step.

@@ -31,8 +31,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 68,
     "files with one importer": 93,
-    "lines of code": 43_390,
-    "lines of tests": 49_864,
+    "lines of code": 42_872,
+    "lines of tests": 50_000,
     "collected tests": 6_860,
 }
 

@@ -155,10 +155,7 @@ def test_agreed_users_are_written_whole(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"sources": ("right", "left")}, r"Remove the target 'left'"),
-        (
-            {"sources": ("right", "third", "right")},
-            r"sources repeat \['right'\]",
-        ),
+        ({"sources": ("right", "third", "right")}, r"sources repeat \['right'\]"),
         ({"batch_size": 0}, "Allowed: >= 1"),
         ({"users": None}, "users is None. Allowed: 'own', 'common', or a CSV file"),
         ({"releases": {"other": Path("x")}}, r"releases has \['other'\]"),
@@ -176,10 +173,7 @@ def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> Non
         ({"ks": (5,)}, "including 10"),
         ({"ks": (0, 10)}, "numbers >= 1"),
         ({"num_candidates": 0, "full_ranking": False}, ">= 1, or 0 with full_ranking true"),
-        (
-            {"num_candidates": 0, "full_ranking": "test"},
-            "0 with full_ranking test",
-        ),
+        ({"num_candidates": 0, "full_ranking": "test"}, "0 with full_ranking test"),
     ],
 )
 def test_bad_evaluation_is_refused(settings: dict[str, Any], message: str) -> None:

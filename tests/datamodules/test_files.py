@@ -43,10 +43,7 @@ def test_columns_are_named_by_domain_and_the_rest_as_for_all(tmp_path: Path) -> 
     ("columns", "message"),
     [
         ({"film": {"user": "u"}}, r"columns has \['film'\]. Allowed: \['movies', 'books'\]"),
-        (
-            {"books": {"usr": "u"}},
-            r"columns.books has \['usr'\]. It may have user, item, rating, timestamp",
-        ),
+        ({"books": {"usr": "u"}}, r"columns.books has \['usr'\]. It may have user, item, rating, timestamp"),
         ({"books": {"item": None}}, r"columns.books.item is null. Name the column"),
     ],
 )

@@ -75,11 +75,7 @@ def of_users(data: Files, *users: str) -> Ratings:
 @pytest.mark.parametrize(
     ("missing", "users", "message"),
     [
-        (
-            "zero",
-            ("x",),
-            "The source 'd1' covers 1 users, none of the target's 30",
-        ),
+        ("zero", ("x",), "The source 'd1' covers 1 users, none of the target's 30"),
         ("error", ("x", "u000"), "The source 'd1' covers 2 users; 29 of the target's 30 have no row"),
     ],
 )

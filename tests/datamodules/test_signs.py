@@ -47,10 +47,7 @@ def test_signs_are_those_of_the_comparison(ratings: list[int], threshold: int) -
 def test_equal_signs_are_refused_with_what_was_found() -> None:
     table = table_of(ROWS, ratings=[1.0, 3.0, 3.0, 5.0])
     for threshold in (0.5, 6):
-        with pytest.raises(
-            ValueError,
-            match=rf"threshold is {threshold:g}, and .* on one side of it \(1.0 to 5.0\)",
-        ):
+        with pytest.raises(ValueError, match=rf"threshold is {threshold:g}, and .* on one side of it \(1.0 to 5.0\)"):
             binarise(table, threshold, signs=True)
     with pytest.raises(ValueError, match=r"threshold is 1, and all 10 ratings are on one side"):
         binarise(TEN, "mean", signs=True)

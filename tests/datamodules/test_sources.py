@@ -209,10 +209,7 @@ def test_without_its_last_rating_a_source_is_published_as_with_it(
 
 @pytest.mark.parametrize(
     ("rows", "filters", "message"),
-    [
-        ([], Filters(), "No row of 0"),
-        (["a,t,3", "b,u,1"], Filters(threshold=4), "threshold is 4, above all 2 ratings"),
-    ],
+    [([], Filters(), "No row of 0"), (["a,t,3", "b,u,1"], Filters(threshold=4), "threshold is 4, above all 2 ratings")],
 )
 def test_there_is_nothing_to_learn_of_a_target_without_a_rating(
     rows: list[str], filters: Filters, message: str, lists: dict[str, Any], tmp_path: Path

@@ -209,8 +209,7 @@ def test_a_missing_column_lists_those_that_are_there(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no column 'rating'; its columns are \['user_id', 'item_id'\]"):
         read_table(path, timestamp_column=None)
     with pytest.raises(
-        ValueError,
-        match=r"no column 'timestamp'.*columns: {DOMAIN: {user: .*set timestamp_column to null",
+        ValueError, match=r"no column 'timestamp'.*columns: {DOMAIN: {user: .*set timestamp_column to null"
     ):
         read_table(path, rating_column=None)
 

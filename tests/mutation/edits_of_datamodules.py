@@ -120,11 +120,7 @@ DATAMODULES = (
             'self.read_negatives(self.target) if name == "given" else None',
             "self.read_negatives(self.target)",
         ),
-        (
-            "common users are of the first source",
-            "for name in self._domains}",
-            "for name in self._domains[:2]}",
-        ),
+        ("common users are of the first source", "for name in self._domains}", "for name in self._domains[:2]}"),
         (
             "common users pass any minimum",
             "common_users(tables, self.filters.min_user_ratings)",
@@ -194,11 +190,7 @@ DATAMODULES = (
             'getattr(split, phase)["rating"]',
             'split.test["rating"].head(len(of))',
         ),
-        (
-            "lists are drawn by no seed",
-            "excluded, seed=seed, phase=name",
-            "excluded, seed=0, phase=name",
-        ),
+        ("lists are drawn by no seed", "excluded, seed=seed, phase=name", "excluded, seed=0, phase=name"),
         (
             "a list's last item is dropped",
             'searchsorted(rows, wanted, side="right")',
@@ -245,11 +237,7 @@ DATAMODULES = (
             "self.link, self.overlap, self.data_seed, self.ratings_per_user",
             "self.link, self.overlap, self.split_seed, self.ratings_per_user",
         ),
-        (
-            "the target is made before its sources",
-            "sorted(self._domains)",
-            "self._domains",
-        ),
+        ("the target is made before its sources", "sorted(self._domains)", "self._domains"),
         (
             "every domain overlaps wholly",
             "self.num_users, self.link, self.overlap, self.data_seed",

@@ -9,11 +9,7 @@ EVALUATION = (
     *edits_of(
         BASE,
         METHOD,
-        (
-            "the first release alone links users",
-            "found |= linked.links[users] >= 0",
-            "return linked.links[users] >= 0",
-        ),
+        ("the first release alone links users", "found |= linked.links[users] >= 0", "return linked.links[users] >= 0"),
         ("the last release alone links users", "found |= linked.links", "found = linked.links"),
         ("of several penalties the last counts", "total = total + value", "total = value"),
         (

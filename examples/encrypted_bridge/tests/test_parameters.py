@@ -84,19 +84,9 @@ def test_cutting_rows_off_moves_neighbours_by_what_is_allowed() -> None:
 @pytest.mark.parametrize(
     ("settings", "kept", "users", "message"),
     [
-        (
-            {"clip": 0.01},
-            400,
-            1000,
-            r"above 0\.01, for 400 items and 6 directions",
-        ),
+        ({"clip": 0.01}, 400, 1000, r"above 0\.01, for 400 items and 6 directions"),
         ({}, 10**6, 1000, "Lower kept_items or num_directions"),
-        (
-            {},
-            400,
-            3 * 10**6,
-            r"sums over 3,000,000 users may reach 3,000,\d+, above the limit 2,097,152",
-        ),
+        ({}, 400, 3 * 10**6, r"sums over 3,000,000 users may reach 3,000,\d+, above the limit 2,097,152"),
         ({"clip": 0.5}, 400, 5 * 10**6, "sums over 5,000,000 users"),
     ],
 )

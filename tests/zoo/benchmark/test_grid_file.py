@@ -131,10 +131,7 @@ def test_an_unknown_key_is_named_with_its_place(write: Write, settings: dict[str
         (released(tasks=["film"]), r"tasks of S have \['film'\]. They must be of \['music'\]"),
         (system(config="absent.yaml"), r"S has no config at absent\.yaml\. Builtin ones: python -m zoo"),
         (released(publisher={"init_args": {}}), r"publisher is \{'init_args': \{\}\}"),
-        (
-            system(search={"trials": 0, "parameters": {"model.lr": {"low": 1, "high": 2}}}),
-            "has 0 trials .*one of each",
-        ),
+        (system(search={"trials": 0, "parameters": {"model.lr": {"low": 1, "high": 2}}}), "has 0 trials .*one of each"),
         (system(search={"trials": 5, "parameters": {}}), r"has 5 trials of \[\]\. It needs one of each"),
         (searched(low=1, high=1), r"A range is low 1.0, high 1.0, .*needs finite low < high"),
         (searched(low=0, high=1, log=True), r"log: above 0"),

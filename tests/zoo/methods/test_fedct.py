@@ -9,17 +9,7 @@ import torch
 from torch import Tensor
 
 from datamodules import Evaluation
-from tests.zoo.methods.mixed_runs import (
-    TRIPLES,
-    TWO,
-    around,
-    cold_hit_rate,
-    embedded,
-    embeddings,
-    fitted,
-    of_nobody,
-    two_sources,
-)
+from tests.zoo.methods.mixed_runs import TRIPLES, TWO, around, cold_hit_rate, embedded, fitted, of_nobody, two_sources
 from zoo import BPR, FedCT, Shuffled
 from zoo.methods.fedct import SharedLatents, Vectors
 
@@ -144,17 +134,6 @@ def test_without_anybody_in_common_the_target_scores_alone(sources: list[str], t
     method = FedCT(num_factors=4, latent_dim=3, source_share=1.0)
     fitted(method, around(of_nobody(tmp_path) if sources else {}, sources=sources))
     assert torch.equal(method.score_all(EVERYBODY), method.factors.score_all(EVERYBODY))
-
-
-def test_a_unit_of_measure_does_not_count(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    vectors, scores = torch.randn(60, 2, 3), []
-    for scale in (1.0, 1024.0):
-        path = embeddings(vectors * scale, EVERYBODY).save(tmp_path / f"{scale}")
-        method = FedCT(num_factors=4, latent_dim=3, source_share=1.0)
-        fitted(method, around({"book": path}))
-        scores.append(method.score_all(EVERYBODY))
-    assert torch.allclose(*scores, atol=1e-4)
 
 
 @pytest.mark.slow

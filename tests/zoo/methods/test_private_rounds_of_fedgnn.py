@@ -259,10 +259,7 @@ def test_a_training_of_fedgcdr_plays_its_plan_and_logs_no_attention(tmp_path: Pa
         ({"clip": 1.0}, r"delta, clip, noise_seed are None, 1\.0, None without"),
         ({"delta": 1e-5}, r"delta, clip, noise_seed are"),
         ({"noise_seed": 1}, r"delta, clip, noise_seed are"),
-        (
-            PRIVATE | {"num_pseudo_items": 2},
-            r"num_pseudo_items is 2 with epsilon 8\.0\. Private rounds need none",
-        ),
+        (PRIVATE | {"num_pseudo_items": 2}, r"num_pseudo_items is 2 with epsilon 8\.0\. Private rounds need none"),
         (PRIVATE | {"rate": 0.0}, r"rate must lie in \(0, 1\]"),
         (PRIVATE | {"num_rounds": 0}, r"steps must be an integer >= 1"),
         (PRIVATE | {"relation": "change_one_rating"}, r"Training protects whole users"),

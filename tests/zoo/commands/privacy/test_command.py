@@ -87,10 +87,7 @@ def test_a_plan_without_guarantee_shows_no_epsilon(capsys: pytest.CaptureFixture
         (["plan", "--config", "absent.yaml"], "No config 'absent.yaml'"),
         (["plan", "--config", CONFIG, "--users", "0"], "--users is 0. It must be at least 1"),
         (["plan", "--config", CONFIG, "--publisher.epsilon", "0"], "epsilon is 0"),
-        (
-            ["plan", "--config", CONFIG, "--publisher.delta", "0.5", "--users", "924"],
-            "Allowed: below 1/924 (users)",
-        ),
+        (["plan", "--config", CONFIG, "--publisher.delta", "0.5", "--users", "924"], "Allowed: below 1/924 (users)"),
         (["plan", "--config", CONFIG, "--publisher", "null"], "publisher is not set"),
         (["show", "absent"], "absent is no release"),
         (["audit"], "Nothing to audit"),

@@ -173,10 +173,7 @@ def test_estimates_of_noisy_cells_are_the_values() -> None:
     ("make", "said"),
     [
         (lambda: SparseEntries.flipped(0.5, 1.0), "probability 0.5, a zero with 0.5. The one must be likelier"),
-        (
-            lambda: SparseEntries.flipped(0.7, 0.5),
-            "probability 0.15, a zero with 0.35",
-        ),
+        (lambda: SparseEntries.flipped(0.7, 0.5), "probability 0.15, a zero with 0.35"),
         (lambda: SparseEntries.above(60.0, 1.0), "probability 0, a zero with 0"),
         (lambda: SparseEntries.above(1.0, 1e20), r"The one must be likelier. Omit the denoiser"),
     ],
