@@ -27,7 +27,7 @@ from tests.quickstart import PROJECTED
 if TYPE_CHECKING:
     from zoo.runs.cli import ZooCLI
 
-# Without bytecode each worker rewrites every assertion (10 s of CPU time), and each command that a test starts compiles the package.
+# Without bytecode each worker rewrites every assertion (10 s of CPU time), and each command of a test compiles the package.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
