@@ -82,7 +82,7 @@ def _add_accounts(commands: Commands) -> None:
 
 
 def _add_measurements(commands: Commands) -> None:
-    audit = commands.add_parser("audit", help="try to refute a claim; exit code 1 on success")
+    audit = commands.add_parser("audit", help="try to refute a claim; exit code 1 if it is refuted")
     option = audit.add_argument
     option("--config", type=Path, help="experiment whose publisher is audited")
     option("--all", action="store_true", help="audit every mechanism, and published ones with wrong claims")
