@@ -33,7 +33,7 @@ RATCHET = {
     "files with one importer": 93,
     "lines of code": 42_872,
     "lines of tests": 50_000,
-    "collected tests": 6_860,
+    "collected tests": 6_960,
 }
 
 
