@@ -288,3 +288,9 @@ def test_every_page_is_in_the_index_and_the_navigation() -> None:
     names = [page.relative_to(DOCS).as_posix() for page in pages]
     index, navigation = (path.read_text(encoding="utf-8") for path in (DOCS / "index.md", ROOT / "mkdocs.yml"))
     assert not [name for name in names if f"({name})" not in index or f"- {name}\n" not in navigation]
+
+
+def test_every_name_of_the_reference_has_an_example(docs: None) -> None:
+    for text in (text for page in importlib.import_module("api_pages").parts().values() for text in page.values()):
+        for path, name in re.findall(r"^::: (\S+)\.([A-Z]\w+|\w+_\w+|fit|load|publish|export)$", text, re.MULTILINE):
+            assert ">>>" in (getattr(importlib.import_module(path), name).__doc__ or ""), f"{path}.{name}"

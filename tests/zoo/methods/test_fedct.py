@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from datamodules import Evaluation
-from tests.zoo.methods.mixed_runs import TRIPLES, TWO, around, cold_hit_rate, embedded, fitted, of_nobody, two_sources
+from tests.zoo.methods.mixed_runs import TRIPLES, TWO, around, cold_hit_rate, embedded, fitted, two_sources
 from zoo import BPR, FedCT, Shuffled
 from zoo.methods.fedct import SharedLatents, Vectors
 
@@ -127,13 +127,6 @@ def test_who_has_no_history_has_a_latent_that_nobody_moved(tmp_path: Path) -> No
     statistics = method.latents.statistics.weight
     assert not statistics[~known(method)].any()
     assert statistics[known(method)].any(1).all()
-
-
-@pytest.mark.parametrize("sources", [["book", "film"], []], ids=["that have nobody", "none"])
-def test_without_anybody_in_common_the_target_scores_alone(sources: list[str], tmp_path: Path) -> None:
-    method = FedCT(num_factors=4, latent_dim=3, source_share=1.0)
-    fitted(method, around(of_nobody(tmp_path) if sources else {}, sources=sources))
-    assert torch.equal(method.score_all(EVERYBODY), method.factors.score_all(EVERYBODY))
 
 
 @pytest.mark.slow

@@ -83,7 +83,13 @@ class Problem:
 
 
 class Perturbation(CapturesInit, ABC):
-    """Base class of perturbations. The constructor refuses bad settings, before data are opened."""
+    """Base class of perturbations. The constructor refuses bad settings, before data are opened.
+
+    Examples:
+        >>> from zoo.methods.one_bit_mc.input_perturbation import InputPerturbation
+        >>> InputPerturbation(epsilon=1.0).settings["epsilon"]
+        1.0
+    """
 
     mechanism: ClassVar[str] = "one-bit matrix completion"  # what a record calls it
 

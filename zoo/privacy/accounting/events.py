@@ -20,12 +20,24 @@ _SMALLEST_RATE = 1e-12
 
 
 class EventError(ValueError):
-    """An invalid description of an event."""
+    """An invalid description of an event.
+
+    Examples:
+        >>> event_from_dict({"type": "FreeLunchEvent"})
+        Traceback (most recent call last):
+        ...
+        zoo.privacy.accounting.events.EventError: type of the event is 'FreeLunchEvent'...
+    """
 
 
 @dataclass(frozen=True)
 class PrivacyEvent:
-    """Base of all events."""
+    """Base of all events.
+
+    Examples:
+        >>> issubclass(GaussianEvent, PrivacyEvent)
+        True
+    """
 
     relations: ClassVar[frozenset[Relation]] = frozenset(Relation)  # relations with a meaning; others are refused
 
