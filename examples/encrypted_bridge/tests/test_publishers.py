@@ -215,7 +215,7 @@ def test_places_that_somebody_changed_on_the_way_are_a_sentence(handed_over: Pat
     content = bytearray((there / TENSORS).read_bytes())
     content[-5] ^= 1
     (there / TENSORS).write_bytes(bytes(content))
-    with pytest.raises(ReleaseError, match="does not hold what"):
+    with pytest.raises(ReleaseError, match="differs from its SHA-256"):
         EncryptedBridgePublisher(4.0, received=there).publish(ratings(), "book")
 
 
@@ -300,12 +300,12 @@ def test_settings_that_contradict_each_other_are_refused(make: Any, message: str
 
 def test_a_release_of_another_kind_is_still_refused(tmp_path: Path) -> None:
     folder = Plaintext().publish(target(), "music").save(tmp_path / "plain")
-    with pytest.raises(ValueError, match="Projections are of kind 'encrypted_places'"):
+    with pytest.raises(ValueError, match="It must have kind 'encrypted_places'"):
         EncryptedBridgePublisher(1.0, received=folder).publish(ratings(), "book")
 
 
 def test_the_plain_publisher_refuses_encrypted_places(handed_over: Path) -> None:
-    with pytest.raises(ValueError, match="Projections are of kind 'embeddings'"):
+    with pytest.raises(ValueError, match="It must have kind 'embeddings'"):
         BridgePublisher(1.0, received=handed_over / "places").publish(ratings(), "book")
 
 
