@@ -31,7 +31,7 @@ RATCHET = {
     "floors": 8,
     "arrows": 68,
     "files with one importer": 93,
-    "lines of code": 42_875,
+    "lines of code": 42_881,
     "lines of tests": 50_000,
     "collected tests": 6_960,
 }

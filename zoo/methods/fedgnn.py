@@ -80,7 +80,13 @@ class FedGNN(Federated):
         server: `adam`, or `sgd`, which with ``fedavg`` and `lr` 1 is the plain mean of the clients' models.
         l2: Half of it times the squared vectors of client and item is added to the loss of each pair; at least 0.
         lr: Step size of the server, above 0.
-        **privacy: Settings of private rounds, from `epsilon` to `noise_seed`, as in `zoo.methods.federated.base.Federated`.
+        epsilon: Privacy loss of all rounds, for one user; null: no clipping, no noise and no guarantee.
+        delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
+        clip: L2 norm that a client's whole update is clipped to: a public number. Needed with epsilon.
+        num_rounds: With epsilon, number of rounds in all; without, epochs determine it.
+        rate: With epsilon, probability of each user to be in a round, independent of others; replaces the data's `batch_size`.
+        relation: `zero_out_one_user` or `replace_one_user`.
+        noise_seed: Null: noise and samples of the operating system. A number repeats them, without any guarantee.
 
     Examples:
         >>> import zoo
