@@ -41,6 +41,7 @@ class Task(NamedTuple):
     source: csr_array  # of the same users, (users, items of the source)
     validation: HeldOutCases
     test: HeldOutCases
+    user_ids: npt.NDArray[np.str_]
 
 
 class Scores(NamedTuple):
@@ -77,7 +78,7 @@ def read(seed: int) -> Task:
         data.read_target()
         source = data.source("movies")
     rows = index_of(source.user_ids, data.train.user_ids)
-    return Task(data.train.matrix, csr_array(source.matrix[rows]), data.validation, data.test)
+    return Task(data.train.matrix, csr_array(source.matrix[rows]), data.validation, data.test, data.train.user_ids)
 
 
 def hit_rate(by: Scores, cases: HeldOutCases, gain: float) -> float:
