@@ -207,11 +207,12 @@ def _ordered_by_time(table: pl.DataFrame, seed: int) -> pl.DataFrame:
     if 0 < missing < table.height:
         untimed = f"{missing} of {table.height} rows have no timestamp"
         raise ValueError(f"{untimed}. Add them, or sort rows by time and set timestamp_column to null.")
-    rows = merge_repeats(table).with_row_index("at")
-    tie = pl.col("at") if missing else pl.Series("tie", _keys(rows, seed, "tie in time"))
-    position = _OF_USER - 1 - pl.int_range(pl.len(), dtype=pl.Int64).over("user_id")
-    ordered = rows.sort("timestamp", tie).with_columns(position=position, size=_OF_USER)
-    return ordered.sort("at").drop("at")
+    rows = merge_repeats(table)
+    tie = pl.int_range(pl.len()) if missing else pl.lit(pl.Series(_keys(rows, seed, "tie in time")))
+    at = rows.select(pl.arg_sort_by("timestamp", tie)).to_series()
+    earlier = rows.select(pl.col("user_id").gather(at)).select(pl.int_range(pl.len(), dtype=pl.Int64).over("user_id"))
+    rows = rows.with_columns(earlier.to_series().gather(at.arg_sort()).alias("position"), size=_OF_USER)
+    return rows.with_columns(position=SIZE - 1 - POSITION)
 
 
 def ties_in_time(split: Split) -> dict[str, int]:
@@ -228,16 +229,23 @@ def ties_in_time(split: Split) -> dict[str, int]:
     """
     if split.test["timestamp"].null_count():
         return {}
-    spans = (
-        part.group_by("user_id").agg(first=pl.col("timestamp").min(), last=pl.col("timestamp").max())
-        for part in (split.test, split.validation, split.train)
+    parts = {
+        name: (part["user_id"].to_physical().to_numpy(), part["timestamp"].to_numpy())
+        for name, part in split._asdict().items()
+    }
+    codes = 1 + max(int(users.max(initial=0)) for users, _ in parts.values())
+    ends = np.iinfo(np.int64)
+    first_test, first, last_validation, last_train = (
+        np.full(codes, end) for end in (ends.max, ends.max, ends.min, ends.min)
     )
-    test, validation, train = spans
-    users = test.join(validation, on="user_id", how="left", suffix="_validation")
-    users = users.join(train, on="user_id", how="left", suffix="_train")
-    held_out = pl.min_horizontal("first", "first_validation")
-    tied = (pl.col("last_validation") == pl.col("first")) | (pl.col("last_train") == held_out)
-    return {"users": users.filter(tied).height, "of_users": users.height}
+    np.minimum.at(first_test, *parts["test"])
+    np.minimum.at(first, *parts["test"])
+    np.minimum.at(first, *parts["validation"])
+    np.maximum.at(last_validation, *parts["validation"])
+    np.maximum.at(last_train, *parts["train"])
+    tested = np.unique(parts["test"][0])
+    tied = (last_validation == first_test) | (last_train == first)
+    return {"users": int(tied[tested].sum()), "of_users": len(tested)}
 
 
 def _leave_out(rows: pl.DataFrame, number: int) -> Split:
