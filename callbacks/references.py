@@ -59,12 +59,12 @@ def _among_all(counts: Tensor, own: Tensor, cases: Any) -> tuple[tuple[Tensor, T
     after, before = (torch.searchsorted(ordered, own, right=right) for right in (True, False))
     bags = cases.seen.bags(cases.users)
     seen, mine = counts[bags.items], own[bags.rows]
-    more, level, all_seen = (
-        torch.zeros_like(after).index_add_(0, bags.rows, part.long())
-        for part in (seen > mine, seen == mine, torch.ones_like(seen))
+    more, level = (
+        torch.zeros_like(after).index_add_(0, bags.rows, part.long()) for part in (seen > mine, seen == mine)
     )
+    # Left-out items have no rating, so none is above or level with a positive.
     # The positive is among the seen items, so it does not tie with itself.
-    return (len(counts) - after - more, after - before - level), len(counts) - all_seen
+    return (len(counts) - after - more, after - before - level), cases.num_others()
 
 
 def in_words(found: Mapping[str, Figures], metric: str = "ndcg@10") -> str:

@@ -21,6 +21,7 @@ from rich.table import Column, Table
 
 from callbacks.progress import end_bar
 from callbacks.references import Figures, curve, in_words, references
+from zoo.data.held_out_cases import protocol_lines
 from zoo.data.metrics import SELECTION_METRIC
 from zoo.data.training_batches import share_of
 from zoo.privacy.accounting.events import event_to_dict
@@ -218,7 +219,9 @@ def data_table(summary: dict[str, Any]) -> Table:
     )
     if summary["split"] == "none":
         held_out = "nothing is held out, so all epochs are trained and nothing is measured"
-    table.caption = f"{summary['train_ratings']:,} ratings to train on, {held_out}"
+    table.caption = "\n".join(
+        [f"{summary['train_ratings']:,} ratings to train on, {held_out}", *protocol_lines(summary)]
+    )
     table.caption_justify = "left"
     table.caption += "".join(f"\n{escape(remark)}" for remark in summary.get("remarks", ()))
     return table

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from datamodules.alignment import MissingReleaseError, aligned_rows, check_sources, link_users
 from datamodules.cache import PreparedTarget, cache_key_settings, load_or_prepare, progress_reporter, report_large_files
-from datamodules.candidates import candidates
+from datamodules.candidates import candidates, unequal_shares, unknown_items
 from datamodules.data_quality import negative_ratings, users_not_listed, warn_once
 from datamodules.filters import binarise, common_users, filter_counts
 from datamodules.protocol import Evaluation, Filters
@@ -27,8 +27,8 @@ from datamodules.public_lists import (
     is_derived_list,
     list_steps,
 )
-from datamodules.splits import PAIR, Split, before_held_out, hold_out
-from datamodules.tables import with_categories
+from datamodules.splits import PAIR, Split, before_held_out, hold_out, ties_in_time
+from datamodules.tables import merge_repeats, with_categories
 from zoo.data.batch_types import Batch, PredictBatch, RankingBatch
 from zoo.data.held_out_cases import EvaluationBatches, HeldOutCases, Made, entries
 from zoo.data.ratings import Ratings, Step
@@ -222,6 +222,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
 
     def _binarised(self, name: str, *, may_be_empty: bool = False) -> pl.DataFrame:
         table = with_categories(self.read(name))
+        table = merge_repeats(table) if self._read_by_plugin else table  # the readers of this package merge
         for part in self.shipped_rows(name) or ():
             if part is not None:  # filters count held-out rows, whether or not the domain's file repeats them
                 table = pl.concat([table, part.join(table, on=PAIR, how="anti")])
@@ -296,7 +297,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         users = self.users if self.users in (OWN, COMMON) else "a list"
         settings = cache_key_settings(vars(self), class_path(type(self)), users, self.split_seed)
         made = load_or_prepare(self._files(), settings, applied, lambda: self._prepare(applied))
-        self.train, self.validation, self.test = made
+        self.train, self.validation, self.test, _ = made
         self.summary = made.summary(self.target, self.evaluation, self.signs, self.split_seed)
         if not self.limited_to_list(self.target):
             self.summary["remarks"] += users_not_listed(self.train, agreed_users(self.users) or ())
@@ -309,14 +310,20 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         train = self._matrix(self.target, parts.train, table, applied)
         height = table.height
         del table  # a large table takes more memory than all results
+        ties = ties_in_time(parts) if self.evaluation.by_time else {}
         parts = parts._replace(train=parts.train.clear())
         negatives = self.read_negatives(self.target) if name == "given" else None
         say(f"Drawing the negatives of {parts.test.height:,} test and {parts.validation.height:,} validation cases.")
-        made = PreparedTarget(train, *candidates(train, parts, self.evaluation, self.split_seed, negatives))
-        if not (len(made.test.users) or name == "none") or not train.num_ratings:
-            left = f"{train.num_ratings} training ratings and {len(made.test.users)} test cases of {height} ratings"
+        if not (parts.test.height or name == "none") or not train.num_ratings:
+            left = f"{train.num_ratings} training ratings and {parts.test.height} test cases of {height} ratings"
             raise ValueError(f"split {name!r} leaves {left} ({train.num_users} users). Change split or filters.")
-        return made
+        cases = candidates(train, parts, self.evaluation, self.split_seed, negatives, signs=self.signs)
+        if not (len(cases.test.users) or name == "none"):
+            none = f"None of {parts.test.height} test items has a training rating"
+            raise ValueError(f"{none}. Change split or filters, or set evaluation.unknown_items to include.")
+        unknown = unknown_items(train, parts, cases, "include" if self.signs else self.evaluation.unknown_items)
+        remarks = [] if negatives is None else unequal_shares(train, cases.test, unknown)
+        return PreparedTarget(train, *cases, {"unknown_items": unknown, "ties_in_time": ties, "remarks": remarks})
 
     def _files(self) -> list[Path] | None:
         """Return all files that the target depends on; None if a class of another package may read unknown ones."""
@@ -375,13 +382,14 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
 
     @property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of the target's training ratings and held-out pairs, and of each release and its denoiser.
+        """SHA-256 of the target's training ratings, held-out pairs and left-out items, and of each release and its denoiser.
 
         They identify the data of a checkpoint. Signs do not count, since they may be secret; their pairs do. Candidate lists do
         not count: a checkpoint may be tested with others.
         """
         own = hashlib.sha256(self.train.digest(values=not self.signs).encode())
-        for tensor in (self.test.users, self.test.items, self.validation.users, self.validation.items):
+        cases, validated = self.test, self.validation
+        for tensor in (cases.users, cases.items, validated.users, validated.items, cases.left_out):
             own.update(tensor.numpy().tobytes())
         denoised = "" if self.denoiser is None else f", {self.denoiser}"
         return {self.target: own.hexdigest()} | {name: d + denoised for name, d in self._release_digests.items()}

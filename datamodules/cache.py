@@ -41,21 +41,22 @@ MANY = 2_000_000
 _INDIFFERENT = {"releases", "release_paths", "links", "trusted", "denoiser", "made_with", "trainer", "summary"}
 _INDIFFERENT |= {"batch_size", "evaluation_batch_size", "top_k", "users", "users_from_ratings", "seed"}
 _TENSORS, _IDS = "ratings.safetensors", ("users.parquet", "items.parquet")
-_WARNED, _DIGESTS = "warned.json", "digests.json"
+_WARNED, _FACTS, _DIGESTS = "warned.json", "facts.json", "digests.json"
 #: Errors of cache files, which never stop a run.
 _BROKEN = (OSError, KeyError, ValueError, RecursionError, SafetensorError, PolarsError, PanicException)
 
 
 class PreparedTarget(NamedTuple):
-    """Training ratings and held-out cases of a target."""
+    """Training ratings and held-out cases of a target, and facts about them: `unknown_items`, `ties_in_time` and `remarks`."""
 
     train: Ratings
     validation: HeldOutCases
     test: HeldOutCases
+    facts: Mapping[str, Any]
 
     def summary(self, domain: str, evaluation: Evaluation, signs: bool, seed: int) -> dict[str, Any]:
         """Return counts for people, and reasons why the metrics may be unreliable."""
-        train, validation, test = self
+        train, validation, test, facts = self
         odd = unreliable_reasons(train, test, evaluation, signs)
         rated = len(test.seen.items)  # the test has seen every pair
         target = {"domain": domain, "users": train.num_users, "items": train.num_items, "ratings": rated}
@@ -65,7 +66,8 @@ class PreparedTarget(NamedTuple):
             **{"train_ratings": train.num_ratings, **cases},
             "users_without_test_item": train.num_users - len(torch.unique(test.users)),
             **{"split": evaluation.split, "signs": signs, "seed": seed, "releases": {}},
-            **{"remarks": [*odd], "test_says_little": odd},
+            **facts,
+            **{"remarks": [*odd, *facts["remarks"]], "test_says_little": odd},
         }
 
     def save(self, folder: Path, warned: Sequence[str] = ()) -> None:
@@ -77,6 +79,7 @@ class PreparedTarget(NamedTuple):
                 for name, ids in zip(_IDS, (self.train.user_ids, self.train.item_ids), strict=True):
                     write_table(temporary / name, pl.DataFrame({"id": ids}))
                 write_json(temporary / _WARNED, list(warned))
+                write_json(temporary / _FACTS, dict(self.facts))
                 (temporary / _DIGESTS).write_text(json.dumps(_digests(temporary)), encoding="utf-8")
 
     def _tensors(self) -> dict[str, torch.Tensor]:
@@ -85,6 +88,7 @@ class PreparedTarget(NamedTuple):
         for phase, cases in (("validation", self.validation), ("test", self.test)):
             tensors |= {f"{phase}.{name}": getattr(cases, name) for name in ("users", "items", "candidates", "ratings")}
             tensors |= {f"{phase}.seen.starts": cases.seen.starts, f"{phase}.seen.items": cases.seen.items.int()}
+        tensors["left_out"] = self.test.left_out  # of both phases
         return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
     @classmethod
@@ -98,7 +102,8 @@ class PreparedTarget(NamedTuple):
             parts = tuple(tensors[name].numpy() for name in ("values", "columns", "starts"))
             warned = json.loads((folder / _WARNED).read_text(encoding="utf-8"))
             train = Ratings(csr_array(parts, shape=(len(users), len(items))), users, items, applied)
-            found = cls(train, *(_cases(tensors, phase, len(items)) for phase in ("validation", "test")))
+            facts = dict(json.loads((folder / _FACTS).read_text(encoding="utf-8")))
+            found = cls(train, *(_cases(tensors, phase, len(items)) for phase in ("validation", "test")), facts)
         except _BROKEN:
             return None
         for text in warned:
@@ -107,7 +112,7 @@ class PreparedTarget(NamedTuple):
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    return {name: _digest(folder / name).hex() for name in (_TENSORS, *_IDS, _WARNED)}
+    return {name: _digest(folder / name).hex() for name in (_TENSORS, *_IDS, _WARNED, _FACTS)}
 
 
 def _digest(path: Path) -> bytes:
@@ -119,7 +124,7 @@ def _cases(tensors: Mapping[str, torch.Tensor], phase: str, num_items: int) -> H
     seen = tensors[f"{phase}.seen.items"].long()
     rows = SparseRows(tensors[f"{phase}.seen.starts"], seen, torch.ones(len(seen)), num_items)
     users, items, listed, ratings = (tensors[f"{phase}.{name}"] for name in ("users", "items", "candidates", "ratings"))
-    return HeldOutCases(users, items, listed, ratings, rows)
+    return HeldOutCases(users, items, listed, ratings, rows, tensors["left_out"])
 
 
 def load_or_prepare(

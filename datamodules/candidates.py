@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -10,9 +11,10 @@ import polars as pl
 import torch
 
 from datamodules.data_quality import warn_once
-from datamodules.protocol import Evaluation
+from datamodules.protocol import Evaluation, UnknownItems
 from datamodules.splits import Split
-from zoo.data.arrays import Integers, contains
+from zoo.data.arrays import Floats, Integers, contains
+from zoo.data.batch_types import NONE
 from zoo.data.held_out_cases import HeldOutCases
 from zoo.data.ratings import Ratings, index_of
 from zoo.data.rows import SparseRows
@@ -31,13 +33,21 @@ class Cases(NamedTuple):
 
 
 def candidates(
-    train: Ratings, split: Split, evaluation: Evaluation, seed: int, negatives: pl.DataFrame | None = None
+    train: Ratings,
+    split: Split,
+    evaluation: Evaluation,
+    seed: int,
+    negatives: pl.DataFrame | None = None,
+    *,
+    signs: bool = False,
 ) -> Cases:
     """Return the held-out cases of a split, each with its list of negatives. The ids of `train` cover all parts of the split.
 
-    A user's negatives are drawn without replacement from the items in train, without any of the user's own items (hidden ones
-    included), uniformly or in proportion to their counts in train. They depend on the seed, the user's id and the phase, so
-    cases of one user share a list. If fewer are available, all are used. With full ranking only, one negative is drawn anyway.
+    Positives and drawn negatives come from the same items: those with a training rating or, with `unknown_items` `include`, all.
+    Held-out rows of other items are no cases, but their users have seen them. A user's negatives are drawn without replacement,
+    without any of the user's own items (hidden ones included), uniformly or by popularity. They depend on the seed, the user's id
+    and the phase, so cases of one user share a list. If fewer are available, all are used. With full ranking only, one negative
+    is drawn anyway.
 
     Args:
         train: Training ratings.
@@ -46,26 +56,65 @@ def candidates(
         seed: Seed of the draws.
         negatives: Lists that ship with the data (user_id, item_id), for both phases instead of draws. Repeated ones, the user's
             own items, and missing lists are refused.
+        signs: Whether ratings are signs: they are not ranked, so every held-out row is a case.
     """
+    popularity, include = _popularity(train), evaluation.unknown_items == "include"
     held = {name: _index(train, getattr(split, name), name) for name in ("validation", "test", "hidden")}
     keys = {name: users * train.num_items + items for name, (users, items) in held.items()}
     # Full ranking leaves out other held-out items of the same user and phase: they are no negatives.
     earlier = _rising(train.pair_keys, keys["hidden"], keys["validation"])
     own = _rising(earlier, keys["test"])
     seen = {"validation": _rows(train, earlier), "test": _rows(train, own)}
-    users = {phase: held[phase][0] for phase in seen}
+    kept = {phase: np.flatnonzero((popularity[held[phase][1]] > 0) | include | signs) for phase in seen}
+    users = {phase: held[phase][0][kept[phase]] for phase in seen}
     if negatives is None:
-        lists = {phase: _drawn(train, users[phase], seen["test"], evaluation, seed, phase) for phase in seen}
+        if include and evaluation.weighted_candidates:  # every positive can be a candidate
+            popularity = popularity + sum(np.bincount(items, minlength=train.num_items) for _, items in held.values())
+        pool = np.arange(train.num_items) if include and not evaluation.weighted_candidates else popularity.nonzero()[0]
+        weights = popularity[pool].astype(np.float64) if evaluation.weighted_candidates else None
+        drawn = partial(_drawn, train, own=seen["test"], evaluation=evaluation, seed=seed, pool=pool, weights=weights)
+        lists = {phase: drawn(users[phase], phase=phase) for phase in seen}
     elif evaluation.weighted_candidates:
         raise ValueError("weighted_candidates is true, but the data ships its negatives. Set it to false.")
     else:
         lists = _shipped(train, negatives, own, users)
+    left_out = NONE if include or signs else torch.from_numpy(np.flatnonzero(popularity == 0))
     cases = {}
     for phase, rows in seen.items():
-        of, items = map(torch.tensor, held[phase])
-        ratings = torch.tensor(getattr(split, phase)["rating"].to_numpy(), dtype=torch.float32)
-        cases[phase] = HeldOutCases(of, items, torch.from_numpy(lists[phase]), ratings, rows)
+        of, items = (torch.tensor(part[kept[phase]]) for part in held[phase])
+        ratings = torch.tensor(getattr(split, phase)["rating"].to_numpy()[kept[phase]], dtype=torch.float32)
+        cases[phase] = HeldOutCases(of, items, torch.from_numpy(lists[phase]), ratings, rows, left_out)
     return Cases(**cases)
+
+
+def unknown_items(train: Ratings, split: Split, cases: Cases, rule: UnknownItems) -> dict[str, int | str]:
+    """Return the number of held-out rows whose item has no training rating, of how many, by phase, and the rule for them."""
+    known, found = _popularity(train) > 0, dict[str, int | str]()
+    for phase, held in cases._asdict().items():
+        rows = getattr(split, phase).height
+        found |= {phase: rows - int(known[held.items].sum()), f"of_{phase}": rows}
+    return found | {"rule": rule}
+
+
+def unequal_shares(train: Ratings, test: HeldOutCases, unknown: Mapping[str, Any]) -> list[str]:
+    """Return a sentence on shipped lists if items without a training rating are more or less frequent there than in the test."""
+    listed = test.candidates[test.candidates >= 0]
+    shares = (
+        unknown["test"] / max(unknown["of_test"], 1),
+        float((_popularity(train)[listed] == 0).mean() if len(listed) else 0),
+    )
+    positives, negatives = (f"{share:.1%}" for share in shares)
+    if positives == negatives:
+        return []
+    return [
+        f"{positives} of the test items and {negatives} of the shipped candidates have no training rating, so an item "
+        "without one can tell which is the test item."
+    ]
+
+
+def _popularity(train: Ratings) -> Integers:
+    """Return the number of training ratings of each item (num_items,)."""
+    return np.bincount(train.matrix.indices, minlength=train.num_items)
 
 
 def _index(train: Ratings, part: pl.DataFrame, name: str) -> tuple[Integers, Integers]:
@@ -92,12 +141,18 @@ def _rows(train: Ratings, keys: Integers) -> SparseRows:
     return SparseRows(torch.from_numpy(starts), items, ones, train.num_items)
 
 
-def _drawn(train: Ratings, users: Integers, own: SparseRows, evaluation: Evaluation, seed: int, phase: str) -> Lists:
-    """Draw lists of negatives for the users of some cases (cases, count), -1 after the last."""
+def _drawn(
+    train: Ratings,
+    users: Integers,
+    own: SparseRows,
+    evaluation: Evaluation,
+    seed: int,
+    phase: str,
+    pool: Integers,
+    weights: Floats | None,
+) -> Lists:
+    """Draw lists of negatives from a pool of items for the users of some cases (cases, count), -1 after the last."""
     count = max(evaluation.num_candidates, 1)
-    popularity = np.bincount(train.matrix.indices, minlength=train.num_items)
-    pool = np.flatnonzero(popularity)
-    weights = popularity[pool].astype(np.float64) if evaluation.weighted_candidates else None
     # Lists are drawn per user (distinct users, count) and copied to the user's cases.
     distinct, which = np.unique(users, return_inverse=True)
     one_each = len(distinct) == len(users)

@@ -54,7 +54,7 @@ def unreliable_reasons(train: Ratings, test: HeldOutCases, evaluation: Evaluatio
         reasons.append(f"all {number} test cases have the item {item!r}, so a constant ranking is always right")
     most, short = max(evaluation.ks), {}
     if evaluation.full_ranking:
-        short["all"] = int((train.num_items - test.seen.counts()[test.users] < most).sum())
+        short["all"] = int((test.num_others() < most).sum())
     if evaluation.num_candidates:
         listed = test.candidates.shape[1]  # -1 after the last, so one column tells
         short["sampled"] = int((test.candidates[:, most - 1] < 0).sum()) if most <= listed else number

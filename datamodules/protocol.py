@@ -7,6 +7,8 @@ from typing import Literal, get_args
 from zoo.data.metrics import Ties
 from zoo.data.ratings import Reach, Step
 
+#: Rules for held-out items without a training rating.
+UnknownItems = Literal["exclude", "include"]
 SplitName = Literal["random1", "random2", "latest1", "latest2", "ratio", "global_time", "given", "cold_start", "none"]
 
 
@@ -62,7 +64,8 @@ class Filters:
 
 NOTHING_HELD_OUT = Step("no items of this domain are held out")
 EARLIER = "ratings from the time of a user's held-out items of the target on are dropped, each by its own time"
-#: Entries that one rating may change if a source holds items out: one that is held out brings another one back.
+#: Entries that one rating may change if a source holds items out: one that is held out brings another one back. This holds with
+#: ties in time too: their hash is of one row, so a rating never reorders the others, and it moves rows of its own user alone.
 MOVED = {"random1": 2, "random2": 2, "latest1": 2, "latest2": 2, "ratio": 3}
 
 
@@ -83,7 +86,11 @@ class Evaluation:
         num_candidates: Sampled negatives per user; 0: full ranking only. Lists that ship with the data (`given`) replace them,
             for validation and test.
         shared_candidates: One list of negatives for validation and test, as in PriCDR, instead of one each.
-        weighted_candidates: Draw negatives by popularity instead of uniformly.
+        weighted_candidates: Draw negatives by popularity instead of uniformly: the number of training ratings or, with
+            `unknown_items` `include`, of all ratings.
+        unknown_items: Rule for items without a training rating. `exclude`: no case has such an item, drawn negatives are items with
+            a training rating, and full ranking is among these. `include`: cases stay, negatives are drawn from all items of the
+            domain, and full ranking is among all. Signs are not ranked, so all their cases stay. Shipped lists stay as they are.
         full_ranking: Rank among all items as well; `test`: only in the test, for methods that score all items slowly.
         ks: Cut-offs of the metrics; 10 must be among them, since it selects the checkpoint.
         ties: `expected` (mean over random tie-breaking) or `pessimistic`.
@@ -108,6 +115,7 @@ class Evaluation:
     num_candidates: int = 99
     shared_candidates: bool = False
     weighted_candidates: bool = False
+    unknown_items: UnknownItems = "exclude"
     full_ranking: bool | Literal["test"] = True
     ks: tuple[int, ...] = (5, 10)
     ties: Ties = "expected"
@@ -166,6 +174,8 @@ class Evaluation:
     def __post_init__(self) -> None:
         if self.split not in get_args(SplitName):
             raise ValueError(f"split is {self.split!r}. Allowed: {', '.join(get_args(SplitName))}.")
+        if self.unknown_items not in get_args(UnknownItems):
+            raise ValueError(f"unknown_items is {self.unknown_items!r}. Allowed: {', '.join(get_args(UnknownItems))}.")
         if self.moments is not None and self.split != "global_time":
             raise ValueError(f"moments are set, and split is {self.split!r}. Remove moments, or use 'global_time'.")
         _ = self.begins

@@ -1,6 +1,7 @@
 """Splits: pure, seeded functions from a table of interactions (`datamodules.tables`) to train and held-out rows.
 
-Random choices are hashes of (seed, user, item), so a user's split depends on no other user.
+Random choices are hashes of (seed, user, item), ties in time included, so a user's split depends on no other user and, with times,
+not on the order of rows. A repeated pair counts at its latest time (`merge_repeats`).
 """
 
 from typing import NamedTuple
@@ -9,7 +10,8 @@ import numpy as np
 import polars as pl
 
 from datamodules.protocol import Evaluation
-from datamodules.tables import pair_keys
+from datamodules.tables import merge_repeats
+from zoo.data.arrays import Keys
 from zoo.data.ratings import as_ids, map_ids
 from zoo.data.sampling import hash_ids, mix, uniform_reals
 
@@ -52,13 +54,13 @@ def hold_out(
         case "random1" | "random2":
             return leave_out_random(table, int(evaluation.split[-1]), seed)
         case "latest1" | "latest2":
-            return leave_out_latest(table, int(evaluation.split[-1]))
+            return leave_out_latest(table, int(evaluation.split[-1]), seed)
         case "ratio":
             return ratio(table, evaluation.shares, seed, evaluation.temporal)
         case "global_time":
             return global_time(table, evaluation.shares, evaluation.begins)
         case "none":
-            rows = _distinct(table)
+            rows = merge_repeats(table)
             return Split(rows, *[rows.clear()] * 3)
         case "cold_start":
             return cold_start(table, evaluation.cold_share, seed)
@@ -70,16 +72,16 @@ def hold_out(
 
 def leave_out_random(table: pl.DataFrame, number: int, seed: int) -> Split:
     """Hold out one random item of each user for the test and, of two, another for validation; train keeps at least one."""
-    return _leave_out(_ordered_by_key(_distinct(table), seed, f"random{number}"), number)
+    return _leave_out(_ordered_by_key(merge_repeats(table), seed, f"random{number}"), number)
 
 
-def leave_out_latest(table: pl.DataFrame, number: int) -> Split:
+def leave_out_latest(table: pl.DataFrame, number: int, seed: int = 0) -> Split:
     """Hold out the latest item of each user for the test and, of two, the one before it for validation.
 
-    Row order breaks ties in time, and decides alone if no row has a time. Times on some rows only are refused. A repeated pair
-    counts once, at its latest row. Users with one or two items are as in `leave_out_random`.
+    A hash of (seed, user, item) breaks ties in time. If no row has a time, the order of rows decides. Times on some rows only are
+    refused. Users with one or two items are as in `leave_out_random`.
     """
-    return _leave_out(_ordered_by_time(table), number)
+    return _leave_out(_ordered_by_time(table, seed), number)
 
 
 def ratio(
@@ -88,11 +90,11 @@ def ratio(
     """Hold out a share of each user's items: random ones or, with `temporal`, the latest for the test, then validation.
 
     Shares are of train, validation and test. A held-out part gets its share rounded down, but at least one item. Train keeps at
-    least one, and the test has priority over validation. Each held-out item is one case. Repeated pairs and times are as in
-    `leave_out_random` or, with `temporal`, `leave_out_latest`.
+    least one, and the test has priority over validation. Each held-out item is one case. With `temporal`, times are as in
+    `leave_out_latest`.
     """
     _check_shares(shares)
-    rows = _ordered_by_time(table) if temporal else _ordered_by_key(_distinct(table), seed, "ratio")
+    rows = _ordered_by_time(table, seed) if temporal else _ordered_by_key(merge_repeats(table), seed, "ratio")
     for_validation, for_test = (
         # 100 * 0.29 is just below 29
         (SIZE * share + 1e-9).floor().cast(pl.Int64).clip(lower_bound=1 if share > 0 else 0)
@@ -110,11 +112,11 @@ def global_time(
     """Hold out all rows from two moments on: validation from the first of `begins`, the test from the second.
 
     Without `begins` the moments follow from the shares of all rows; rows of one time stay together. Each held-out row is one
-    case, also of a user or item that train does not have. A repeated pair counts once, at its latest row. Every row needs a time.
+    case, also of a user or item that train does not have. Every row needs a time.
     """
     if missing := table["timestamp"].null_count():
         raise ValueError(f"split is 'global_time', and {missing} of {table.height} rows have no timestamp. Add them.")
-    rows = _distinct(table.with_row_index("at").sort("timestamp", "at")).sort("at").drop("at")
+    rows = merge_repeats(table)
     time = pl.col("timestamp")
     if begins is None:
         _check_shares(shares)
@@ -136,7 +138,7 @@ def given(table: pl.DataFrame, validation: pl.DataFrame | None, test: pl.DataFra
     The table has all rows, held-out ones included. A repeated pair counts once. No row may be in both held-out parts. Validation
     None: one random item, by the seed, of each user who has two left.
     """
-    rows = _distinct(table)
+    rows = merge_repeats(table)
     left, tested = _partition(rows, test)
     if validation is None:
         validation = _ordered_by_key(left, seed, "given").filter(FIRST)
@@ -154,7 +156,7 @@ def cold_start(table: pl.DataFrame, share: float, seed: int) -> Split:
     """
     if not 0 < share < 1:
         raise ValueError(f"cold_share is {share}. Allowed: (0, 1).")
-    rows = _ordered_by_key(_distinct(table), seed, "cold item")
+    rows = _ordered_by_key(merge_repeats(table), seed, "cold item")
     users = np.sort(as_ids(rows["user_id"].unique()))
     order = users[np.argsort(mix(seed, "cold user", hash_ids(users)), kind="stable")].tolist()
     cold = int(len(order) * share + 0.5)
@@ -181,12 +183,6 @@ def before_held_out(table: pl.DataFrame, target: Split, domain: str) -> pl.DataF
     return limited.filter(pl.col("limit").is_null() | (pl.col("timestamp") < pl.col("limit"))).drop("limit")
 
 
-def _distinct(table: pl.DataFrame) -> pl.DataFrame:
-    if pair_keys(table).n_unique() == table.height:
-        return table  # as for every file that was read
-    return table.unique(PAIR, keep="last", maintain_order=True)
-
-
 def _partition(rows: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the rows whose pair is not in the second table, and those whose pair is."""
     left = rows.join(pairs, on=PAIR, how="anti", maintain_order="left")
@@ -195,20 +191,61 @@ def _partition(rows: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, p
 
 def _ordered_by_key(rows: pl.DataFrame, seed: int, phase: str) -> pl.DataFrame:
     """Add `position`, a random order from 0 within each user, and `size`, the user's number of rows."""
-    users, items = (map_ids(rows[name], hash_ids) for name in PAIR)
-    keyed = rows.with_columns(position=pl.Series(uniform_reals(mix(seed, phase, users, items)), dtype=pl.Float64))
+    keyed = rows.with_columns(position=pl.Series(uniform_reals(_keys(rows, seed, phase)), dtype=pl.Float64))
     return keyed.with_columns(position=POSITION.rank("ordinal").over("user_id").cast(pl.Int64) - 1, size=_OF_USER)
 
 
-def _ordered_by_time(table: pl.DataFrame) -> pl.DataFrame:
-    """Add `position`, 0 for each user's latest item and rising backwards, and `size`; a repeated pair counts at its latest."""
+def _keys(rows: pl.DataFrame, seed: int, phase: str) -> Keys:
+    """Return the hash of each row's seed, phase, user and item."""
+    users, items = (map_ids(rows[name], hash_ids) for name in PAIR)
+    return mix(seed, phase, users, items)
+
+
+def _ordered_by_time(table: pl.DataFrame, seed: int) -> pl.DataFrame:
+    """Add `position`, 0 for each user's latest item and rising backwards, and `size`."""
     missing = table["timestamp"].null_count()
     if 0 < missing < table.height:
         untimed = f"{missing} of {table.height} rows have no timestamp"
         raise ValueError(f"{untimed}. Add them, or sort rows by time and set timestamp_column to null.")
-    rows = _distinct(table.with_row_index("at").sort("timestamp", "at"))
-    position = _OF_USER - 1 - pl.int_range(pl.len(), dtype=pl.Int64).over("user_id")
-    return rows.with_columns(position=position, size=_OF_USER).sort("at").drop("at")
+    rows = merge_repeats(table)
+    tie = pl.int_range(pl.len()) if missing else pl.lit(pl.Series(_keys(rows, seed, "tie in time")))
+    at = rows.select(pl.arg_sort_by("timestamp", tie)).to_series()
+    earlier = rows.select(pl.col("user_id").gather(at)).select(pl.int_range(pl.len(), dtype=pl.Int64).over("user_id"))
+    rows = rows.with_columns(earlier.to_series().gather(at.arg_sort()).alias("position"), size=_OF_USER)
+    return rows.with_columns(position=SIZE - 1 - POSITION)
+
+
+def ties_in_time(split: Split) -> dict[str, int]:
+    """Return how many users have held-out items that a tie in time decided (`users`), and how many a test item (`of_users`).
+
+    The latest row of a part has the time of the earliest row of a later part. Empty without times.
+
+    Examples:
+        >>> import polars as pl
+        >>> from datamodules.tables import with_categories
+        >>> rows = {"user_id": ["ann"] * 3, "item_id": ["a", "b", "c"], "rating": 1.0, "timestamp": [10, 20, 20]}
+        >>> ties_in_time(leave_out_latest(with_categories(pl.DataFrame(rows)), 1))
+        {'users': 1, 'of_users': 1}
+    """
+    if split.test["timestamp"].null_count():
+        return {}
+    parts = {
+        name: (part["user_id"].to_physical().to_numpy(), part["timestamp"].to_numpy())
+        for name, part in split._asdict().items()
+    }
+    codes = 1 + max(int(users.max(initial=0)) for users, _ in parts.values())
+    ends = np.iinfo(np.int64)
+    first_test, first, last_validation, last_train = (
+        np.full(codes, end) for end in (ends.max, ends.max, ends.min, ends.min)
+    )
+    np.minimum.at(first_test, *parts["test"])
+    np.minimum.at(first, *parts["test"])
+    np.minimum.at(first, *parts["validation"])
+    np.maximum.at(last_validation, *parts["validation"])
+    np.maximum.at(last_train, *parts["train"])
+    tested = np.unique(parts["test"][0])
+    tied = (last_validation == first_test) | (last_train == first)
+    return {"users": int(tied[tested].sum()), "of_users": len(tested)}
 
 
 def _leave_out(rows: pl.DataFrame, number: int) -> Split:

@@ -1,6 +1,6 @@
 """Interaction tables from files: user_id and item_id (categories), rating (Float64), timestamp (Int64, null when unknown).
 
-The order of rows breaks ties in time. Where there are no times, rows run from oldest to newest.
+Where there are no times, rows run from oldest to newest. A repeated (user, item) counts at its latest time.
 """
 
 import logging
@@ -100,8 +100,8 @@ def read_table(
     """Read the interactions of one domain from a file with a header line; columns are found by name.
 
     Endings are .csv, .tsv and .inter (RecBole: tab-separated, its columns named without their types), each plain or .gz,
-    and .parquet. A repeated (user, item) counts once, at the position of its first row, with rating and time of its last row. A
-    warning has the number of pairs whose ratings disagree.
+    and .parquet. A repeated (user, item) counts once, as `merge_repeats` says. A warning has the number of pairs whose ratings
+    disagree.
 
     Args:
         path: The file.
@@ -128,30 +128,40 @@ def read_table(
         timestamp=pl.lit(None, pl.Int64) if timestamp_column is None else _times(raw[timestamp_column], faults),
     )
     faults.refuse()
-    return _merged(table, path)
+    once, different = _merged(table)
+    if once.height < table.height:
+        logger.info("%s: %d repeated (user, item) rows merged", path, table.height - once.height)
+    if different:
+        pairs = f"{different} of {once.height} (user, item) pairs"
+        warn_once(f"{path}: {pairs} have different ratings. The latest row of each counts.")
+    return once
 
 
-def _merged(table: pl.DataFrame, path: Path) -> pl.DataFrame:
-    """Keep each (user, item) once; report removed rows and ratings that disagree."""
+def merge_repeats(table: pl.DataFrame) -> pl.DataFrame:
+    """Keep the latest row of each (user, item): of rows at one time the one with the largest rating, without times the last row.
+
+    Examples:
+        >>> import polars as pl
+        >>> rows = {"user_id": ["ann"] * 3, "item_id": ["a", "b", "a"], "rating": [5.0, 4.0, 3.0], "timestamp": [30, 20, 10]}
+        >>> merge_repeats(with_categories(pl.DataFrame(rows)))["rating"].to_list()
+        [5.0, 4.0]
+    """
+    return _merged(table)[0]
+
+
+def _merged(table: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Return the result of `merge_repeats`, and the number of pairs whose ratings differ."""
     keys = pair_keys(table)
     if keys.n_unique() == len(keys):
-        return table
+        return table, 0
     repeated = keys.is_duplicated()
-    pairs = table.with_row_index("at").filter(repeated).group_by("user_id", "item_id")  # few, in most files
-    merged = pairs.agg(
-        pl.col("at").first(),
-        pl.col("rating", "timestamp").last(),
-        different=pl.col("rating").min() < pl.col("rating").max(),
+    # Few, in most files. Rows without time come first, in their order.
+    at_one_time = pl.when(pl.col("timestamp").is_null()).then(pl.col("at")).otherwise(pl.col("rating"))
+    rows = table.with_row_index("at").filter(repeated).sort("timestamp", at_one_time)
+    pairs = rows.group_by("user_id", "item_id").agg(
+        latest=pl.col("at").last(), different=pl.col("rating").min() < pl.col("rating").max()
     )
-    stays = (~repeated).scatter(merged["at"], values=True)
-    last = [table[name].scatter(merged["at"], merged[name]) for name in ("rating", "timestamp")]
-    once = table.with_columns(last).filter(stays)
-    logger.info("%s: %d repeated (user, item) rows merged", path, table.height - once.height)
-    if number := int(merged["different"].sum()):
-        warn_once(
-            f"{path}: {number} of {once.height} (user, item) pairs have different ratings. The last row of each counts."
-        )
-    return once
+    return table.filter((~repeated).scatter(pairs["latest"], values=True)), int(pairs["different"].sum())
 
 
 def read_negatives(path: str | Path, user_column: str = "user_id", item_column: str = "item_id") -> pl.DataFrame:

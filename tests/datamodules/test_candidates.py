@@ -5,17 +5,20 @@ import logging
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 import datamodules.candidates
 from datamodules.candidates import Cases, candidates
-from datamodules.protocol import Evaluation
+from datamodules.protocol import Evaluation, UnknownItems
 from datamodules.splits import PAIR, Split, cold_start, leave_out_random
 from datamodules.tables import SCHEMA
+from tests.datamodules.handmade import Held, table_of
 from zoo.data.held_out_cases import HeldOutCases
+from zoo.data.metrics import full_counts, listed_items, ranking_values, sampled_counts
 from zoo.data.ratings import Ratings
 
 
-def made(num_users: int = 30, num_items: int = 60, per_user: int = 8) -> pl.DataFrame:
+def made(num_users: int = 30, num_items: int = 40, per_user: int = 8) -> pl.DataFrame:
     rng = np.random.default_rng(0)
     rows = [
         (f"u{user}", f"i{item:02d}", 1.0, None)
@@ -207,3 +210,64 @@ def test_users_are_drawn_for_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) ->
     whole = cases_of(TRAIN, SPLIT, 3).test.candidates
     monkeypatch.setattr(datamodules.candidates, "_USERS_AT_ONCE", 7)
     assert np.array_equal(whole, cases_of(TRAIN, SPLIT, 3).test.candidates)
+
+
+# Items without a training rating
+
+
+def bought(*, known: int = 150) -> Held:
+    """200 users with five items each; the last item of the first 200 - known users is theirs alone."""
+    rows = [(f"u{n}", f"i{(n + k * 13) % 150}") for n in range(200) for k in range(4)]
+    rows += [(f"u{n}", f"i{(n + 75) % 150}" if n >= 200 - known else f"new{n}") for n in range(200)]
+    return Held({"b": table_of(rows)}, sources=())
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("rule", ["exclude", "include"])
+def test_positives_and_negatives_come_from_the_same_items(rule: UnknownItems, weighted: bool) -> None:
+    data = bought()
+    data.evaluation = Evaluation("latest1", unknown_items=rule, weighted_candidates=weighted)
+    data.read_target()
+    counts = {"validation": 0, "of_validation": 0, "test": 50, "of_test": 200, "rule": rule}
+    assert data.summary["unknown_items"] == counts
+    unknown = torch.tensor([name.startswith("new") for name in data.train.item_ids])
+    assert data.train.num_items == 200
+    assert torch.equal(data.test.left_out, unknown.nonzero()[:, 0]) == (rule == "exclude")
+    assert len(data.test.users) == (150 if rule == "exclude" else 200)
+    assert bool(unknown[data.test.candidates.long()].any()) == (rule == "include")
+    assert len(data.test.seen.items) == 1000, "users have seen what is left out"
+    assert set(data.test.num_others().tolist()) == ({145} if rule == "exclude" else {195})
+    if rule == "exclude":  # "unknown first, else a coin" is exactly at chance
+        batch = data.test.batch(torch.arange(150))
+        scores = unknown.float().expand(150, -1)
+        for counted, others in (
+            (full_counts(scores, batch), 145),
+            (sampled_counts(scores.gather(1, listed_items(batch)), batch), 99),
+        ):
+            assert float(ranking_values(*counted, [10])[0, 0].mean()) == pytest.approx(10 / (others + 1))
+
+
+def test_a_test_without_a_known_item_is_refused() -> None:
+    data = bought(known=0)
+    data.evaluation = Evaluation("latest1")
+    with pytest.raises(ValueError, match=r"None of 200 test items has a training rating.*unknown_items to include"):
+        data.read_target()
+
+
+def test_unequal_shares_of_unknown_items_in_shipped_lists_are_remarked() -> None:
+    class Shipping(Held):
+        def read_negatives(self, domain: str) -> pl.DataFrame:
+            """One known and three of 50 unknown items for each."""
+            own = [(f"u{n}", f"i{(n + 1) % 150}") for n in range(200)]
+            return pl.DataFrame(
+                own + [(f"u{n}", f"new{(n + 1) % 50}") for n in range(50, 80)], schema=PAIR, orient="row"
+            )
+
+    rows = bought().tables["b"]
+    data = Shipping({"b": rows}, {"b": (rows[:1], rows[800:])}, sources=(), evaluation=Evaluation("given"))
+    data.read_target()
+    assert len(data.test.users) == 150
+    assert any(
+        "25.0% of the test items and 16.7% of the shipped candidates have no training rating" in remark
+        for remark in data.summary["remarks"]
+    )

@@ -7,7 +7,7 @@ import pytest
 from datamodules import Evaluation
 from tests.datamodules.handmade import Held, Rows, table_of
 
-FULL: dict[str, Any] = {"num_candidates": 0}
+FULL: dict[str, Any] = {"num_candidates": 0, "unknown_items": "include"}
 MANY: Rows = [(user, f"{user}{n}") for user in "abc" for n in range(8)]
 
 
@@ -37,8 +37,9 @@ def test_one_user_one_case_one_answer(rows: Rows, said: list[str]) -> None:
 
 
 def test_cases_among_few_others_are_counted() -> None:
-    """Of 13 items a has 3 and b 9: a is ranked against 10 others and b against 4, whose sampled candidates are those in train."""
-    rows = [("a", f"i{n}") for n in range(3)] + [("b", f"i{n}") for n in range(4, 13)] + [("c", "i3")]
-    few = "1 of 2 test cases have fewer than 10 other items (all ranking), so their HR@10 is always 1"
-    assert [remark for remark in remarks(rows, **FULL) if "fewer" in remark] == [few]
-    assert "2 of 2 test cases have fewer than 10 other items (sampled" in "\n".join(remarks(rows))
+    """Of 13 items a has 3 and b 9: a is ranked against 10 others and b against 4. Training has 12 of them, and then 11."""
+    rows = [("a", f"i{n}") for n in range(3)] + [("b", f"i{n}") for n in range(4, 13)] + [("c", "i3"), ("d", "i2")]
+    few = "{} of {} test cases have fewer than 10 other items ({} ranking), so their HR@10 is always 1"
+    assert [remark for remark in remarks(rows, **FULL) if "fewer" in remark] == [few.format(1, 2, "all")]
+    found = remarks(rows)
+    assert [remark for remark in found if "fewer" in remark] == [few.format(1, 1, kind) for kind in ("all", "sampled")]

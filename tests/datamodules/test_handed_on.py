@@ -27,6 +27,7 @@ from zoo.release.files import ReleaseError
 from zoo.testing.tiny import attached
 
 SEED = 5
+PARTS = ("validation", "test")
 
 
 def filtered(rows: list[Row], filters: Filters, items: list[str] | None = None) -> list[Row]:
@@ -69,8 +70,8 @@ CASES: dict[str, tuple[Filters, Evaluation, Rule]] = {
         Evaluation("ratio", shares=(0.4, 0.2, 0.4), temporal=True),
         lambda rows: ratio(rows, (0.4, 0.2, 0.4), SEED, temporal=True),
     ),
-    "latest": (Filters(), Evaluation("latest2"), lambda rows: leave_out_latest(rows, 2)),
-    "minimums": (Filters(None, 2, 5), Evaluation("latest1"), lambda rows: leave_out_latest(rows, 1)),
+    "latest": (Filters(), Evaluation("latest2"), lambda rows: leave_out_latest(rows, 2, SEED)),
+    "minimums": (Filters(None, 2, 5), Evaluation("latest1"), lambda rows: leave_out_latest(rows, 1, SEED)),
     "iterated": (
         Filters(2, 3, 3, iterated=True),
         Evaluation("cold_start", cold_share=0.6),
@@ -98,12 +99,13 @@ def test_settings_decide_what_counts_and_what_is_held_out(name: str) -> None:
     assert cells(own.train) == values(split.train)
     assert own.train.user_ids.tolist() == sorted({row[0] for row in rows})
     assert own.train.item_ids.tolist() == sorted({row[1] for row in rows})
-    everything = {row[:2] for row in rows}
+    everything, known = {row[:2] for row in rows}, set(split.train["item_id"])
     for phase, part, seen in (
         (own.validation, split.validation, everything - set(pairs_of(split.test))),
         (own.test, split.test, everything),
     ):
-        assert named(own.train, phase) == values(part)
+        cases = {pair: sign for pair, sign in values(part).items() if filters.signs or pair[1] in known}
+        assert named(own.train, phase) == cases
         of, items = phase.seen.all_bags().rows.tolist(), phase.seen.items.tolist()
         pairs = zip(own.train.user_ids[of].tolist(), own.train.item_ids[items].tolist(), strict=True)
         assert set(pairs) == seen
@@ -111,7 +113,10 @@ def test_settings_decide_what_counts_and_what_is_held_out(name: str) -> None:
     density = len(rows) / (sizes[0] * sizes[1])
     counts = {"users": sizes[0], "items": sizes[1], "ratings": len(rows), "density": pytest.approx(density)}
     assert summary["target"] == {"domain": "b", **counts}
-    tested = {user for user, _ in pairs_of(split.test)}
+    unknown = {part: sum(item not in known for _, item in pairs_of(getattr(split, part))) for part in PARTS}
+    rows_of = {f"of_{part}": getattr(split, part).height for part in PARTS}
+    assert summary["unknown_items"] == {**unknown, **rows_of, "rule": "include" if filters.signs else "exclude"}
+    tested = {user for user, _ in cases}
     assert summary["users_without_test_item"] == own.train.num_users - len(tested)
     assert evaluation.has_validation == bool(len(own.validation.users)) == (own.val_dataloader() != [])
     for source in ("a", "c"):
@@ -147,6 +152,7 @@ def test_negatives_are_of_train_and_none_is_the_users_own(name: str) -> None:
 
 def test_a_source_may_hold_out_and_a_catalogue_leaves_out(tmp_path: Path) -> None:
     filters, evaluation = Filters(2, 2), Evaluation("ratio", shares=(0.5, 0.2, 0.3), hold_out_of_sources=True)
+    evaluation = replace(evaluation, unknown_items="include")
     catalogue = tmp_path / "items.csv"
     catalogue.write_text("\n".join(["item_id", *ITEMS[:15], "never rated", *ITEMS[:2]]) + "\n")
     own = rich(filters=filters, evaluation=evaluation, catalogues={"a": catalogue, "b": catalogue})
@@ -321,7 +327,7 @@ def test_lists_that_ship_serve_the_split_that_ships_alone() -> None:
 def test_rows_that_ship_count_and_are_held_out_whether_or_not_the_file_repeats_them() -> None:
     rows = [("x", item) for item in "abcd"] + [("y", item) for item in "abc"]
     shipped = table_of([("x", "f")]), table_of([("x", "e"), ("y", "e")])
-    held: dict[str, Any] = {"sources": (), "evaluation": Evaluation("given", num_candidates=1)}
+    held: dict[str, Any] = {"sources": (), "evaluation": Evaluation("given", num_candidates=1, unknown_items="include")}
     apart, repeated = (
         Held({"b": table_of(whole)}, {"b": shipped}, **held)
         for whole in (rows, [("x", "f"), ("x", "e"), ("y", "e"), *rows])

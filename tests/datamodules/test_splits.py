@@ -8,11 +8,23 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import settings
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from datamodules.protocol import Evaluation
-from datamodules.splits import Split, cold_start, given, hold_out, leave_out_latest, leave_out_random, ratio
-from datamodules.tables import SCHEMA
+from datamodules.splits import (
+    Split,
+    cold_start,
+    given,
+    global_time,
+    hold_out,
+    leave_out_latest,
+    leave_out_random,
+    ratio,
+    ties_in_time,
+)
+from datamodules.tables import SCHEMA, merge_repeats
 from tests.datamodules.handmade import ROWS, TEN, Rows, pairs_of, table_of
+from zoo.data.sampling import hash_ids, mix
 
 SPLITS: dict[str, Callable[[pl.DataFrame], Split]] = {
     "random1": lambda table: leave_out_random(table, 1, 3),
@@ -125,13 +137,21 @@ def slow_latest(table: pl.DataFrame, number: int) -> tuple[Rows, Rows]:
     validation, test = [], []
     rows = list(enumerate(table.iter_rows(named=True)))
     for user in dict.fromkeys(table["user_id"]):
-        mine = [(row["timestamp"] or 0, at, row["item_id"]) for at, row in rows if row["user_id"] == user]
+        mine = [
+            (row["timestamp"] or 0, at if row["timestamp"] is None else drawn(user, row["item_id"]), row["item_id"])
+            for at, row in rows
+            if row["user_id"] == user
+        ]
         items = list(dict.fromkeys(item for _, _, item in sorted(mine, reverse=True)))
         if len(items) > 1:
             test.append((user, items[0]))
         if len(items) > 2 and number == 2:
             validation.append((user, items[1]))
     return validation, test
+
+
+def drawn(user: str, item: str) -> int:
+    return int(mix(0, "tie in time", hash_ids([user]), hash_ids([item]))[0])
 
 
 @forall(ROWS, st.lists(st.integers(0, 4), min_size=30, max_size=30), st.booleans())
@@ -142,13 +162,60 @@ def test_latest_splits_agree_with_walking_back(rows: Rows, times: list[int], tim
         validation, test = slow_latest(table, number)
         assert sorted(pairs_of(split.validation)) == sorted(validation)
         assert sorted(pairs_of(split.test)) == sorted(test)
+        kept = {user: [pair for pair in pairs_of(split.train) if pair[0] == user] for user, _ in test}
+        at = {row[:2]: row[3] for row in merge_repeats(table).rows()}
+        held = {user: [pair for pair in validation + test if pair[0] == user] for user in kept}
+        tied = [
+            user
+            for user, own in held.items()
+            if min(at[pair] or -1 for pair in own) == max(at[pair] or -1 for pair in kept[user])
+            or len({at[pair] for pair in own}) < len(own)
+        ]
+        assert ties_in_time(split) == ({"users": len(tied), "of_users": len(test)} if timed or not test else {})
 
 
-def test_latest_by_time_with_ties_in_row_order() -> None:
-    split = leave_out_latest(TEN, 2)
-    assert sorted(pairs_of(split.test)) == [("a", "y"), ("b", "y")]
-    assert pairs_of(split.validation) == [("a", "v")]
-    assert sorted(pairs_of(split.train)) == [("a", "w"), ("a", "x"), ("a", "z"), ("b", "x"), ("c", "z")]
+def test_latest_by_time_with_ties_by_a_hash() -> None:
+    """`b` has two items at one time."""
+    splits = [leave_out_latest(TEN, 2, seed) for seed in range(12)]
+    assert {pair for split in splits for pair in pairs_of(split.test)} == {("a", "y"), ("b", "x"), ("b", "y")}
+    assert all(pairs_of(split.validation) == [("a", "v")] for split in splits)
+    assert all(ties_in_time(split) == {"users": 1, "of_users": 2} for split in splits)
+
+
+@pytest.mark.parametrize("name", ["latest1", "latest2", "temporal"])
+def test_tied_items_are_held_out_equally_often_whatever_their_ids(name: str) -> None:
+    """Each of 5 items at one time of 500 users: the counts leave a binomial 99.9 % interval with probability below 0.5 %."""
+    table = table_of([(f"u{n}", f"i{m}") for n in range(500) for m in range(5)], times=[7] * 2500)
+    counts = SPLITS[name](table).test["item_id"].value_counts()["count"]
+    low, high = binom.interval(0.999, 500, 1 / 5)
+    assert len(counts) == 5
+    assert counts.is_between(low, high).all()
+
+
+TIMED = {name: SPLITS[name] for name in ("random2", "latest1", "latest2", "ratio", "temporal")}
+TIMED["global_time"] = lambda table: global_time(table, (0.6, 0.2, 0.2))
+
+
+@pytest.mark.parametrize("name", TIMED)
+@forall(rows=ROWS, data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_a_split_of_rows_with_times_ignores_their_order(name: str, rows: Rows, data: st.DataObject) -> None:
+    """Repeats and ties included; ratings tell which row of a pair counts."""
+    drawn = [(pair, data.draw(st.integers(0, 3)), data.draw(st.integers(1, 5))) for pair in rows]
+    found = []
+    for some in (drawn, data.draw(st.permutations(drawn))):
+        pairs, times, ratings = (list(part) for part in zip(*some, strict=True))
+        found.append([set(part.rows()) for part in TIMED[name](table_of(pairs, times, ratings))])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_repeated_pair_is_held_out_at_its_latest_time(order: int) -> None:
+    rows, times = [("u", "a"), ("u", "b"), ("u", "a"), ("u", "c")][::order], [300, 200, 100, 50][::order]
+    table = table_of(rows, times)
+    for split in (leave_out_latest(table, 1), global_time(table, begins=(250, 250))):
+        assert split.test.rows() == [("u", "a", 1.0, 300)]
+        assert {item for _, item in pairs_of(split.train)} == {"b", "c"}
 
 
 def test_an_earlier_repeat_of_the_held_out_item_leaves_train() -> None:

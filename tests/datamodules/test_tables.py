@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -114,16 +115,30 @@ def test_times_are_of_one_kind(tmp_path: Path, rows: list[str], first: str) -> N
 def test_repeats_that_disagree_are_counted_once_for_each_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = csv(tmp_path / "x.csv", "u,i,1,5", "u,j,2,6", "u,i,4,7", "u,j,2,8", "v,i,3,1")
     for _ in range(2):
-        assert read_table(path)["rating"].to_list() == [4.0, 2.0, 3.0]
+        assert read_table(path)["rating"].to_list() == [4.0, 2.0, 3.0]  # the positions of the latest rows
     said = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert said == [f"{path}: 1 of 3 (user, item) pairs have different ratings. The last row of each counts."]
+    assert said == [f"{path}: 1 of 3 (user, item) pairs have different ratings. The latest row of each counts."]
 
 
-def test_repeats_keep_the_last_rating_at_the_first_place(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = csv(tmp_path / "x.csv", "u,i,1,5", "u,j,2,6", "u,i,4,7", "v,i,3,1", "u,i,5,2")
+@pytest.mark.parametrize(
+    ("rows", "kept"),
+    [
+        (["u,i,1,5", "u,j,2,6", "u,i,4,7", "v,i,3,1", "u,i,5,2"], [("u", "i", 4.0, 7)]),
+        (["u,i,4,7", "u,i,1,5", "v,i,3,1", "u,i,5,2", "u,j,2,6"], [("u", "i", 4.0, 7)]),
+        (
+            ["u,i,4,7", "u,j,2,6", "u,i,5,7", "v,i,3,1", "u,i,1,7"],
+            [("u", "i", 5.0, 7)],
+        ),  # at one time the largest rating
+        (["u,i,9,", "u,i,4,", "u,j,2,6", "u,i,1,", "v,i,3,1"], [("u", "i", 1.0, None)]),  # without times the last row
+        (["u,i,4,7", "u,i,9,", "u,j,2,6", "v,i,3,1", "u,i,8,"], [("u", "i", 4.0, 7)]),
+    ],
+)
+def test_repeats_count_at_their_latest_time(
+    rows: list[str], kept: list[Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO):
-        table = read_table(path)
-    assert table.rows() == [("u", "i", 5.0, 2), ("u", "j", 2.0, 6), ("v", "i", 3.0, 1)]
+        table = read_table(csv(tmp_path / "x.csv", *rows))
+    assert sorted(table.rows()) == sorted([*kept, ("u", "j", 2.0, 6), ("v", "i", 3.0, 1)])
     assert "2 repeated (user, item) rows merged" in caplog.text
 
 

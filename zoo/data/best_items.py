@@ -6,13 +6,14 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from zoo.data.batch_types import PredictBatch, RankingBatch
+from zoo.data.batch_types import NONE, PredictBatch, RankingBatch
 from zoo.data.ratings import Ratings
 
 #: Columns of a table of recommendations.
 SCHEMA = {"user_id": pl.String, "rank": pl.Int32, "item_id": pl.String, "score": pl.Float32}
 
 _GROUP = 16  # columns whose maximum is compared first
+_AT_ONCE = 1 << 20  # scores of left-out items that are copied at once
 
 
 class Recommendations(NamedTuple):
@@ -37,11 +38,14 @@ def best_unseen(scores: Tensor, batch: PredictBatch, k: int) -> Recommendations:
 
 
 def best_listed(scores: Tensor, batch: RankingBatch, k: int) -> Tensor:
-    """Return the ``k`` best items of each case in full ranking (cases, k), the held-out one included; as `best_unseen`."""
-    return _best(scores, batch, k)[0]
+    """Return the ``k`` best items of each case in full ranking (cases, k), the held-out one included; as `best_unseen`.
+
+    Items of ``batch.left_out`` are never listed.
+    """
+    return _best(scores, batch, k, batch.left_out)[0]
 
 
-def _best(scores: Tensor, batch: PredictBatch | RankingBatch, k: int) -> tuple[Tensor, Tensor]:
+def _best(scores: Tensor, batch: PredictBatch | RankingBatch, k: int, left_out: Tensor = NONE) -> tuple[Tensor, Tensor]:
     """Return items and scores, best first, (batch, at most k); seen scores are overwritten in place and restored."""
     frozen = scores.requires_grad or (scores.is_inference() and not torch.is_inference_mode_enabled())
     own = scores if scores.is_contiguous() and not frozen else scores.clone()  # others are writable
@@ -49,10 +53,24 @@ def _best(scores: Tensor, batch: PredictBatch | RankingBatch, k: int) -> tuple[T
     before = own[seen]
     try:
         own[seen] = -torch.inf
-        values, items = _highest(own, min(k, scores.shape[1]))
+        values, items = _highest_of_others(own, min(k, scores.shape[1]), left_out)
     finally:
         own[seen] = before
     return items.masked_fill(values == -torch.inf, -1), values
+
+
+def _highest_of_others(scores: Tensor, k: int, left_out: Tensor) -> tuple[Tensor, Tensor]:
+    """Return `_highest` without the columns ``left_out``, which are overwritten in place and restored, block by block."""
+    if not len(left_out):
+        return _highest(scores, k)
+    found = []
+    for block in scores.split(max(_AT_ONCE // len(left_out), 1)):
+        before = block[:, left_out]
+        block[:, left_out] = -torch.inf
+        found.append(_highest(block, k))
+        block[:, left_out] = before
+    values, columns = zip(*found, strict=True)
+    return torch.cat(values), torch.cat(columns)
 
 
 def _highest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -1,12 +1,12 @@
 """Held-out cases to rank, and batches of cases or users for evaluation."""
 
-from collections.abc import Callable, Iterator
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from zoo.data.batch_types import RankingBatch
+from zoo.data.batch_types import NONE, RankingBatch
 from zoo.data.rows import SparseRows
 from zoo.data.training_batches import Share
 
@@ -41,6 +41,7 @@ class HeldOutCases(NamedTuple):
     candidates: Tensor  # sampled negatives, (cases, candidates), int32, padded with -1
     ratings: Tensor  # rating of each held-out item, (cases,), float32: 1, or a sign
     seen: SparseRows  # items that full ranking leaves out, one row per user
+    left_out: Tensor = NONE  # items that no case ranks in full ranking, (left_out_items,), rising
 
     def batch(self, index: Tensor) -> RankingBatch:
         """Return the cases ``index`` (batch,)."""
@@ -48,10 +49,40 @@ class HeldOutCases(NamedTuple):
         rows, items = entries(self.seen, users)
         other = items != positives[rows]
         seen = rows[other], items[other]
-        return RankingBatch(users, positives, self.candidates[index].long(), *seen, self.ratings[index])
+        return RankingBatch(users, positives, self.candidates[index].long(), *seen, self.ratings[index], self.left_out)
+
+    def num_others(self) -> Tensor:
+        """Return the number of other items in the full ranking of each case, (cases,)."""
+        ranked = torch.ones(self.seen.width, dtype=torch.long)
+        ranked[self.left_out] = 0
+        before = torch.cat(
+            [NONE.new_zeros(1), ranked[self.seen.items].cumsum(0)]
+        )  # ranked items among the first entries
+        return ranked.sum() - before[self.seen.starts].diff()[self.users]  # the positive is among the seen items
 
 
 def entries(rows: SparseRows, users: Tensor) -> tuple[Tensor, Tensor]:
     """Return position in the batch and item (entries,) of every entry of the rows of users (batch,)."""
     bags = rows.bags(users)
     return bags.rows, bags.items
+
+
+def protocol_lines(found: Mapping[str, Any]) -> list[str]:
+    """Return a line on held-out items without a training rating, and one on ties in time, from a summary of data, if there are any.
+
+    Examples:
+        >>> unknown = {"validation": 0, "of_validation": 9, "test": 2, "of_test": 10, "rule": "exclude"}
+        >>> protocol_lines({"unknown_items": unknown, "ties_in_time": {"users": 1, "of_users": 10}})[0]
+        'no training rating: items of 0 of 9 validation and 2 of 10 test cases, which are not ranked'
+    """
+    unknown, ties = found.get("unknown_items") or {}, found.get("ties_in_time") or {}
+    lines = []
+    if unknown and unknown["validation"] + unknown["test"]:
+        validation, test = (f"{unknown[part]:,} of {unknown[f'of_{part}']:,} {part}" for part in ("validation", "test"))
+        ranked = "are not ranked" if unknown["rule"] == "exclude" else "count"
+        lines.append(f"no training rating: items of {validation} and {test} cases, which {ranked}")
+    if ties and ties["users"]:
+        lines.append(
+            f"ties in time decide the held-out items of {ties['users']:,} of {ties['of_users']:,} users, by a hash"
+        )
+    return lines

@@ -295,14 +295,24 @@ def sampled_counts(scores: Tensor, batch: RankingBatch) -> Counts:
 
 
 def full_counts(scores: Tensor, batch: RankingBatch) -> Counts:
-    """Return num_better and num_tied (cases,) among all unseen items, by scores (cases, num_items), without a dense mask."""
+    """Return num_better and num_tied (cases,) among all unseen items, by scores (cases, num_items), without a dense mask.
+
+    Items of ``batch.left_out`` do not count. Blocks of their scores are copied, never the whole matrix.
+    """
     positives = scores.gather(1, batch.positives[:, None]).squeeze(1)
     counts = rank_counts(positives, scores)
     # The positive itself, which would always tie, is removed with the seen items.
     own = torch.arange(len(positives), device=scores.device)
     rows, items = torch.cat([batch.seen_rows, own]), torch.cat([batch.seen_items, batch.positives])
+    out = batch.left_out
+    # A seen item that is left out for all is subtracted with these.
+    once = out[torch.searchsorted(out, items).clamp(max=len(out) - 1)] != items if len(out) else 1
     for count, others in zip(counts, rank_counts(positives[rows], scores[rows, items, None]), strict=True):
-        count.index_add_(0, rows, others, alpha=-1)
+        count.index_add_(0, rows, others * once, alpha=-1)
+    together = _AT_ONCE if scores.device.type == "cpu" else _AT_ONCE_ELSEWHERE
+    for columns in out.split(max(together // max(len(scores), 1), 1)) if len(out) else ():
+        for count, others in zip(counts, rank_counts(positives, scores[:, columns]), strict=True):
+            count -= others
     return counts
 
 

@@ -42,8 +42,9 @@ def problems(draw: st.DrawFn) -> tuple[torch.Tensor, RankingBatch, list[set[int]
         torch.tensor([case for case, _ in entries], dtype=torch.long),
         torch.tensor([item for _, item in entries], dtype=torch.long),
         torch.ones(len(users)),
+        torch.tensor(sorted(out := draw(st.sets(st.integers(0, NUM_ITEMS - 1))) - {*positives}), dtype=torch.long),
     )
-    return torch.tensor(scores), batch, seen, candidates
+    return torch.tensor(scores), batch, [own | out for own in seen], candidates
 
 
 def beaten(scores: list[float], positive: int, others: list[int]) -> tuple[int, int]:
@@ -54,12 +55,14 @@ def beaten(scores: list[float], positive: int, others: list[int]) -> tuple[int, 
 
 
 @settings(max_examples=80, deadline=None)
-@given(problems())
-def test_a_positive_competes_with_all_that_its_user_has_not_seen(
-    problem: tuple[torch.Tensor, RankingBatch, list[set[int]], list[list[int]]],
+@given(problems(), st.sampled_from([5, 1 << 19]))
+def test_a_positive_competes_with_all_that_its_user_has_not_seen_and_is_not_left_out(
+    problem: tuple[torch.Tensor, RankingBatch, list[set[int]], list[list[int]]], at_once: int
 ) -> None:
     scores, batch, seen, _ = problem
-    found = torch.stack(full_counts(scores, batch), dim=1).tolist()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(zoo.data.metrics, "_AT_ONCE", at_once)
+        found = torch.stack(full_counts(scores, batch), dim=1).tolist()
     for case, positive in enumerate(batch.positives.tolist()):
         others = [item for item in range(NUM_ITEMS) if item != positive and item not in seen[case]]
         assert tuple(found[case]) == beaten(scores[case].tolist(), positive, others)
@@ -193,13 +196,17 @@ OWNERS = [0, 1, 2, 3, 5, 8, 13, 16]  # of 16 users, by item
 
 
 @settings(max_examples=60, deadline=None)
-@given(problems())
+@given(problems(), st.sampled_from([5, 1 << 20]))
 def test_coverage_and_novelty_are_those_of_lists_sorted_one_by_one(
-    problem: tuple[torch.Tensor, RankingBatch, list[set[int]], list[list[int]]],
+    problem: tuple[torch.Tensor, RankingBatch, list[set[int]], list[list[int]]], at_once: int
 ) -> None:
     scores, batch, seen, _ = problem
     scores = scores.nan_to_num(-9.0, 9.0) + torch.arange(NUM_ITEMS) / 100  # no ties, whose order is nobody's business
-    best = best_listed(scores, batch, 4)
+    before = scores.clone()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(zoo.data.best_items, "_AT_ONCE", at_once)
+        best = best_listed(scores, batch, 4)
+    assert torch.equal(scores, before), "scores are left as they were"
     lists = [
         sorted((item for item in range(NUM_ITEMS) if item not in unseen), key=lambda item: -float(row[item]))
         for row, unseen in zip(scores, seen, strict=True)

@@ -16,8 +16,9 @@ from datamodules import CrossDomainDataModule
 from datamodules.data_quality import negative_ratings, warn_once
 from datamodules.filters import binarise, filter_counts
 from datamodules.public_lists import COMMON, agreed_users, read_catalogue
-from datamodules.splits import PAIR, Split, hold_out
-from datamodules.tables import with_categories
+from datamodules.splits import PAIR, Split, hold_out, ties_in_time
+from datamodules.tables import merge_repeats, with_categories
+from zoo.data.held_out_cases import protocol_lines
 from zoo.runs.cli import ZooCLI, import_names
 from zoo.runs.trainer import quietly
 from zoo.runtime.run_folder import atomic_write, visible
@@ -53,6 +54,10 @@ def describe_data(data: CrossDomainDataModule) -> tuple[dict[str, Any], dict[str
         given = data.shipped_rows(data.target)
         split = hold_out(tables[data.target], evaluation, data.split_seed, data.target, given)
         found["split"] = {"name": evaluation.split, **{part: getattr(split, part).height for part in Split._fields}}
+        found["split"]["unknown_items"] = _unknown_items(
+            split, "include" if data.filters.signs else evaluation.unknown_items
+        )
+        found["split"]["ties_in_time"] = ties_in_time(split) if evaluation.by_time else {}
         found["sources"] = {
             name: _compare(split, tables[data.target], tables[name]) for name in data.sources if name in tables
         }
@@ -67,7 +72,7 @@ def _steps(data: CrossDomainDataModule, domain: str, listed: list[str] | None) -
     found = {"file": with_categories(data.read(domain))}
     if (remark := negative_ratings(found["file"], domain, filters)) is not None:
         warn_once(remark)
-    found["threshold"] = binarise(found["file"], filters.threshold, filters.signs, may_be_empty=True)
+    found["threshold"] = binarise(merge_repeats(found["file"]), filters.threshold, filters.signs, may_be_empty=True)
     if isinstance(catalogue, Path):
         found["catalogue"] = found["threshold"].filter(pl.col("item_id").is_in(read_catalogue(catalogue)))
     last = list(found.values())[-1]
@@ -89,6 +94,13 @@ def _counts(table: pl.DataFrame) -> dict[str, Any]:
         "density": table.height / max(users * items, 1),
         "share_of_the_most_rated_tenth": head / max(table.height, 1),
     }
+
+
+def _unknown_items(split: Split, rule: str) -> dict[str, Any]:
+    """Return how many held-out rows have an item without a training rating."""
+    parts = {"validation": split.validation, "test": split.test}
+    unknown = {name: part.join(split.train, on="item_id", how="anti").height for name, part in parts.items()}
+    return unknown | {f"of_{name}": part.height for name, part in parts.items()} | {"rule": rule}
 
 
 def _compare(split: Split, target: pl.DataFrame, source: pl.DataFrame) -> dict[str, int]:
@@ -116,7 +128,8 @@ def tables(found: Mapping[str, Any]) -> Iterator[Table]:
             shares = [f"{counts['density']:.3%}", f"{counts['share_of_the_most_rated_tenth']:.1%}"]
             table.add_row(escape(visible(domain)) if step == "file" else "", step, *numbers, *shares)
     absent = [f"{escape(visible(name))} is not available" for name in found["absent"]]
-    table.caption = "\n".join(["most rated tenth: share of ratings of the most rated tenth of items", *absent])
+    notes = ["most rated tenth: share of ratings of the most rated tenth of items", *absent]
+    table.caption = "\n".join([*notes, *protocol_lines(found.get("split", {}))])
     yield table
     if found["sources"]:
         rows = list(next(iter(found["sources"].values())))
