@@ -61,7 +61,9 @@ class RankingBatch(NamedTuple):
     seen_items: Tensor  # its item, left out of full ranking, (entries,); never the case's own positive
     ratings: Tensor  # rating of each held-out pair, (cases,): 1, or a sign
     left_out: Tensor = NONE  # items that no case ranks, (left_out_items,), rising
-    held_out_rows: Tensor = NONE  # position in the batch of the case of each other held-out item of its user, (entries,)
+    held_out_rows: Tensor = (
+        NONE  # position in the batch of the case of each other held-out item of its user, (entries,)
+    )
     held_out_items: Tensor = NONE  # that item, of the same phase; also among the seen ones, (entries,)
 
     @property

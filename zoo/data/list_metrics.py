@@ -72,9 +72,7 @@ class ListMetrics(Metric):
         self.add_state("sums", torch.zeros(3 * len(ks), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
-    def update(
-        self, best: Tensor, weights: Tensor | None = None, values: Mapping[str, Tensor] | None = None
-    ) -> None:
+    def update(self, best: Tensor, weights: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> None:
         """Add lists of cases.
 
         Args:
@@ -136,7 +134,7 @@ class UserMetrics(Metric):
     """NDCG@K of all test items of a user in one list, averaged over users, and GAUC.
 
     * user_ndcg@K: ``DCG@K / ideal DCG@K`` of a list of all items that the user did not know, with all their test items relevant
-      (Järvelin and Kekäläinen, *Cumulated Gain-Based Evaluation of IR Techniques*, TOIS 2002, with discount ``1 / log2(rank + 1)``).
+      (Järvelin and Kekäläinen, *Cumulated Gain-Based Evaluation of IR Techniques*, TOIS 2002; discount ``1 / log2(rank + 1)``).
       Each user counts once. Ties count by their expectation (McSherry and Najork, ECIR 2008). With one test item it is NDCG@K.
     * gauc: mean over users of the AUC of their test items against all other unknown items, weighted by their number of test items;
       a tie counts half (Zhu et al., *Optimized Cost per Click in Taobao Display Advertising*, KDD 2017; Zhou et al., *Deep Interest
@@ -196,7 +194,7 @@ class UserMetrics(Metric):
 
 
 def with_other_held_out(counts: Counts, scores: Tensor, batch: RankingBatch) -> Counts:
-    """Return the counts of `full_counts` (cases,) plus the other held-out items of each case's user, by scores (cases, num_items)."""
+    """Return the counts of `full_counts` (cases,) with the user's other held-out items, by scores (cases, num_items)."""
     rows, items = batch.held_out_rows, batch.held_out_items
     positives = scores.gather(1, batch.positives[:, None]).squeeze(1)
     more = rank_counts(positives[rows], scores[rows, items, None])
@@ -268,9 +266,7 @@ class PhaseRanking(nn.Module):
         own, auc = with_other_held_out(counts, scores, batch), case_auc(counts, batch, scores.shape[1])
         return Lists(best, self.lists.cases_of(best), own, batch.num_held_out, auc)
 
-    def update(
-        self, counts: dict[str, Counts], lists: Lists | None = None, batch: RankingBatch | None = None
-    ) -> None:
+    def update(self, counts: dict[str, Counts], lists: Lists | None = None, batch: RankingBatch | None = None) -> None:
         """Add cases: num_better and num_tied by kind, and lists; ``batch`` is needed to average over users."""
         weights = None if batch is None else batch.weights(self.average)
         for kind, (num_better, num_tied) in counts.items():

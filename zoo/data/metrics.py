@@ -158,9 +158,7 @@ class RankingMetrics(Metric):
         pessimistic = weighted_sum(ranking_values(num_better, num_tied, self.ks, "pessimistic"), weights)
         self.pessimistic_sums += pessimistic
         expected = self.ties == "expected"
-        self.sums += (
-            weighted_sum(ranking_values(num_better, num_tied, self.ks), weights) if expected else pessimistic
-        )
+        self.sums += weighted_sum(ranking_values(num_better, num_tied, self.ks), weights) if expected else pessimistic
         self.total += len(num_better) if weights is None else weights.sum()
 
     def cases_of(self, num_better: Tensor, num_tied: Tensor) -> dict[str, Tensor]:
@@ -169,7 +167,7 @@ class RankingMetrics(Metric):
         return {f"{name}@{k}": values[i, j] for i, k in enumerate(self.ks) for j, name in enumerate(METRICS)}
 
     def compute(self) -> dict[str, Tensor]:
-        """Return weighted means over the cases so far, NaN without a case: ``hit_rate@5``, ... and ``pessimistic/hit_rate@5``, ..."""
+        """Return weighted means over cases, NaN without a case: ``hit_rate@5``, ... and ``pessimistic/hit_rate@5``, ..."""
         return self._named("", self.sums) | self._named("pessimistic/", self.pessimistic_sums)
 
     def _named(self, prefix: str, sums: Tensor) -> dict[str, Tensor]:
