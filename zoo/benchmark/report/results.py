@@ -383,7 +383,7 @@ def activity_groups(cases: pl.DataFrame) -> dict[str, pl.Expr]:
         >>> list(activity_groups(cases))
         ['1', '2', '3 to 9']
     """
-    users = cases.unique("user_id")["train_items"].sort().to_list()
+    users = cases.group_by("user_id").agg(pl.col("train_items").min())["train_items"].sort().to_list()
     ends = sorted({users[-(-len(users) * part // 4) - 1] for part in (1, 2, 3, 4)}) if users else []
     starts = [*users[:1], *(end + 1 for end in ends)]
     return {

@@ -171,7 +171,7 @@ def sliced(line: Line, slices: Slices, figure: str) -> list[tuple[float | None, 
 
 
 def slice_tables(lines: Sequence[Line]) -> list[Table]:
-    """Return NDCG@10 by training items, by quarters of the users and by overlap; slices without cases and tables of one slice are left out."""
+    """Return NDCG@10 by training items, quarters of users and overlap; slices without cases, tables of one slice are left out."""
     ranking = max(("sampled", "full"), key=lambda ranking: sum(line.has(ranking) for line in lines))
     lines = [line for line in lines if line.has(ranking)]
     # A row without a release has no linked users.
