@@ -119,13 +119,9 @@ RANKINGS = (
             "return -(-len(self.order) // self.batch_size)",
             "return len(self.order) // self.batch_size",
         ),
-        ("a case has the ratings of the first", "*seen, self.ratings[index])", "*seen, self.ratings[: len(index)])"),
+        ("a case has the ratings of the first", "*seen, self.ratings[index],", "*seen, self.ratings[: len(index)],"),
         ("candidates are of the first cases", "self.candidates[index].long()", "self.candidates[: len(index)].long()"),
-        (
-            "what a user has is looked up by case",
-            "rows, items = entries(self.seen, users)",
-            "rows, items = entries(self.seen, index)",
-        ),
+        ("what a user has is looked up by case", "*entries(rows, users)) for rows", "*entries(rows, index)) for rows"),
     ),
     *edits_of(
         "zoo/data/best_items.py",

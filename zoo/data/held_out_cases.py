@@ -57,14 +57,14 @@ class HeldOutCases(_Cases):
     def batch(self, index: Tensor) -> RankingBatch:
         """Return the cases ``index`` (batch,)."""
         users, positives = self.users[index], self.items[index]
-        rows, items = entries(self.seen, users)
-        other = items != positives[rows]
-        seen = rows[other], items[other]
-        rows, items = entries(self.by_user, users)
-        other = items != positives[rows]
-        held_out = rows[other], items[other]
+        seen, held_out = (_without(positives, *entries(rows, users)) for rows in (self.seen, self.by_user))
         candidates = self.candidates[index].long()
         return RankingBatch(users, positives, candidates, *seen, self.ratings[index], self.left_out, *held_out)
+
+
+def _without(positives: Tensor, rows: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+    other = items != positives[rows]
+    return rows[other], items[other]
 
 
 def entries(rows: SparseRows, users: Tensor) -> tuple[Tensor, Tensor]:

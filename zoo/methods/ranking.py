@@ -35,9 +35,12 @@ class RankingEvaluation(TargetModule):
         self.rankings: ModulesOf[PhaseRanking] = ModulesOf()
         for stage, full in full_of.items():
             if full or data.sampled_ranking:
-                columns = self.target_columns if full and stage == "test" else None
-                kinds = full, data.sampled_ranking
-                self.rankings[stage] = PhaseRanking(*kinds, data.ks, data.ties, columns, data.average)
+                columns = None
+                if full and stage == "test":
+                    columns = self.target_columns
+                self.rankings[stage] = PhaseRanking(
+                    full, data.sampled_ranking, data.ks, data.ties, columns, data.average
+                )
 
     def ranking_scores(self, users: Tensor) -> Tensor:
         """Return logits of all items (batch, num_items), with item counts for users that cannot be scored."""
