@@ -29,7 +29,7 @@ RATINGS_PER_USER, CANDIDATES = 20, 99
 class Generated(LightningDataModule):
     """Users with random items and one held-out item each."""
 
-    signs, sampled_ranking, ks, ties, top_k, users = False, True, (5, 10), "expected", 10, "own"
+    signs, sampled_ranking, ks, ties, average, top_k, users = False, True, (5, 10), "expected", "cases", 10, "own"
     releases = links = release_paths = digests = {}  # noqa: RUF012
 
     def __init__(self, num_users: int, num_items: int, full: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from zoo.data.batch_types import Average
 from zoo.data.metrics import METRICS, Ties, rank_counts, ranking_values
 
 Figures = dict[str, float]
@@ -20,6 +21,7 @@ def references(
     ties: Ties,
     full: bool,
     sampled: bool,
+    average: Average = "cases",
 ) -> dict[str, Figures]:
     """Return exact metrics of chance and of item counts (Popularity) on held-out cases, under the names of a run's metrics.
 
@@ -32,6 +34,7 @@ def references(
         ties: Treatment of equal item counts.
         full: Whether to rank all items.
         sampled: Whether to rank sampled candidates.
+        average: Whether each case counts once, or each user.
     """
     own = counts[cases.items]
     found: dict[str, Figures] = {"chance": {}, "popularity": {}}
@@ -41,12 +44,13 @@ def references(
         kinds["sampled"] = rank_counts(own, counts[cases.candidates.clamp(min=0)], listed), listed.sum(1)
     if full:
         kinds["full"] = _among_all(counts, own, cases)
+    weights = 1 / cases.by_user.counts_of(cases.users).double()
     for kind, ((num_better, num_tied), others) in kinds.items():
         for name, ranked in (
             ("popularity", ranking_values(num_better, num_tied, ks, ties)),
             ("chance", ranking_values(torch.zeros_like(others), others, ks)),
         ):
-            means = ranked.mean(2)
+            means = ranked.mean(2) if average == "cases" else ranked @ weights / weights.sum()
             found[name] |= {
                 f"{kind}/{metric}@{k}": float(means[i, j]) for i, k in enumerate(ks) for j, metric in enumerate(METRICS)
             }

@@ -189,7 +189,7 @@ def references_of(data: Any, stage: str) -> dict[str, Figures]:  # noqa: ANN401 
     cases = data.test if stage == "test" else data.validation
     counts = torch.from_numpy(np.bincount(data.train.matrix.indices, minlength=data.train.num_items))
     full = data.full_ranking is True or (data.full_ranking == "test" and stage == "test")
-    return references(counts, cases, data.ks, data.ties, full, data.sampled_ranking)
+    return references(counts, cases, data.ks, data.ties, full, data.sampled_ranking, data.average)
 
 
 def tested_on(data: Any, stage: str) -> dict[str, str]:  # noqa: ANN401  any datamodule

@@ -116,6 +116,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         self.filters, self.evaluation = filters, evaluation
         # Read by recommenders.
         self.ks, self.ties, self.signs = tuple(evaluation.ks), evaluation.ties, filters.signs
+        self.average = evaluation.average
         self.full_ranking, self.sampled_ranking = evaluation.full_ranking, evaluation.num_candidates > 0
         self.batch_size, self.evaluation_batch_size, self.top_k = batch_size, evaluation_batch_size, top_k
         self.seed, self.trusted, self.denoiser = seed, trusted, denoiser

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal, get_args
 
+from zoo.data.batch_types import Average
 from zoo.data.metrics import Ties
 from zoo.data.ratings import Reach, Step
 
@@ -94,6 +95,7 @@ class Evaluation:
         full_ranking: Rank among all items as well; `test`: only in the test, for methods that score all items slowly.
         ks: Cut-offs of the metrics; 10 must be among them, since it selects the checkpoint.
         ties: `expected` (mean over random tie-breaking) or `pessimistic`.
+        average: What a mean metric counts once: `cases` (each held-out item), or `users` (all held-out items of a user together).
         hold_out_of_sources: Whether a source removes its held-out items from its release too, to evaluate both directions. One
             of its ratings may then change several entries, which the record states.
         earlier_sources: Whether a source drops what a user rated there at the time of the earliest item held out of the target, or
@@ -119,6 +121,7 @@ class Evaluation:
     full_ranking: bool | Literal["test"] = True
     ks: tuple[int, ...] = (5, 10)
     ties: Ties = "expected"
+    average: Average = "cases"
     hold_out_of_sources: bool = False
     earlier_sources: bool = False
 
@@ -182,6 +185,8 @@ class Evaluation:
         if self.earlier_sources and not self.by_time:
             needed = "latest1, latest2, global_time, or ratio with temporal true"
             raise ValueError(f"earlier_sources is true, and split is {self.split!r}. It needs {needed}.")
+        if self.average not in get_args(Average):
+            raise ValueError(f"average is {self.average!r}. Allowed: {', '.join(get_args(Average))}.")
         if 10 not in self.ks or min(self.ks) < 1:
             raise ValueError(f"ks is {self.ks}. Allowed: numbers >= 1, including 10.")
         if self.num_candidates < 0 or not (self.num_candidates or self.full_ranking is True):

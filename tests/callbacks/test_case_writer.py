@@ -55,13 +55,17 @@ def test_there_is_one_row_for_each_case_and_their_means_are_the_figures(
     assert len(cases) == len(data.test.users) > 1
     assert cases.rows() == sorted(cases.rows())
     assert cases["user_id"].is_duplicated().any() == ("ratio" in arguments)
-    of_all = {name for name in means if "coverage" in name}
+    of_all = {name for name in means if any(word in name for word in ("coverage", "gini", "user_ndcg"))}
     ranks = [f"{kind}/{counted}" for kind in {name.split("/")[0] for name in means} for counted in ("above", "level")]
     figured = means.keys() - of_all
     assert {**cases.schema} == KNOWN | dict.fromkeys(figured, pl.Float32) | dict.fromkeys(ranks, pl.Int32)
     for name in figured:
         assert cases[name].cast(pl.Float64).mean() == pytest.approx(means[name], rel=1e-6, abs=1e-6), name
-        assert cases[name].is_between(0, 6 if "novelty" in name else 1).all()
+        assert (
+            cases[name]
+            .is_between(0, len(data.train.user_ids) if "arp" in name else 6 if "novelty" in name else 1)
+            .all()
+        )
     assert bool(of_all) == any(name.startswith("full/") for name in means)
     assert all(0 < means[name] <= 1 for name in of_all)
     assert not list(folder.glob(".*"))

@@ -21,16 +21,16 @@ METHODS = (
         ),
         ("the first item is no candidate", "batch.candidates >= 0)", "batch.candidates > 0)"),
         ("a candidate is taken for the positive", "rank_counts(scores[:, 0],", "rank_counts(scores[:, 1],"),
+    ),
+    *edits_of(
+        "zoo/data/list_metrics.py",
+        ("tests/zoo/data/test_list_metrics.py", "tests/zoo/data/test_metrics_ranking.py"),
         (
             "an item is listed for good once it was",
             "(self.listed > 0).double().mean(1)",
             "(self.listed >= 0).double().mean(1)",
         ),
-        (
-            "what everybody has is news",
-            "(num_users / owners.double().clamp(min=1)).log2()",
-            "owners.double().clamp(min=1).log2()",
-        ),
+        ("what everybody has is news", "(self.num_users / owners.clamp(min=1)).log2()", "owners.clamp(min=1).log2()"),
         ("ties are never told", "abs(float(value - values", "0 * abs(float(value - values"),
     ),
     *edits_of(

@@ -3,7 +3,8 @@
 from tests.mutation.edit import edits_of
 
 RECOMMENDER = "tests/zoo/methods/test_recommender.py"
-RANKED = ("tests/zoo/data/test_metrics.py", "tests/zoo/data/test_metrics_ranking.py", RECOMMENDER)
+RANKED = ("tests/zoo/data/test_metrics.py", "tests/zoo/data/test_metrics_ranking.py")
+RANKED += ("tests/zoo/data/test_list_metrics.py", RECOMMENDER)
 
 RANKINGS = (
     *edits_of(
@@ -37,17 +38,13 @@ RANKINGS = (
             "for counts in (num_better, num_tied))",
             "for counts in (num_better, num_better))",
         ),
-        (
-            "ties are expected whatever is asked",
-            'self.sums += ranking_values(num_better, num_tied, self.ks).sum(2) if self.ties == "expected" else pessimistic',
-            "self.sums += ranking_values(num_better, num_tied, self.ks).sum(2)",
-        ),
+        ("ties are expected whatever is asked", 'expected = self.ties == "expected"', "expected = True"),
         (
             "cases are told with expected ties",
             "ranking_values(num_better, num_tied, self.ks, self.ties).float()",
             "ranking_values(num_better, num_tied, self.ks).float()",
         ),
-        ("a batch is a case", "self.cases += len(num_better)", "self.cases += 1"),
+        ("a batch is a case", "self.total += len(num_better) if", "self.total += 1 if"),
         (
             "pessimistic figures are the last batch's",
             "self.pessimistic_sums += pessimistic",
@@ -55,19 +52,33 @@ RANKINGS = (
         ),
         (
             "two processes have the cases of one",
-            '"cases", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")\n\n    def update(self, num_better',
-            '"cases", torch.zeros((), dtype=torch.long), dist_reduce_fx="max")\n\n    def update(self, num_better',
+            '"total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")',
+            '"total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="max")',
         ),
+        ("a mean error is a sum", "return self.part / self.whole", "return self.part"),
+        ("signs count batches", "self.whole += len(scores)", "self.whole += 1"),
+    ),
+    *edits_of(
+        "zoo/data/list_metrics.py",
+        RANKED,
         ("every cut-off has the list of the longest", "items = best[:, :k]\n", "items = best\n"),
-        ("novelty is of the longest list", "bits[:, :k].sum(1) / (best[:, :k] >= 0)", "bits.sum(1) / (best >= 0)"),
-        ("a short list is divided by its length asked", "(best[:, :k] >= 0).sum(1).clamp(min=1)", "k"),
+        ("novelty is of the longest list", "size = (best[:, :k] >= 0).sum(1)", "size = (best >= 0).sum(1)"),
+        (
+            "a short list is divided by its length asked",
+            "(bits[:, :k].sum(1) / size.clamp(min=1))",
+            "(bits[:, :k].sum(1) / k)",
+        ),
         (
             "padding has the novelty of the first item",
-            "torch.where(best >= 0, self.bits[best.clamp(min=0)], 0.0)",
-            "self.bits[best.clamp(min=0)]",
+            "torch.where(best >= 0, (self.num_users / owners.clamp(min=1)).log2(), 0.0)",
+            "(self.num_users / owners.clamp(min=1)).log2()",
         ),
-        ("novelty is of the last batch", "self.surprisal += torch.stack(", "self.surprisal = torch.stack("),
-        ("lists keep the cases of the last epoch", "            self.lists.reset()\n", ""),
+        ("novelty is of the last batch", "self.sums += weighted_sum(", "self.sums = weighted_sum("),
+        ("an item without owners is like itself", "- owned) / 2", "- (best >= 0).sum(1).to(best.device)) / 2"),
+        ("users weigh by their test items", "self.ndcg += (gains / ideals).sum(1)", "self.ndcg += gains.sum(1)"),
+        ("the ideal list has room for all", "num_held_out.clamp(max=k)", "num_held_out.clamp(max=max(self.ks))"),
+        ("items seen and left out count twice", "len(batch.left_out) - both", "len(batch.left_out)"),
+        ("lists keep the cases of the last epoch", "                own.reset()\n", ""),
         ("rankings keep the cases of the last epoch", "            metric.reset()\n", ""),
         (
             "lists are as long as the first cut-off",
@@ -80,8 +91,6 @@ RANKINGS = (
             'kinds = {"sampled": sampled or full, "full": full}',
         ),
         ("level is above", '"level": num_tied.int()}', '"level": num_better.int()}'),
-        ("a mean error is a sum", "return self.part / self.whole", "return self.part"),
-        ("signs count batches", "self.whole += len(scores)", "self.whole += 1"),
     ),
     *edits_of(
         "zoo/data/best_items.py",
@@ -110,13 +119,9 @@ RANKINGS = (
             "return -(-len(self.order) // self.batch_size)",
             "return len(self.order) // self.batch_size",
         ),
-        ("a case has the ratings of the first", "*seen, self.ratings[index])", "*seen, self.ratings[: len(index)])"),
+        ("a case has the ratings of the first", "*seen, self.ratings[index],", "*seen, self.ratings[: len(index)],"),
         ("candidates are of the first cases", "self.candidates[index].long()", "self.candidates[: len(index)].long()"),
-        (
-            "what a user has is looked up by case",
-            "rows, items = entries(self.seen, users)",
-            "rows, items = entries(self.seen, index)",
-        ),
+        ("what a user has is looked up by case", "*entries(rows, users)) for rows", "*entries(rows, index)) for rows"),
     ),
     *edits_of(
         "zoo/data/best_items.py",

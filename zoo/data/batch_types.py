@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+
+#: What a mean over held-out cases counts once: each case, or each user.
+Average = Literal["cases", "users"]
 
 #: No items.
 NONE = torch.zeros(0, dtype=torch.long)
@@ -58,6 +61,19 @@ class RankingBatch(NamedTuple):
     seen_items: Tensor  # its item, left out of full ranking, (entries,); never the case's own positive
     ratings: Tensor  # rating of each held-out pair, (cases,): 1, or a sign
     left_out: Tensor = NONE  # items that no case ranks, (left_out_items,), rising
+    held_out_rows: Tensor = (
+        NONE  # position in the batch of the case of each other held-out item of its user, (entries,)
+    )
+    held_out_items: Tensor = NONE  # that item, of the same phase; also among the seen ones, (entries,)
+
+    @property
+    def num_held_out(self) -> Tensor:
+        """Number of held-out items of each case's user in this phase, shape ``(cases,)``."""
+        return 1 + torch.bincount(self.held_out_rows, minlength=len(self.users))
+
+    def weights(self, average: Average) -> Tensor | None:
+        """Return weights (cases,) by which a mean counts each user once; None if it counts each case once."""
+        return None if average == "cases" else 1 / self.num_held_out.double()
 
 
 class PredictBatch(NamedTuple):

@@ -1,6 +1,7 @@
 """Held-out cases to rank, and batches of cases or users for evaluation."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
@@ -33,9 +34,7 @@ class EvaluationBatches(Generic[Made]):
             yield self.make(self.order[start : start + self.batch_size])
 
 
-class HeldOutCases(NamedTuple):
-    """The cases of one phase, by row and column of the training ratings."""
-
+class _Cases(NamedTuple):
     users: Tensor  # (cases,); a user with several held-out items has several cases
     items: Tensor  # the held-out item of each, (cases,)
     candidates: Tensor  # sampled negatives, (cases, candidates), int32, padded with -1
@@ -43,13 +42,24 @@ class HeldOutCases(NamedTuple):
     seen: SparseRows  # items that full ranking leaves out, one row per user
     left_out: Tensor = NONE  # items that no case ranks in full ranking, (left_out_items,), rising
 
+
+class HeldOutCases(_Cases):
+    """The cases of one phase, by row and column of the training ratings."""
+
+    @cached_property
+    def by_user(self) -> SparseRows:
+        """The held-out items of each user, one row per user."""
+        order = self.users.argsort(stable=True)
+        counts = torch.bincount(self.users, minlength=self.seen.num_rows)
+        starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        return SparseRows(starts, self.items[order], self.ratings[order], self.seen.width)
+
     def batch(self, index: Tensor) -> RankingBatch:
         """Return the cases ``index`` (batch,)."""
         users, positives = self.users[index], self.items[index]
-        rows, items = entries(self.seen, users)
-        other = items != positives[rows]
-        seen = rows[other], items[other]
-        return RankingBatch(users, positives, self.candidates[index].long(), *seen, self.ratings[index], self.left_out)
+        seen, held_out = (_without(positives, *entries(rows, users)) for rows in (self.seen, self.by_user))
+        candidates = self.candidates[index].long()
+        return RankingBatch(users, positives, candidates, *seen, self.ratings[index], self.left_out, *held_out)
 
     def num_others(self) -> Tensor:
         """Return the number of other items in the full ranking of each case, (cases,)."""
@@ -59,6 +69,11 @@ class HeldOutCases(NamedTuple):
             [NONE.new_zeros(1), ranked[self.seen.items].cumsum(0)]
         )  # ranked items among the first entries
         return ranked.sum() - before[self.seen.starts].diff()[self.users]  # the positive is among the seen items
+
+
+def _without(positives: Tensor, rows: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+    other = items != positives[rows]
+    return rows[other], items[other]
 
 
 def entries(rows: SparseRows, users: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,22 +1,19 @@
-"""Metrics: ranking among all items and among candidates, with exact treatment of ties; metrics of lists and of signs."""
+"""Metrics: ranking among all items and among candidates, with exact treatment of ties; metrics of signs."""
 
 from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torchmetrics import Metric
 
 from zoo.data.batch_types import RankingBatch
-from zoo.data.best_items import best_listed
 
 Ties = Literal["expected", "pessimistic"]
 
 METRICS = ("hit_rate", "ndcg", "mrr")
 #: Metric that selects a run's checkpoint.
 SELECTION_METRIC = "val/ndcg@10"
-#: Expected and pessimistic metrics are both reported if they differ by more.
-TIES_TOLERANCE = 1e-4
 
 #: Scores compared at once: the result fits a CPU's cache; on other devices it takes 16 MiB.
 _AT_ONCE, _AT_ONCE_ELSEWHERE = 1 << 19, 1 << 22
@@ -64,7 +61,7 @@ def _counts(target: Tensor, others: Tensor, found: Tensor) -> tuple[Tensor, Tens
     return not_better, torch.eq(others, target, out=found).sum(1, dtype=kind).long()
 
 
-def _summed_discounts(ranks: int) -> Tensor:
+def summed_discounts(ranks: int) -> Tensor:
     """Return sums of ``1 / log2(rank + 1)`` and of ``1 / rank`` over the first t ranks in row t, shape ``(ranks + 1, 2)``."""
     rank = torch.arange(1, ranks + 1, dtype=torch.float64)
     discounts = torch.stack([1 / torch.log2(rank + 1), 1 / rank], dim=1)
@@ -96,7 +93,7 @@ def ranking_values(num_better: Tensor, num_tied: Tensor, ks: Sequence[int], ties
     span = num_tied.double() + 1
     most = sum(int(counts.max()) if len(counts) else 0 for counts in (num_better, num_tied))
     last = min(max(ks), most + 1)  # no rank beyond it counts
-    sums = _summed_discounts(last).to(num_better.device)
+    sums = summed_discounts(last).to(num_better.device)
     values = []
     for k in ks:
         # Mean over the ranks a + 1 .. a + b + 1 up to k, as a difference of two sums.
@@ -108,8 +105,13 @@ def ranking_values(num_better: Tensor, num_tied: Tensor, ks: Sequence[int], ties
     return torch.stack(values)
 
 
+def weighted_sum(values: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the sum over the last axis of values (..., cases), times weights (cases,) if there are any."""
+    return values.sum(-1) if weights is None else values @ weights.to(values.dtype)
+
+
 class RankingMetrics(Metric):
-    """HR@K, NDCG@K and MRR@K of one positive among its candidates, averaged over held-out cases.
+    """HR@K, NDCG@K and MRR@K of one positive among its candidates, averaged over held-out cases or, by weights, over users.
 
     States are sums and a count, so several processes give the result of one. Use logits as scores: a float32 sigmoid saturates
     near 17 and makes ties.
@@ -133,7 +135,7 @@ class RankingMetrics(Metric):
     higher_is_better = True
     sums: Tensor
     pessimistic_sums: Tensor
-    cases: Tensor
+    total: Tensor  # of the weights
 
     def __init__(self, ks: Sequence[int] = (5, 10), ties: Ties = "expected") -> None:
         super().__init__()
@@ -146,14 +148,18 @@ class RankingMetrics(Metric):
         for name in ("sums", "pessimistic_sums"):
             zeros = torch.zeros(len(self.ks), len(METRICS), dtype=torch.float64)
             self.add_state(name, zeros, dist_reduce_fx="sum")
-        self.add_state("cases", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
+        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
-    def update(self, num_better: Tensor, num_tied: Tensor) -> None:
-        """Add a batch of cases by the counts of :func:`rank_counts`, each of shape ``(cases,)``."""
-        pessimistic = ranking_values(num_better, num_tied, self.ks, "pessimistic").sum(2)
+    def update(self, num_better: Tensor, num_tied: Tensor, weights: Tensor | None = None) -> None:
+        """Add a batch of cases by the counts of :func:`rank_counts`, each of shape ``(cases,)``.
+
+        ``weights`` (cases,), float64, are 1 by default. With 1 / (cases of the user) each user counts once.
+        """
+        pessimistic = weighted_sum(ranking_values(num_better, num_tied, self.ks, "pessimistic"), weights)
         self.pessimistic_sums += pessimistic
-        self.sums += ranking_values(num_better, num_tied, self.ks).sum(2) if self.ties == "expected" else pessimistic
-        self.cases += len(num_better)
+        expected = self.ties == "expected"
+        self.sums += weighted_sum(ranking_values(num_better, num_tied, self.ks), weights) if expected else pessimistic
+        self.total += len(num_better) if weights is None else weights.sum()
 
     def cases_of(self, num_better: Tensor, num_tied: Tensor) -> dict[str, Tensor]:
         """Return each metric per case, float32, shape ``(cases,)``, by its name in ``compute``."""
@@ -161,73 +167,12 @@ class RankingMetrics(Metric):
         return {f"{name}@{k}": values[i, j] for i, k in enumerate(self.ks) for j, name in enumerate(METRICS)}
 
     def compute(self) -> dict[str, Tensor]:
-        """Return means over the cases so far, NaN without a case: ``hit_rate@5``, ... and ``pessimistic/hit_rate@5``, ..."""
+        """Return weighted means over cases, NaN without a case: ``hit_rate@5``, ... and ``pessimistic/hit_rate@5``, ..."""
         return self._named("", self.sums) | self._named("pessimistic/", self.pessimistic_sums)
 
     def _named(self, prefix: str, sums: Tensor) -> dict[str, Tensor]:
-        means = (sums / self.cases).float()
+        means = (sums / self.total).float()
         return {f"{prefix}{name}@{k}": means[i, j] for i, k in enumerate(self.ks) for j, name in enumerate(METRICS)}
-
-
-class ListMetrics(Metric):
-    """Coverage@K and novelty@K of the full-ranking lists of held-out cases.
-
-    * coverage@K: the share of all items that are among the best K of some case (Ge, Delgado-Battenfeld and Jannach, *Beyond
-      Accuracy: Evaluating Recommender Systems by Coverage and Serendipity*, RecSys 2010, section 3.1: catalog coverage).
-    * novelty@K: the mean over the best K of ``log2(users / owners)`` bits, with ``owners`` the users who have the item in training,
-      and the mean of that over cases (Zhou et al., *Solving the apparent diversity-accuracy dilemma of recommender systems*, PNAS
-      2010: surprisal). Departure: an item without owners counts as one with one owner; in the paper it is infinite.
-
-    States are sums and counts, so several processes give the result of one.
-
-    Args:
-        owners: Number of users who have each item in training, shape ``(num_items,)``.
-        num_users: Number of users.
-        ks: Cut-offs.
-
-    Examples:
-        >>> import torch
-        >>> metric = ListMetrics(owners=torch.tensor([4, 2, 1]), num_users=4, ks=[1])
-        >>> metric.update(best=torch.tensor([[0], [2]]))  # the best item of two cases
-        >>> {name: round(float(value), 4) for name, value in metric.compute().items()}
-        {'coverage@1': 0.6667, 'novelty@1': 1.0}
-    """
-
-    full_state_update = False
-    listed: Tensor
-    surprisal: Tensor
-    cases: Tensor
-    bits: Tensor
-
-    def __init__(self, owners: Tensor, num_users: int, ks: Sequence[int] = (5, 10)) -> None:
-        super().__init__()
-        self.ks = tuple(ks)
-        self.register_buffer("bits", (num_users / owners.double().clamp(min=1)).log2(), persistent=False)
-        self.add_state("listed", torch.zeros(len(self.ks), len(owners), dtype=torch.long), dist_reduce_fx="sum")
-        self.add_state("surprisal", torch.zeros(len(self.ks), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("cases", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
-
-    def update(self, best: Tensor) -> None:
-        """Add lists of cases, best first, (cases, at least the largest K or all items), padded with -1."""
-        for i, k in enumerate(self.ks):
-            items = best[:, :k]
-            self.listed[i] += torch.bincount(items[items >= 0], minlength=self.listed.shape[1])
-        self.surprisal += torch.stack([values.double().sum() for values in self.cases_of(best).values()])
-        self.cases += len(best)
-
-    def cases_of(self, best: Tensor) -> dict[str, Tensor]:
-        """Return the novelty of each list, float32, shape ``(cases,)``, by its name in ``compute``."""
-        bits = torch.where(best >= 0, self.bits[best.clamp(min=0)], 0.0)
-        return {f"novelty@{k}": (bits[:, :k].sum(1) / (best[:, :k] >= 0).sum(1).clamp(min=1)).float() for k in self.ks}
-
-    def compute(self) -> dict[str, Tensor]:
-        """Return ``coverage@5``, ``novelty@5``, ... so far; without a case coverage is 0 and novelty NaN."""
-        coverage, novelty = (self.listed > 0).double().mean(1).float(), (self.surprisal / self.cases).float()
-        return {
-            f"{name}@{k}": values[i]
-            for i, k in enumerate(self.ks)
-            for name, values in (("coverage", coverage), ("novelty", novelty))
-        }
 
 
 class _Ratio(Metric):
@@ -314,67 +259,3 @@ def full_counts(scores: Tensor, batch: RankingBatch) -> Counts:
         for count, others in zip(counts, rank_counts(positives, scores[:, columns]), strict=True):
             count -= others
     return counts
-
-
-class PhaseRanking(nn.Module):
-    """Ranking metrics of the held-out cases of one phase, per case and averaged over all processes.
-
-    Args:
-        full: Whether to rank all items.
-        sampled: Whether to rank sampled candidates.
-        ks: Cut-offs.
-        ties: Treatment of ties.
-        lists: Metrics of the full-ranking lists, if wanted.
-    """
-
-    def __init__(
-        self, full: bool, sampled: bool, ks: Sequence[int], ties: Ties, lists: ListMetrics | None = None
-    ) -> None:
-        super().__init__()
-        kinds = {"sampled": sampled, "full": full}
-        self.metrics = nn.ModuleDict({kind: RankingMetrics(ks, ties) for kind, wanted in kinds.items() if wanted})
-        self.lists = lists
-
-    def _metric(self, kind: str) -> RankingMetrics:
-        metric = self.metrics[kind]
-        assert isinstance(metric, RankingMetrics)
-        return metric
-
-    def best(self, scores: Tensor, batch: RankingBatch) -> Tensor | None:
-        """Return the list of each case by scores (batch, num_items), if lists are measured."""
-        return None if self.lists is None else best_listed(scores, batch, max(self.lists.ks))
-
-    def update(self, counts: dict[str, Counts], best: Tensor | None = None) -> None:
-        """Add cases: num_better and num_tied by kind, and lists."""
-        for kind, (num_better, num_tied) in counts.items():
-            self._metric(kind).update(num_better, num_tied)
-        if self.lists is not None and best is not None:
-            self.lists.update(best)
-
-    def cases_of(self, counts: dict[str, Counts], best: Tensor | None = None) -> dict[str, Tensor]:
-        """Return metrics per case, shape ``(cases,)``, by names such as ``full/ndcg@10``, ``full/above`` and ``full/level``."""
-        found: dict[str, Tensor] = {}
-        for kind, (num_better, num_tied) in counts.items():
-            figures = self._metric(kind).cases_of(num_better, num_tied)
-            own = figures | {"above": num_better.int(), "level": num_tied.int()}
-            found |= {f"{kind}/{name}": values for name, values in own.items()}
-        if self.lists is not None and best is not None:
-            found |= {f"full/{name}": values for name, values in self.lists.cases_of(best).items()}
-        return found
-
-    def compute(self) -> dict[str, Tensor]:
-        """Return the means over all processes by the same names, and reset; pessimistic ones only if ties matter."""
-        figures: dict[str, Tensor] = {}
-        for kind in self.metrics:
-            metric = self._metric(kind)
-            values = metric.compute()
-            chosen = {name: value for name, value in values.items() if not name.startswith("pessimistic/")}
-            gaps = (abs(float(value - values[f"pessimistic/{name}"])) for name, value in chosen.items())
-            if any(gap > TIES_TOLERANCE for gap in gaps):
-                chosen = values
-            figures |= {f"{kind}/{name}": value for name, value in chosen.items()}
-            metric.reset()
-        if self.lists is not None:
-            figures |= {f"full/{name}": value for name, value in self.lists.compute().items()}
-            self.lists.reset()
-        return figures

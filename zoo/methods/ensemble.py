@@ -320,7 +320,7 @@ class HeldOutScores:
 
     def __init__(self, ensemble: Ensemble, names: list[str]) -> None:
         data: Any = ensemble.data
-        self.sampled, self.ties = data.sampled_ranking, data.ties
+        self.sampled, self.ties, self.average = data.sampled_ranking, data.ties, data.average
         every = torch.arange(len(data.validation.users))
         if not self.sampled:
             cells = len(every) * data.train.num_items * len(names)
@@ -342,7 +342,9 @@ class HeldOutScores:
                 total += weight * part
             num_better, num_tied = sampled_counts(total, batch) if self.sampled else full_counts(total, batch)
             found.append(ranking_values(num_better, num_tied, (10,), self.ties)[0, 1])
-        return float(torch.cat(found).mean())
+        values = torch.cat(found)
+        shares = [share for batch, _ in self.parts if (share := batch.weights(self.average)) is not None]
+        return float((values if not shares else values * torch.cat(shares) / torch.cat(shares).mean()).mean())
 
 
 def _method_of(member: Member) -> Recommender | None:

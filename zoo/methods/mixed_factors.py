@@ -153,7 +153,8 @@ class MixedFactors(Recommender):
             none, all_of_it = (self._candidate_scores(moved, share) for share in (0.0, 1.0))
             count = sampled_counts if self.data.sampled_ranking else full_counts
             for share, figure in zip(SHARES, figures, strict=True):
-                figure.update(*count(torch.lerp(none, all_of_it, share), moved))
+                weights = moved.weights(self.data.average)
+                figure.update(*count(torch.lerp(none, all_of_it, share), moved), weights)
         values = torch.stack([figure.compute()["ndcg@10"] for figure in figures])
         self.share.fill_(SHARES[int(values.argmax())])  # without a case all are NaN, and the first is taken
 

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from zoo.data.batch_types import PredictBatch, RankingBatch
 from zoo.data.best_items import Recommendations, best_unseen
-from zoo.data.metrics import SELECTION_METRIC, ListMetrics, PhaseRanking, full_counts, listed_items, sampled_counts
+from zoo.data.list_metrics import PhaseRanking
+from zoo.data.metrics import SELECTION_METRIC, full_counts, listed_items, sampled_counts
 from zoo.data.rows import SparseRows
 from zoo.methods.target_data import TargetData, TargetModule
 from zoo.nn.modules import ModulesOf
@@ -18,6 +19,7 @@ class RankingEvaluation(TargetModule):
 
     # What the method has.
     target_rows: SparseRows
+    target_columns: SparseRows
     item_counts: Tensor
     cache: dict[str, Tensor]
     score_all: Callable[[Tensor], Tensor]
@@ -33,10 +35,12 @@ class RankingEvaluation(TargetModule):
         self.rankings: ModulesOf[PhaseRanking] = ModulesOf()
         for stage, full in full_of.items():
             if full or data.sampled_ranking:
-                lists = None
+                columns = None
                 if full and stage == "test":
-                    lists = ListMetrics(self.item_counts, data.train.num_users, data.ks)
-                self.rankings[stage] = PhaseRanking(full, data.sampled_ranking, data.ks, data.ties, lists)
+                    columns = self.target_columns
+                self.rankings[stage] = PhaseRanking(
+                    full, data.sampled_ranking, data.ks, data.ties, columns, data.average
+                )
 
     def ranking_scores(self, users: Tensor) -> Tensor:
         """Return logits of all items (batch, num_items), with item counts for users that cannot be scored."""
@@ -51,17 +55,18 @@ class RankingEvaluation(TargetModule):
     def _rank(self, stage: str, batch: RankingBatch) -> dict[str, Tensor]:
         """Rank a batch; at the test, also return the metrics of its cases by name, each of shape ``(cases,)``."""
         ranking = self.rankings[stage]
-        listed, counts, best = listed_items(batch), {}, None
+        listed, counts, lists = listed_items(batch), {}, None
         if "full" in ranking.metrics:
             every = self.ranking_scores(batch.users)
-            counts["full"], best = full_counts(every, batch), ranking.best(every, batch)
+            counts["full"] = full_counts(every, batch)
+            lists = ranking.lists_of(every, batch, counts["full"])
             scores = every.gather(1, listed)
         else:
             scores = self._without_cold(batch.users, self.score(batch.users, listed), self.item_counts[listed])
         if "sampled" in ranking.metrics:
             counts["sampled"] = sampled_counts(scores, batch)
-        ranking.update(counts, best)
-        return ranking.cases_of(counts, best) if stage == "test" else {}
+        ranking.update(counts, lists, batch)
+        return ranking.cases_of(counts, lists) if stage == "test" else {}
 
     def _log_ranking(self, stage: str) -> None:
         self.cache = {}

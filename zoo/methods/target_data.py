@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol
 from pytorch_lightning import LightningModule
 from torch import Tensor
 
+from zoo.data.batch_types import Average
 from zoo.data.metrics import Ties
 from zoo.data.ratings import Ratings
 from zoo.release.release import Release
@@ -37,9 +38,10 @@ class TargetData(Protocol):
     links: dict[str, Tensor]  # row of each user of `train` in a release, -1 for none, by domain, each (num_users,)
     release_paths: Mapping[str, Any]  # where the releases lay
     users: str  # the list of users that the parties agreed on, as it was set
-    #: Cut-offs of the ranking metrics; like ``ties`` and ``top_k`` not asked for where nothing is ranked.
+    #: Cut-offs of the ranking metrics; like ``ties``, ``average`` and ``top_k`` not asked for where nothing is ranked.
     ks: tuple[int, ...]
     ties: Ties  # how ties are treated
+    average: Average  # what a mean metric counts once: each case, or each user
     full_ranking: (
         bool | Literal["test"]
     )  # whether held-out items, or those of the test alone, are ranked among all items

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torchmetrics import Metric
 
-from zoo.data.metrics import AverageRelativeError, ListMetrics, RankingMetrics, SignAccuracy, rank_counts
+from zoo.data.list_metrics import ListMetrics, UserMetrics
+from zoo.data.metrics import AverageRelativeError, RankingMetrics, SignAccuracy, rank_counts
+from zoo.data.rows import SparseRows
 
 CHANCE = {
     "hit_rate@5": 0.05,
@@ -72,14 +74,17 @@ def gathered(parts: list[Metric]) -> Metric:
     return parts[0]
 
 
-@pytest.mark.parametrize("kind", ["ranking", "lists", "signs", "error"])
+@pytest.mark.parametrize("kind", ["ranking", "weighted", "lists", "users", "signs", "error"])
 def test_halves_give_the_figure_of_the_whole_by_one_process_or_by_two(kind: str) -> None:
     generator = torch.Generator().manual_seed(3)
     positive, others = torch.rand(50, generator=generator), torch.rand(50, 20, generator=generator).round(decimals=1)
     listed = torch.randint(-1, 30, (50, 5), generator=generator)
+    columns = SparseRows(torch.arange(0, 91, 3), torch.arange(90) % 29, torch.ones(90), 29)
     makes: dict[str, tuple[Callable[[], Metric], tuple[torch.Tensor, ...]]] = {
         "ranking": (RankingMetrics, rank_counts(positive.round(decimals=1), others)),
-        "lists": (lambda: ListMetrics(torch.arange(30.0), 29, (2, 5)), (listed,)),
+        "weighted": (RankingMetrics, (*rank_counts(positive, others), positive.double())),
+        "lists": (lambda: ListMetrics(columns, (2, 5)), (listed, positive.double())),
+        "users": (UserMetrics, (*rank_counts(positive, others), 1 + listed[:, 0].relu(), others[:, 0])),
         "signs": (SignAccuracy, (positive - 0.4, others[:, 0].sub(0.5).sign())),
         "error": (AverageRelativeError, (others, others.square())),
     }

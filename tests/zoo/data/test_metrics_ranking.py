@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 import zoo.data.best_items
 import zoo.data.metrics
 from zoo.data.batch_types import PredictBatch, RankingBatch
-from zoo.data.best_items import best_listed, best_unseen
-from zoo.data.metrics import ListMetrics, PhaseRanking, full_counts, listed_items, rank_counts, sampled_counts
+from zoo.data.best_items import best_unseen
+from zoo.data.list_metrics import PhaseRanking
+from zoo.data.metrics import full_counts, listed_items, rank_counts, sampled_counts
 
 NUM_ITEMS = 8
 
@@ -190,63 +191,6 @@ def test_figures_are_means_over_cases_and_over_the_orders_of_equal_scores() -> N
     assert not any(name.startswith("sampled/pessimistic") for name in figures)
     ranking.update({kind: (num_better[:1], num_tied[:1]) for kind, (num_better, num_tied) in counts.items()})
     assert float(ranking.compute()["full/ndcg@10"]) == 1, "figures begin anew"
-
-
-OWNERS = [0, 1, 2, 3, 5, 8, 13, 16]  # of 16 users, by item
-
-
-@settings(max_examples=60, deadline=None)
-@given(problems(), st.sampled_from([5, 1 << 20]))
-def test_coverage_and_novelty_are_those_of_lists_sorted_one_by_one(
-    problem: tuple[torch.Tensor, RankingBatch, list[set[int]], list[list[int]]], at_once: int
-) -> None:
-    scores, batch, seen, _ = problem
-    scores = scores.nan_to_num(-9.0, 9.0) + torch.arange(NUM_ITEMS) / 100  # no ties, whose order is nobody's business
-    before = scores.clone()
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(zoo.data.best_items, "_AT_ONCE", at_once)
-        best = best_listed(scores, batch, 4)
-    assert torch.equal(scores, before), "scores are left as they were"
-    lists = [
-        sorted((item for item in range(NUM_ITEMS) if item not in unseen), key=lambda item: -float(row[item]))
-        for row, unseen in zip(scores, seen, strict=True)
-    ]
-    assert [[item for item in row if item >= 0] for row in best.tolist()] == [own[:4] for own in lists]
-    assert all(positive in own for positive, own in zip(batch.positives.tolist(), lists, strict=True))
-    metric = ListMetrics(torch.tensor(OWNERS, dtype=torch.float32), 16, ks=(2, 4))
-    metric.update(best[:1])
-    metric.update(best[1:])
-    found, cases = metric.compute(), metric.cases_of(best)
-    for k in (2, 4):
-        bits = [np.mean([math.log2(16 / max(OWNERS[item], 1)) for item in own[:k]]) for own in lists]
-        assert cases[f"novelty@{k}"].tolist() == pytest.approx(bits, rel=1e-6, abs=1e-12)
-        assert float(found[f"novelty@{k}"]) == pytest.approx(np.mean(bits), rel=1e-6, abs=1e-12)
-        listed = {item for own in lists for item in own[:k]}
-        assert float(found[f"coverage@{k}"]) == pytest.approx(len(listed) / NUM_ITEMS)
-
-
-def test_lists_are_measured_beside_the_full_ranking_and_begin_anew() -> None:
-    lists = ListMetrics(torch.tensor([4.0, 2.0, 1.0, 4.0]), 4, ks=(1, 2))
-    ranking = PhaseRanking(full=True, sampled=False, ks=(1, 2), ties="expected", lists=lists)
-    none = torch.zeros(0, dtype=torch.long)
-    batch = RankingBatch(torch.tensor([0]), torch.tensor([2]), torch.zeros(1, 0).long(), none, none, torch.ones(1))
-    scores = torch.tensor([[3.0, 1.0, 1.0, 2.0]])
-    counts = {"full": full_counts(scores, batch)}
-    best = ranking.best(scores, batch)
-    assert best is not None
-    assert best.tolist() == [[0, 3]]
-    cases = ranking.cases_of(counts, best)
-    assert {name: cases[f"full/{name}"].tolist() for name in ("above", "level", "novelty@1")} == {
-        "above": [2],
-        "level": [1],
-        "novelty@1": [0.0],  # all have it
-    }
-    ranking.update(counts, best)
-    figures = ranking.compute()
-    assert not any(name.startswith("sampled") for name in figures)
-    assert (float(figures["full/coverage@1"]), float(figures["full/novelty@1"])) == (pytest.approx(1 / 4), 0.0)
-    assert math.isnan(float(lists.compute()["novelty@1"]))
-    assert float(lists.compute()["coverage@1"]) == 0.0
 
 
 def test_only_what_is_asked_for_is_ranked() -> None:

@@ -130,6 +130,17 @@ def test_figures_have_the_cut_offs_and_ties_that_were_asked_for_at_each_stage(
     assert float(run.callback_metrics["val/ndcg@10"]) == float(run.callback_metrics["val/full/ndcg@10"])
 
 
+def test_users_count_once_if_the_data_ask_for_it(releases: dict[str, Path]) -> None:
+    made, kept = data(releases, split="ratio", shares=(0.5, 0.2, 0.3), average="users"), KnownOfCases()
+    run = trainer(kept)
+    run.test(Linked(), datamodule=made, verbose=False)
+    known = {name: torch.cat([part[name] for part in kept.parts]) for name in kept.parts[0]}
+    assert len(known["users"].unique()) < len(known["users"])
+    for name in ("sampled/ndcg@10", "full/mrr@3", "full/novelty@3"):
+        users = [known[name][known["users"] == user].mean() for user in known["users"].unique()]
+        assert float(run.callback_metrics[f"test/{name}"]) == pytest.approx(float(torch.stack(users).mean()), rel=1e-5)
+
+
 class Keeps(Linked):
     """Scores by what it has prepared, and by that of the epoch at hand."""
 

@@ -29,7 +29,7 @@ def fitted(train: Ratings, releases: dict[str, Release], **settings: Any) -> Use
     users = train.user_ids.tolist()
     links = {name: torch.tensor([rows.get(user, -1) for user in users]) for name, rows in where.items()}
     method = UserKNN(**settings)
-    asked = {"ks": (10,), "ties": "expected", "full_ranking": True, "sampled_ranking": True}
+    asked = {"ks": (10,), "ties": "expected", "average": "cases", "full_ranking": True, "sampled_ranking": True}
     method.read_data(SimpleNamespace(train=train, releases=releases, links=links, **asked))  # type: ignore[arg-type]
     return method
 

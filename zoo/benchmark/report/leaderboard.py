@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, product
 
 from zoo.benchmark.report.paired_differences import paired_tests
 from zoo.benchmark.report.results import (
     CUT_OFFS,
     LIST_MEASURES,
     MEASURES,
+    OF_CONTENTS,
     PRIMARY_METRIC,
     RANKINGS,
     Line,
@@ -63,22 +64,31 @@ def _figures(title: str, lines: Sequence[Line], ranking: str, *, collapsed: bool
 
 
 def _lists(lines: Sequence[Line], ranking: str) -> list[Table]:
-    """Return recall, precision, MAP, coverage and novelty by cut-off, where runs or their cases have any of them."""
+    """Return metrics of accuracy and of contents by cut-off, where runs or their cases have any of them."""
     note = (
         "Of the first K items of each list, without items that are already known. Recall: share of the held-out items in the "
         "list. Precision: share of the list that is held out. MAP: mean average precision over min(m, K) for m held-out items. "
-        "With one held-out item these are HR, HR/K and MRR. Coverage: share of all items in any list. Novelty: mean of "
-        "log2(users / users with the item), in bits. A dash: not measured, or a run of an earlier version."
+        "With one held-out item these are HR, HR/K and MRR. User NDCG: all held-out items of a user in one list, mean over users. "
+        "NDCG gap: largest minus smallest mean NDCG of quarters of the users by training items. GAUC: share of the other items "
+        "below a held-out item. A dash: not measured, or a run of an earlier version."
+    )
+    contents = (
+        "Coverage: share of all items in any list. Gini: inequality of how often items are listed (0: equal). Novelty: mean of "
+        "log2(users / users with the item), in bits. ARP: mean number of users with the item. Diversity: mean of 1 - cosine of "
+        "two items' users."
     )
     tables: list[Table] = []
-    for k in reversed(CUT_OFFS) if ranking == "full" else ():
-        measures = [m for m in LIST_MEASURES if m.endswith(f"@{k}")]
+    kinds = [("List metrics", False, note), ("Contents of lists", True, contents)] if ranking == "full" else []
+    for (title, of_contents, note), k in product(kinds, reversed(CUT_OFFS)):
+        suffixes = (f"@{k}", "gauc") if k == max(CUT_OFFS) else f"@{k}"
+        measures = [m for m in LIST_MEASURES if m.endswith(suffixes) and m.startswith((*OF_CONTENTS,)) is of_contents]
         measures = [m for m in measures if any(not math.isnan(line.mean(ranking, m)) for line in lines)]
         if measures:
             entries = _entries(lines, ranking, measures)
             rows = [[_name(line), *own] for line, own in zip(lines, entries, strict=True)]
             columns = ["row", *map(metric_title, measures)]
-            tables.append(Table(f"List metrics, cut-off {k}", columns, rows, [] if tables else [note]))
+            notes = [] if any(note in table.notes for table in tables) else [note]
+            tables.append(Table(f"{title}, cut-off {k}", columns, rows, notes))
     return tables
 
 
@@ -94,10 +104,12 @@ def _privacy(line: Line) -> str:
 
 
 def _entries(lines: Sequence[Line], ranking: str, measures: Sequence[str], *, bold: bool = True) -> list[list[str]]:
-    """Return mean and sd of each figure; the best mean of a column is bold, except of novelty and coverage."""
+    """Return mean and sd of each figure; the best mean of a column is bold, except of contents and gaps."""
     means = [[line.mean(ranking, m) for m in measures] for line in lines]
     best = [
-        math.nan if not bold or m.startswith(("coverage", "novelty")) else max(nan_to_lowest(row[i]) for row in means)
+        math.nan
+        if not bold or m.startswith((*OF_CONTENTS, "ndcg_gap"))
+        else max(nan_to_lowest(row[i]) for row in means)
         for i, m in enumerate(measures)
     ]
     return [

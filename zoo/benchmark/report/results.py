@@ -21,9 +21,11 @@ from zoo.runtime.suggestions import suggest
 
 CUT_OFFS = (5, 10)
 MEASURES = tuple(f"{name}@{k}" for k in CUT_OFFS for name in ("hit_rate", "ndcg", "mrr"))
-#: Titles of list metrics; a run reports the last two itself (`zoo.data.metrics.ListMetrics`).
-LIST_NAMES = {"recall": "Recall", "precision": "Precision", "map": "MAP", "coverage": "coverage", "novelty": "novelty"}
-LIST_MEASURES = tuple(f"{name}@{k}" for k in CUT_OFFS for name in LIST_NAMES)
+#: Titles of list metrics: those that follow from the cases, and of a list's contents. A run reports all others itself.
+OF_CASES = {"recall": "Recall", "precision": "Precision", "map": "MAP", "ndcg_gap": "NDCG gap"}
+OF_CONTENTS = {"coverage": "coverage", "gini": "Gini", "novelty": "novelty", "arp": "ARP", "diversity": "diversity"}
+LIST_NAMES = OF_CASES | {"user_ndcg": "user NDCG", "gauc": "GAUC"} | OF_CONTENTS
+LIST_MEASURES = (*(f"{name}@{k}" for k in CUT_OFFS for name in LIST_NAMES if name != "gauc"), "gauc")
 RANKINGS = {"full": "all items", "sampled": "1 + 99 candidates"}
 #: Rows are compared by this metric; on validation it chose the checkpoint.
 PRIMARY_METRIC = "ndcg@10"
@@ -76,14 +78,14 @@ class Run:
     def figure(self, ranking: str, measure: str) -> float:
         """Return a test figure, such as ``("full", "ndcg@10")``; NaN if neither the run nor its cases have it."""
         found = self.report["metrics"].get(f"test/{ranking}/{measure}")
-        if found is None and measure.split("@")[0] in ("recall", "precision", "map"):
+        if found is None and measure.split("@")[0] in OF_CASES:
             found = self.lists(ranking, int(measure.split("@")[1])).get(measure)
         return math.nan if found is None else float(found)
 
     def lists(self, ranking: str, k: int) -> dict[str, float]:
         """Return list metrics of its cases."""
         if (ranking, k) not in self._lists:
-            self._lists[ranking, k] = list_figures(self.cases, ranking, k)
+            self._lists[ranking, k] = list_figures(self.cases, ranking, k) | activity_gap(self.cases, ranking, k)
         return self._lists[ranking, k]
 
     @cached_property
@@ -371,6 +373,42 @@ def list_figures(cases: pl.DataFrame, ranking: str, k: int) -> dict[str, float]:
         (pl.col("found") / pl.col("held_out").clip(upper_bound=k)).mean().alias(f"map@{k}"),
     )
     return of_users.row(0, named=True)
+
+
+def activity_groups(cases: pl.DataFrame) -> dict[str, pl.Expr]:
+    """Return a condition per quarter of the users by their number of training items; users with equal numbers share a group.
+
+    Examples:
+        >>> cases = pl.DataFrame({"user_id": list("abcd"), "train_items": [1, 2, 2, 9]})
+        >>> list(activity_groups(cases))
+        ['1', '2', '3 to 9']
+    """
+    users = cases.group_by("user_id").agg(pl.col("train_items").min())["train_items"].sort().to_list()
+    ends = sorted({users[-(-len(users) * part // 4) - 1] for part in (1, 2, 3, 4)}) if users else []
+    starts = [*users[:1], *(end + 1 for end in ends)]
+    return {
+        str(end) if start == end else f"{start} to {end}": pl.col("train_items").is_between(start, end)
+        for start, end in zip(starts, ends, strict=False)
+    }
+
+
+def activity_gap(cases: pl.DataFrame, ranking: str, k: int) -> dict[str, float]:
+    """Return the largest minus the smallest mean NDCG@K of the `activity_groups`; empty for fewer than two groups.
+
+    Reference: Li et al., *User-oriented Fairness in Recommendation*, WWW 2021 (the difference of the mean metric of two groups by
+    activity). Departure: quarters of the users, and the two that differ most.
+
+    Examples:
+        >>> cases = pl.DataFrame({"user_id": ["a", "b"], "train_items": [1, 9], "full/ndcg@10": [0.25, 1.0]})
+        >>> activity_gap(cases, "full", 10)
+        {'ndcg_gap@10': 0.75}
+    """
+    name = f"{ranking}/ndcg@{k}"
+    if not {name, "train_items"} <= {*cases.columns}:
+        return {}
+    groups = (cases.filter(where)[name].cast(pl.Float64).mean() for where in activity_groups(cases).values())
+    means = [mean for mean in groups if isinstance(mean, float)]
+    return {f"ndcg_gap@{k}": max(means) - min(means)} if len(means) > 1 else {}
 
 
 def _users(cases: pl.DataFrame, k: int) -> pl.DataFrame:

@@ -31,6 +31,7 @@ REASONS = {
     "drawn": "other candidates",
     "candidates": "other candidates",
     "ties": "another rule for ties",
+    "average": "another average (cases or users)",
 }
 #: Maximum number of settings in a name; if more differ, the folder names the row.
 MAX_SETTINGS_IN_NAME = 3
@@ -85,7 +86,9 @@ class RunFolder:
         }
         if any(value is not None for value in drawn):
             found["drawn"] = json.dumps(drawn)
-        return found | ({"ties": str(evaluation["ties"])} if "ties" in evaluation else {})
+        if "ties" in evaluation:  # an earlier version averaged over cases
+            found |= {"ties": str(evaluation["ties"]), "average": str(evaluation.get("average", "cases"))}
+        return found
 
 
 @dataclass(eq=False)

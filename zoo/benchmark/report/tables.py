@@ -8,7 +8,7 @@ import polars as pl
 
 from zoo.benchmark.report.paired_differences import NOISE_BASELINE, Gain, Transfer
 from zoo.benchmark.report.papers import PaperComparison, published, violations
-from zoo.benchmark.report.results import LIST_NAMES, MEASURES, PRIMARY_METRIC, RANKINGS, Line, Results
+from zoo.benchmark.report.results import LIST_NAMES, MEASURES, PRIMARY_METRIC, RANKINGS, Line, Results, activity_groups
 from zoo.benchmark.report.run_folders import format_value, short_setting
 from zoo.privacy.record.fields import Guarantee
 from zoo.privacy.record.record import rounded_up
@@ -43,8 +43,8 @@ def metric_title(measure: str) -> str:
     >>> metric_title("ndcg@10")
     'NDCG@10'
     """
-    name, k = measure.split("@")
-    return f"{(METRIC_NAMES | LIST_NAMES)[name]}@{k}"
+    name, *k = measure.split("@")
+    return "@".join([(METRIC_NAMES | LIST_NAMES)[name], *k])
 
 
 def condition_notes(lines: Sequence[Line]) -> list[str]:
@@ -171,13 +171,15 @@ def sliced(line: Line, slices: Slices, figure: str) -> list[tuple[float | None, 
 
 
 def slice_tables(lines: Sequence[Line]) -> list[Table]:
-    """Return NDCG@10 by training items and by overlap; slices without cases and tables of one slice are left out."""
+    """Return NDCG@10 by training items, quarters of users and overlap; slices without cases, tables of one slice are left out."""
     ranking = max(("sampled", "full"), key=lambda ranking: sum(line.has(ranking) for line in lines))
     lines = [line for line in lines if line.has(ranking)]
     # A row without a release has no linked users.
     both = [line for line in lines if line.cases["linked"].n_unique() == 2]
     by_items = _slice_table("Training items of the user", item_slices(), lines, ranking)
-    return [*filter(None, (by_items, _slice_table("Overlap", overlap_slices(), both, ranking)))]
+    quarters = activity_groups(lines[0].cases) if lines else {}
+    by_quarter = _slice_table("Training items, quarters of the users", quarters, lines, ranking)
+    return [*filter(None, (by_items, by_quarter, _slice_table("Overlap", overlap_slices(), both, ranking)))]
 
 
 def _slice_table(title: str, slices: Slices, lines: Sequence[Line], ranking: str) -> Table | None:

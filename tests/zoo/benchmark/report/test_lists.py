@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zoo.benchmark.report.results import list_figures
+from zoo.benchmark.report.results import activity_gap, activity_groups, list_figures
 
 Scores = tuple[list[int], list[int]]  # of held-out items, and of all others that may be listed
 
@@ -55,6 +55,17 @@ def test_of_one_held_out_item_each_they_are_hr_and_mrr() -> None:
     cases = pl.DataFrame({"user_id": ["a", "b"], "sampled/hit_rate@5": hits, "sampled/mrr@5": [0.25, 0.0]})
     assert list_figures(cases, "sampled", 5) == {"recall@5": 0.5, "precision@5": 0.1, "map@5": 0.125}
     assert list_figures(cases, "full", 5) == list_figures(cases, "sampled", 10) == {}
+
+
+def test_a_gap_is_between_quarters_of_users_and_equal_counts_stay_together() -> None:
+    items, values = [1, 1, 1, 2, 3, 4, 4, 4, 4, 9], [float(n) ** 2 for n in range(10)]
+    cases = pl.DataFrame({"user_id": list("abcdefghij"), "train_items": items, "sampled/ndcg@5": values})
+    groups = [(1, 1), (2, 3), (4, 4), (5, 9)]  # the 3rd, 5th, 8th and last user end the quarters
+    assert [*activity_groups(cases)] == ["1", "2 to 3", "4", "5 to 9"]
+    means = [np.mean([v for n, v in zip(items, values, strict=True) if low <= n <= high]) for low, high in groups]
+    assert activity_gap(cases, "sampled", 5) == {"ndcg_gap@5": pytest.approx(max(means) - min(means))}
+    for too_little in (cases.head(3), cases.head(0), cases.drop("train_items"), cases.drop("sampled/ndcg@5")):
+        assert activity_gap(too_little, "sampled", 5) == {}
 
 
 def test_what_cases_do_not_tell_is_left_out() -> None:

@@ -146,6 +146,7 @@ APART: dict[str, tuple[dict[str, Any], str]] = {
     "candidates by digest": ({"tested": {"ratings": "r", "candidates": "d"}}, CANDIDATES),
     "ratings by digest": ({"tested": {"ratings": "s", "candidates": "c"}}, RATINGS),
     "ties": ({"data": {"evaluation": EVALUATION | {"ties": "pessimistic"}}}, "another rule for ties"),
+    "average": ({"data": {"evaluation": EVALUATION | {"average": "users"}}}, "another average (cases or users)"),
 }
 
 

@@ -160,11 +160,12 @@ def test_what_a_search_chose_is_told_for_every_run_that_searched(results: Result
 
 
 def test_slices_of_training_items_part_the_cases(results: Results) -> None:
-    [table] = tables.slice_tables(results.lines[TASK])
+    table, quarters = tables.slice_tables(results.lines[TASK])
     assert table.title == "Training items of the user: NDCG@10, 1 + 99 candidates"
-    assert len(table.columns) == 7
+    assert quarters.title == "Training items, quarters of the users: NDCG@10, 1 + 99 candidates"
+    assert [len(one.columns) for one in (table, quarters)] == [7, 5]
     assert [row[0] for row in table.rows] == [line.name for line in results.lines[TASK]]
-    for row in table.rows:
+    for row in (*table.rows, *quarters.rows):
         assert sum(int(cell.split("(")[1].rstrip(")")) for cell in row[1:]) == 60
 
 
@@ -185,7 +186,7 @@ def test_slices_are_of_all_items_where_there_are_no_candidates(full_only: Result
 
 def test_a_slice_without_a_case_is_a_dash(results: Results) -> None:
     warm, cold = line_of(results, TASK, "DMF"), line_of(results, "cold", "EASE")
-    [table] = tables.slice_tables([warm, cold])
+    table, _ = tables.slice_tables([warm, cold])
     rows = named(table)
     assert [rows["EASE"][column] for column in table.columns[2:]] == ["- (0)"] * 5
     assert rows["EASE"]["no training item"].endswith("(60)")
