@@ -9,6 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+#: No items.
+NONE = torch.zeros(0, dtype=torch.long)
+
 
 @dataclass(frozen=True, eq=False)
 class UserBatch:
@@ -54,6 +57,7 @@ class RankingBatch(NamedTuple):
     seen_rows: Tensor  # position in the batch of the case of each seen pair, (entries,)
     seen_items: Tensor  # its item, left out of full ranking, (entries,); never the case's own positive
     ratings: Tensor  # rating of each held-out pair, (cases,): 1, or a sign
+    left_out: Tensor = NONE  # items that no case ranks, (left_out_items,), rising
 
 
 class PredictBatch(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from zoo.data.batch_types import RankingBatch
+from zoo.data.batch_types import NONE, RankingBatch
 from zoo.data.rows import SparseRows
 from zoo.data.training_batches import Share
 
@@ -41,6 +41,7 @@ class HeldOutCases(NamedTuple):
     candidates: Tensor  # sampled negatives, (cases, candidates), int32, padded with -1
     ratings: Tensor  # rating of each held-out item, (cases,), float32: 1, or a sign
     seen: SparseRows  # items that full ranking leaves out, one row per user
+    left_out: Tensor = NONE  # items that no case ranks in full ranking, (left_out_items,), rising
 
     def batch(self, index: Tensor) -> RankingBatch:
         """Return the cases ``index`` (batch,)."""
@@ -48,7 +49,7 @@ class HeldOutCases(NamedTuple):
         rows, items = entries(self.seen, users)
         other = items != positives[rows]
         seen = rows[other], items[other]
-        return RankingBatch(users, positives, self.candidates[index].long(), *seen, self.ratings[index])
+        return RankingBatch(users, positives, self.candidates[index].long(), *seen, self.ratings[index], self.left_out)
 
 
 def entries(rows: SparseRows, users: Tensor) -> tuple[Tensor, Tensor]:
