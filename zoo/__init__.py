@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from zoo.methods.ppgencdr import PPGenCDR as PPGenCDR
     from zoo.methods.pricdr import PriCDR as PriCDR
     from zoo.methods.pricdr_sym import PriCDRSym as PriCDRSym
+    from zoo.methods.recent_popularity import RecentPopularity as RecentPopularity
     from zoo.methods.ridge import Ridge as Ridge
     from zoo.methods.slim import SLIM as SLIM
     from zoo.methods.sppg import SPPG as SPPG

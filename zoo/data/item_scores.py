@@ -105,11 +105,9 @@ def choose_window(train: Ratings, validation: HeldOutCases, ties: Ties, *, sampl
     """
     if not len(validation.users):
         return DEFAULT_WINDOW
-    kinds = {"sampled": sampled, "full": not sampled}
-    found = [
-        sum(value.mean() for name, value in values.items() if name.endswith("/ndcg@10"))
-        for values in (
-            case_values(recent_popularity(train, window), validation, [10], ties, **kinds) for window in WINDOWS
-        )
-    ]
-    return WINDOWS[int(np.argmax([float(value) for value in found]))]
+    kinds, selecting = {"sampled": sampled, "full": not sampled}, f"{'sampled' if sampled else 'full'}/ndcg@10"
+
+    def value(window: float) -> float:
+        return float(case_values(recent_popularity(train, window), validation, [10], ties, **kinds)[selecting].mean())
+
+    return max(WINDOWS, key=value)  # the first of equal ones
