@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from zoo.release.release import Release as Release
     from zoo.runs.exporting import export as export
     from zoo.runs.loading import load as load
+    from zoo.runs.probing import probe as probe
     from zoo.runs.publishing import publish as publish
     from zoo.runs.trainer import fit as fit
 

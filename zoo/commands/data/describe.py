@@ -19,6 +19,7 @@ from datamodules.public_lists import COMMON, agreed_users, read_catalogue
 from datamodules.splits import PAIR, Split, hold_out
 from datamodules.tables import with_categories
 from zoo.runs.cli import ZooCLI, import_names
+from zoo.runs.probing import Probe
 from zoo.runs.trainer import quietly
 from zoo.runtime.run_folder import atomic_write, visible
 
@@ -128,6 +129,24 @@ def tables(found: Mapping[str, Any]) -> Iterator[Table]:
         if any(facts["held_out_pairs_in_source"] for facts in found["sources"].values()):
             table.caption = "A source contains held-out pairs of the target: test items can leak through it."
         yield table
+
+
+def probe_table(found: Probe) -> Table:
+    """Return a probe as a table for the terminal: mean ± standard error of each rule, and the verdict."""
+    names = [name for name in found.rules.columns if f"{name}_se" in found.rules.columns]
+    titles = {"hit_rate@10": "HR@10", "ndcg@10": "NDCG@10"}
+    columns = [f"{titles[measure]}, {kind}" for kind, measure in (name.split("/") for name in names)]
+    table = Table("rule", *(Column(title, justify="right") for title in columns))
+    table.title = f"Probes: target {escape(visible(found.domain))}, split {found.split}"
+    for row in found.rules.to_dicts():
+        mark = "*" if row["rule"] in found.named else ""
+        table.add_row(row["rule"] + mark, *(f"{row[name]:.4f} ±{row[f'{name}_se']:.4f}" for name in names))
+    window = "" if found.window is None else f"recent popularity: the latest {found.window:.2%} of the training ratings"
+    reasons = [f"{rule}: left out, since {reason}" for rule, reason in found.missing.items()]
+    meanings = [f"* {rule}: {meaning}" for rule, meaning in found.named.items()]
+    table.caption = escape("\n".join(filter(None, [window, *reasons, found.verdict, *meanings])))
+    table.caption_justify = "left"
+    return table
 
 
 def long_tail(tails: Mapping[str, Sequence[int]], path: Path) -> None:
