@@ -15,12 +15,7 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def references(
-    scores: Mapping[str, Tensor],
-    cases: HeldOutCases,
-    ks: Sequence[int],
-    ties: Ties,
-    full: bool,
-    sampled: bool,
+    scores: Mapping[str, Tensor], cases: HeldOutCases, ks: Sequence[int], ties: Ties, full: bool, sampled: bool
 ) -> dict[str, Figures]:
     """Return exact metrics of chance and of scores of items on held-out cases, under the names of a run's metrics.
 

@@ -69,7 +69,9 @@ class RecentPopularity(Recommender):
     def setup(self, stage: str) -> None:
         """Check that the ratings have times."""
         if stage == "fit" and self.data.train.times is None:
-            reason = "The training ratings have no times. RecentPopularity needs a split by time and a time on every row."
+            reason = (
+                "The training ratings have no times. RecentPopularity needs a split by time and a time on every row."
+            )
             raise ValueError(f"{reason} Choose one, or use Popularity.")
         super().setup(stage)
 

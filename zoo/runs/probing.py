@@ -17,8 +17,8 @@ from datamodules import CrossDomainDataModule
 from zoo.data.arrays import Integers, contains
 from zoo.data.item_scores import case_values, choose_window, item_counts, recent_popularity
 from zoo.data.ratings import Ratings, index_of
+from zoo.runs.inputs import UsageError
 from zoo.runs.loading import data_of_run
-from zoo.runtime.run_folder import refusal
 
 #: Probability that a rule is named although it does not beat Popularity, for all rules and rankings of a probe together.
 FAILURE_PROBABILITY = 0.001
@@ -71,14 +71,20 @@ class Probe:
             return f"{head}: no trivial rule beats Popularity in NDCG@10."
         rows = self.rules.rows_by_key("rule", named=True, unique=True)
         kinds = [name.split("/")[0] for name in self.rules.columns if name.endswith("/t")]
-        reached = {name: [f"{rows[name][f'{kind}/ndcg@10']:.4f} {kind}" for kind in kinds] for name in (*self.named, _BASE)}
+        reached = {
+            name: [f"{rows[name][f'{kind}/ndcg@10']:.4f} {kind}" for kind in kinds] for name in (*self.named, _BASE)
+        }
         said = [f"{name} ({', '.join(values)})" for name, values in reached.items()]
         return f"{head}: {', '.join(said[:-1])} in NDCG@10 {'beats' if len(said) == 2 else 'beat'} {said[-1]}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         own = {name: value for name, value in vars(self).items() if name != "rules"}
-        return own | {"rules": self.rules.to_dicts(), "verdict": self.verdict, "failure_probability": FAILURE_PROBABILITY}
+        return own | {
+            "rules": self.rules.to_dicts(),
+            "verdict": self.verdict,
+            "failure_probability": FAILURE_PROBABILITY,
+        }
 
 
 def probe(data: CrossDomainDataModule) -> Probe:
@@ -111,7 +117,9 @@ def probe(data: CrossDomainDataModule) -> Probe:
     data.read_target()
     train, test = data.train, data.test
     if data.signs or not len(test.users):
-        raise ValueError(f"split is {data.evaluation.split!r}, signs {data.signs}. Probes need ranked test cases. Change one.")
+        raise ValueError(
+            f"split is {data.evaluation.split!r}, signs {data.signs}. Probes need ranked test cases. Change one."
+        )
     scores, missing, window = _rules(data)
     kinds = {"sampled": data.sampled_ranking, "full": bool(data.full_ranking)}
     values = {
@@ -132,7 +140,9 @@ def probe(data: CrossDomainDataModule) -> Probe:
                 name = f"{kind}/{measure}"
                 row[name], row[f"{name}_se"] = mean_and_error(own[name], users)
             difference, error = mean_and_error(own[f"{kind}/ndcg@10"] - values[_BASE][f"{kind}/ndcg@10"], users)
-            row[f"{kind}/t"] = float(difference / error) if error else float(np.sign(difference)) * np.inf if difference else 0.0
+            row[f"{kind}/t"] = (
+                float(difference / error) if error else float(np.sign(difference)) * np.inf if difference else 0.0
+            )
             if rule in MEANINGS and row[f"{kind}/t"] > least and num_users >= LEAST_USERS:
                 named[rule] = MEANINGS[rule]
         rows.append(row)
@@ -165,7 +175,10 @@ def _rules(data: CrossDomainDataModule) -> tuple[dict[str, Tensor], dict[str, st
     keys, items = (keys + columns)[trained], columns[trained]
     by_id = _id_order(train)
     first, last = np.full(train.num_items, len(items)), np.full(train.num_items, -1)
-    last[items], first[items[::-1]] = np.arange(len(items)), np.arange(len(items))[::-1]  # the last of several is assigned
+    last[items], first[items[::-1]] = (
+        np.arange(len(items)),
+        np.arange(len(items))[::-1],
+    )  # the last of several is assigned
     scores = {
         "unknown first": torch.where(counts == 0, counts.max() + 1, counts),
         "largest id": torch.from_numpy(by_id),
@@ -205,8 +218,16 @@ def _id_order(train: Ratings) -> npt.NDArray[np.int64]:
 
 
 def verdict_of_run(folder: Path) -> str:
-    """Return the verdict of a probe of a run's data in one line, or why its data cannot be probed here."""
+    """Return the verdict of a probe of a run's data in one line, or why there is none, without local paths.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> verdict_of_run(Path("runs/missing"))
+        'Probes: not measured, since the data of these runs are not available here.'
+    """
     try:
         return probe(data_of_run(folder)).verdict
-    except (OSError, TypeError, ValueError) as error:
-        return f"Probes: not measured here. {refusal(error)}"
+    except (OSError, UsageError):
+        return "Probes: not measured, since the data of these runs are not available here."
+    except (TypeError, ValueError) as error:
+        return f"Probes: not measured, since the data cannot be probed ({type(error).__name__})."

@@ -98,6 +98,8 @@ def _series(results: Results, title: str, transfers: Sequence[Transfer]) -> Chap
 
 
 def _intro(results: Results, task: str, lines: Sequence[Line]) -> str:
+    from zoo.runs.probing import verdict_of_run  # with torch
+
     wanted = sum(len(row["seeds"]) for row in results.benchmark["rows"] if row["task"] == task)
     done = sum(len(line.runs) for line in lines)
     cases = max(len(run.cases) for line in lines for run in line.runs)
@@ -108,7 +110,7 @@ def _intro(results: Results, task: str, lines: Sequence[Line]) -> str:
     return (
         f"{reason}{finished}. Each is tested once, on {count_of(cases, 'held-out case')}, at the epoch with the best validation "
         "NDCG@10. Figures: mean and sample standard deviation over seeds, the best mean of a column in bold. Ties count in "
-        f"expectation.{warning}"
+        f"expectation.{warning} {verdict_of_run(lines[0].runs[0].folder)}"
     )
 
 

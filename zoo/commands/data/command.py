@@ -27,7 +27,9 @@ def parser() -> Arguments:
     describe.add_argument("--json", action="store_true", help="write only JSON to stdout")
     describe.set_defaults(run=_describe)
 
-    about = "what trivial rules reach on the test cases, and which of them beat Popularity: what the protocol gives away"
+    about = (
+        "what trivial rules reach on the test cases, and which of them beat Popularity: what the protocol gives away"
+    )
     probes = commands.add_parser("probe", help=about, description=f"Print {about}, without training.")
     probes.add_argument("--config", type=Path, required=True, help="experiment; further options change its settings")
     probes.add_argument("--json", action="store_true", help="write only JSON to stdout")

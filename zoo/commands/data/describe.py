@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from rich import box
 from rich.markup import escape
 from rich.table import Column, Table
 
@@ -136,11 +137,14 @@ def probe_table(found: Probe) -> Table:
     names = [name for name in found.rules.columns if f"{name}_se" in found.rules.columns]
     titles = {"hit_rate@10": "HR@10", "ndcg@10": "NDCG@10"}
     columns = [f"{titles[measure]}, {kind}" for kind, measure in (name.split("/") for name in names)]
-    table = Table("rule", *(Column(title, justify="right") for title in columns))
+    figures = (Column(title, justify="right") for title in columns)
+    table = Table(Column("rule", no_wrap=True), *figures, box=box.SIMPLE, pad_edge=False, padding=(0, 0, 0, 1))
     table.title = f"Probes: target {escape(visible(found.domain))}, split {found.split}"
     for row in found.rules.to_dicts():
         mark = "*" if row["rule"] in found.named else ""
-        table.add_row(row["rule"] + mark, *(f"{row[name]:.4f} ±{row[f'{name}_se']:.4f}" for name in names))
+        errors = (f"{row[f'{name}_se']:.4f}".removeprefix("0") for name in names)
+        cells = (f"{row[name]:.4f} ±{error}" for name, error in zip(names, errors, strict=True))
+        table.add_row(row["rule"] + mark, *cells)
     window = "" if found.window is None else f"recent popularity: the latest {found.window:.2%} of the training ratings"
     reasons = [f"{rule}: left out, since {reason}" for rule, reason in found.missing.items()]
     meanings = [f"* {rule}: {meaning}" for rule, meaning in found.named.items()]
