@@ -42,8 +42,8 @@ class RunReport(Callback):
 
     Files: ``data.json`` (summary of the data), ``privacy.json`` (record and ledger of each release, and the record of the
     training, if any, under the method's name) and ``metrics.json``: metrics of the test, seconds, epochs, parameters, peak memory
-    of the process in MiB, bytes and privacy of each release, metrics of chance, of item counts and of recent ones on the same cases, and digests
-    of the test data, by which reports decide whether runs are comparable.
+    of the process in MiB, bytes and privacy of each release, metrics of chance, of item counts and of recent ones on the same
+    cases, and digests of the test data, by which reports decide whether runs are comparable.
 
     Examples:
         >>> import zoo

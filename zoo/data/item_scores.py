@@ -93,9 +93,11 @@ def recent_popularity(train: Ratings, window: float) -> Tensor:
         >>> recent_popularity(train, window=1 / 3).tolist()  # of y and z, each with one of the latest ratings, y has more
         [0.0, 2.0, 1.0]
     """
+    assert train.times is not None
     every, items = item_counts(train), train.matrix.indices[train.times >= window_start(train, window)]
     recent = torch.from_numpy(np.bincount(items, minlength=train.num_items))
-    return torch.unique(recent * (int(every.max()) + 1) + every, return_inverse=True)[1].float()
+    _, places = torch.unique(recent * (int(every.max()) + 1) + every, return_inverse=True)
+    return places.to(torch.float32)
 
 
 def choose_window(train: Ratings, validation: HeldOutCases, ties: Ties, *, sampled: bool) -> float:

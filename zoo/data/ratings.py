@@ -242,7 +242,11 @@ class Ratings:
         shape = (self.num_users + len(ids), self.num_items)
         named = np.concatenate([self.user_ids, np.array(ids, dtype=np.str_)])
         return Ratings(
-            csr_array((self.matrix.data, self.matrix.indices, starts), shape), named, self.item_ids, self.applied, self.times
+            csr_array((self.matrix.data, self.matrix.indices, starts), shape),
+            named,
+            self.item_ids,
+            self.applied,
+            self.times,
         )
 
     def digest(self, values: bool = True) -> str:

@@ -115,7 +115,7 @@ def probe(data: CrossDomainDataModule) -> Probe:
         Probes (failure probability 0.001): no trivial rule beats Popularity in NDCG@10.
     """
     data.read_target()
-    train, test = data.train, data.test
+    test = data.test
     if data.signs or not len(test.users):
         raise ValueError(
             f"split is {data.evaluation.split!r}, signs {data.signs}. Probes need ranked test cases. Change one."
@@ -192,9 +192,10 @@ def _rules(data: CrossDomainDataModule) -> tuple[dict[str, Tensor], dict[str, st
         reason = f"{unknown:,} of {len(times):,} training rows have no time"
         missing = {"most recent item": reason, _RECENT: reason}
     else:
-        timed = replace(train, times=_times(train, keys, times.cast(pl.Int64).to_numpy()))
+        known = _times(train, keys, times.cast(pl.Int64).to_numpy())
+        timed = replace(train, times=known)
         latest = np.full(train.num_items, np.iinfo(np.int64).min)
-        np.maximum.at(latest, timed.matrix.indices, timed.times)
+        np.maximum.at(latest, train.matrix.indices, known)
         window = choose_window(timed, data.validation, data.ties, sampled=data.sampled_ranking)
         scores |= {"most recent item": torch.from_numpy(latest), _RECENT: recent_popularity(timed, window)}
     return scores | {_BASE: counts, _CHANCE: torch.zeros(train.num_items)}, missing, window

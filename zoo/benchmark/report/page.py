@@ -1,16 +1,21 @@
 """One report as Markdown and as a self-contained HTML page, from the same sections."""
 
 import html
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+import zoo
 from zoo.benchmark.grid import slug
 from zoo.benchmark.report import tables
 from zoo.benchmark.report.figures import Picture, curves, learning_curves, overview
@@ -20,7 +25,7 @@ from zoo.benchmark.report.papers import compare_with_papers
 from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results
 from zoo.benchmark.report.tables import Table
 from zoo.privacy.record.record import rounded_up
-from zoo.runtime.run_folder import visible
+from zoo.runtime.run_folder import CONFIG, visible
 from zoo.runtime.suggestions import count_of
 
 #: Maximum number of tasks whose best row is named.
@@ -98,8 +103,6 @@ def _series(results: Results, title: str, transfers: Sequence[Transfer]) -> Chap
 
 
 def _intro(results: Results, task: str, lines: Sequence[Line]) -> str:
-    from zoo.runs.probing import verdict_of_run  # with torch
-
     wanted = sum(len(row["seeds"]) for row in results.benchmark["rows"] if row["task"] == task)
     done = sum(len(line.runs) for line in lines)
     cases = max(len(run.cases) for line in lines for run in line.runs)
@@ -110,8 +113,20 @@ def _intro(results: Results, task: str, lines: Sequence[Line]) -> str:
     return (
         f"{reason}{finished}. Each is tested once, on {count_of(cases, 'held-out case')}, at the epoch with the best validation "
         "NDCG@10. Figures: mean and sample standard deviation over seeds, the best mean of a column in bold. Ties count in "
-        f"expectation.{warning} {verdict_of_run(lines[0].runs[0].folder)}"
+        f"expectation.{warning} {_probed(lines[0].runs[0].folder)}"
     )
+
+
+def _probed(folder: Path) -> str:
+    """Return what trivial rules reach on the data of a run, from a process of its own: a report loads no torch."""
+    unavailable = "Probes: not measured, since the data of these runs are not available here."
+    if not (folder / CONFIG).is_file():
+        return unavailable
+    code = "import sys, pathlib, zoo.runs.probing as p; print(p.verdict_of_run(pathlib.Path(sys.argv[1])))"
+    paths = os.pathsep.join(filter(None, [str(Path(zoo.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-c", code, str(folder)]
+    ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": paths}, check=False)
+    return ended.stdout.strip().split("\n")[-1] if ended.returncode == 0 else unavailable
 
 
 def summary(results: Results, found: Sequence[Gain]) -> list[str]:
