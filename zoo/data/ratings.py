@@ -250,7 +250,9 @@ class Ratings:
         )
 
     def digest(self, values: bool = True) -> str:
-        """Return the SHA-256 of ids and matrix, in hexadecimal, without `applied` and `times`; without `values` of ids and pairs alone.
+        """Return the SHA-256 of ids and matrix, in hexadecimal; without `values` of ids and pairs alone.
+
+        Steps and times do not count.
 
         A digest protects nothing: an adversary who knows all other ratings can try both values of the last.
         """

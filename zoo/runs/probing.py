@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ MEANINGS = {
 }
 _BASE, _CHANCE, _RECENT = "popularity", "chance", "recent popularity"
 _MEASURES = ("hit_rate@10", "ndcg@10")
+_ROUNDING = 1e-12  # of a standard error
 
 
 @dataclass(frozen=True)
@@ -126,27 +128,26 @@ def probe(data: CrossDomainDataModule) -> Probe:
         rule: case_values(own, test, [10], "expected" if rule == _CHANCE else data.ties, **kinds)
         for rule, own in scores.items()
     }
-    shown = [kind for kind, wanted in kinds.items() if wanted]
     users = torch.unique(test.users, return_inverse=True)[1]
-    num_users = int(users.max()) + 1
-    compared = [rule for rule in scores if rule in MEANINGS]
-    allowed = FAILURE_PROBABILITY / max(len(compared) * len(shown), 1)
-    least = float(stats.t.isf(allowed, max(num_users - 1, 1)))
-    rows, named = [], {}
-    for rule, own in values.items():
-        row: dict[str, Any] = {"rule": rule}
-        for kind in shown:
-            for measure in _MEASURES:
-                name = f"{kind}/{measure}"
-                row[name], row[f"{name}_se"] = mean_and_error(own[name], users)
-            difference, error = mean_and_error(own[f"{kind}/ndcg@10"] - values[_BASE][f"{kind}/ndcg@10"], users)
-            row[f"{kind}/t"] = (
-                float(difference / error) if error else float(np.sign(difference)) * np.inf if difference else 0.0
-            )
-            if rule in MEANINGS and row[f"{kind}/t"] > least and num_users >= LEAST_USERS:
-                named[rule] = MEANINGS[rule]
-        rows.append(row)
+    rows = [{"rule": rule} | _row(own, values[_BASE], users) for rule, own in values.items()]
+    num_users, num_tests = int(users.max()) + 1, (len(rows) - 2) * sum(kinds.values())  # not of popularity, chance
+    least = float(stats.t.isf(FAILURE_PROBABILITY / num_tests, max(num_users - 1, 1)))
+    best = {row["rule"]: max(row[f"{kind}/t"] for kind, wanted in kinds.items() if wanted) for row in rows}
+    named = {rule: what for rule, what in MEANINGS.items() if num_users >= LEAST_USERS and best.get(rule, 0) > least}
     return Probe(data.target, data.evaluation.split, pl.DataFrame(rows), missing, named, window, num_users)
+
+
+def _row(own: Mapping[str, Tensor], base: Mapping[str, Tensor], users: Tensor) -> dict[str, Any]:
+    """Return the figures of a rule by its metrics and Popularity's of every case (cases,), and the user of each (cases,)."""
+    row: dict[str, Any] = {}
+    for name, values in own.items():
+        kind, measure = name.split("/")
+        if measure in _MEASURES:
+            row[name], row[f"{name}_se"] = mean_and_error(values, users)
+        if measure == _MEASURES[1]:
+            difference, error = mean_and_error(values - base[name], users)
+            row[f"{kind}/t"] = difference / max(error, _ROUNDING)
+    return row
 
 
 def mean_and_error(values: Tensor, users: Tensor) -> tuple[float, float]:

@@ -15,7 +15,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-import zoo
 from zoo.benchmark.grid import slug
 from zoo.benchmark.report import tables
 from zoo.benchmark.report.figures import Picture, curves, learning_curves, overview
@@ -123,7 +122,7 @@ def _probed(folder: Path) -> str:
     if not (folder / CONFIG).is_file():
         return unavailable
     code = "import sys, pathlib, zoo.runs.probing as p; print(p.verdict_of_run(pathlib.Path(sys.argv[1])))"
-    paths = os.pathsep.join(filter(None, [str(Path(zoo.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+    paths = os.pathsep.join(filter(None, [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-c", code, str(folder)]
     ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": paths}, check=False)
     return ended.stdout.strip().split("\n")[-1] if ended.returncode == 0 else unavailable
