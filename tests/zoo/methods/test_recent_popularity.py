@@ -13,6 +13,7 @@ from datamodules.cache import PreparedTarget
 from tests.datamodules.handmade import Held
 from zoo.data.item_scores import DEFAULT_WINDOW, WINDOWS, recent_popularity
 
+pytestmark = pytest.mark.usefixtures("cli")  # runs are in a folder of the test
 QUIET = {"max_epochs": 1, "enable_progress_bar": False, "accelerator": "cpu"}
 
 
