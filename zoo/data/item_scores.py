@@ -96,8 +96,8 @@ def recent_popularity(train: Ratings, window: float) -> Tensor:
     assert train.times is not None
     every, items = item_counts(train), train.matrix.indices[train.times >= window_start(train, window)]
     recent = torch.from_numpy(np.bincount(items, minlength=train.num_items))
-    _, places = torch.unique(recent * (int(every.max()) + 1) + every, return_inverse=True)
-    return places.to(torch.float32)
+    places: Tensor = torch.unique(recent * (int(every.max()) + 1) + every, return_inverse=True)[1]
+    return places.float()
 
 
 def choose_window(train: Ratings, validation: HeldOutCases, ties: Ties, *, sampled: bool) -> float:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,7 +15,7 @@ from tests.datamodules.handmade import Held
 from zoo.data.item_scores import DEFAULT_WINDOW, WINDOWS, recent_popularity
 
 pytestmark = pytest.mark.usefixtures("cli")  # runs are in a folder of the test
-QUIET = {"max_epochs": 1, "enable_progress_bar": False, "accelerator": "cpu"}
+QUIET: dict[str, Any] = {"max_epochs": 1, "enable_progress_bar": False, "accelerator": "cpu"}
 
 
 def trends(users: int = 80, items: int = 40, times: bool = True, **evaluation: object) -> Held:
@@ -90,6 +91,6 @@ def test_times_stay_with_their_ratings_and_out_of_digests_and_publications(tmp_p
             rows[pair] for pair in zip(found.user_ids[users], found.item_ids[items], strict=True)
         ]
     assert train.digest() == replace(train, times=None).digest()
-    assert Held(data.tables | {"a": data.tables["b"]}).source("a").times is None
+    assert Held({"a": data.tables["b"], "b": data.tables["b"]}).source("a").times is None
     with pytest.raises(ValueError, match="times has 1 entries"):
         replace(train, times=train.times[:1])  # type: ignore[index]

@@ -59,7 +59,8 @@ def test_the_error_is_that_of_means_of_users() -> None:
     """Two cases of each user with equal values are one observation."""
     once, users = torch.tensor([1.0, 0.0, 0.0, 1.0, 1.0]), torch.arange(5)
     mean, error = mean_and_error(once.repeat(2), users.repeat(2))
-    assert (mean, error) == (pytest.approx(0.6), pytest.approx(np.std([1, 0, 0, 1, 1], ddof=1) / np.sqrt(5)))
+    assert mean == pytest.approx(0.6)
+    assert error == pytest.approx(np.std([1, 0, 0, 1, 1], ddof=1) / np.sqrt(5))
 
 
 def test_the_command_prints_what_python_returns_and_a_report_its_verdict(
