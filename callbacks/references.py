@@ -1,74 +1,52 @@
-"""References: metrics of chance and item counts on the cases of a test, and the course of validation."""
+"""References: metrics of chance and of item counts on the cases of a test, and the course of validation."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from zoo.data.batch_types import Average
-from zoo.data.metrics import METRICS, Ties, rank_counts, ranking_values
+from zoo.data.held_out_cases import HeldOutCases
+from zoo.data.item_scores import case_values
+from zoo.data.metrics import Ties
 
 Figures = dict[str, float]
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def references(
-    counts: Tensor,
-    cases: Any,  # noqa: ANN401  held-out cases of any datamodule
+    scores: Mapping[str, Tensor],
+    cases: HeldOutCases,
     ks: Sequence[int],
     ties: Ties,
     full: bool,
     sampled: bool,
     average: Average = "cases",
 ) -> dict[str, Figures]:
-    """Return exact metrics of chance and of item counts (Popularity) on held-out cases, under the names of a run's metrics.
+    """Return exact metrics of chance and of scores of items on held-out cases, under the names of a run's metrics.
 
     Chance is a tie of all items in expectation. No matrix of all items is made.
 
     Args:
-        counts: Number of training ratings of each item, ``(num_items,)``.
-        cases: `zoo.data.held_out_cases.HeldOutCases`.
+        scores: By name, one score per item, ``(num_items,)``.
+        cases: Held-out cases.
         ks: Cut-offs.
-        ties: Treatment of equal item counts.
+        ties: Treatment of equal scores.
         full: Whether to rank all items.
         sampled: Whether to rank sampled candidates.
         average: Whether each case counts once, or each user.
     """
-    own = counts[cases.items]
-    found: dict[str, Figures] = {"chance": {}, "popularity": {}}
-    kinds = {}
-    if sampled:
-        listed = cases.candidates >= 0
-        kinds["sampled"] = rank_counts(own, counts[cases.candidates.clamp(min=0)], listed), listed.sum(1)
-    if full:
-        kinds["full"] = _among_all(counts, own, cases)
-    weights = 1 / cases.by_user.counts_of(cases.users).double()
-    for kind, ((num_better, num_tied), others) in kinds.items():
-        for name, ranked in (
-            ("popularity", ranking_values(num_better, num_tied, ks, ties)),
-            ("chance", ranking_values(torch.zeros_like(others), others, ks)),
-        ):
-            means = ranked.mean(2) if average == "cases" else ranked @ weights / weights.sum()
-            found[name] |= {
-                f"{kind}/{metric}@{k}": float(means[i, j]) for i, k in enumerate(ks) for j, metric in enumerate(METRICS)
-            }
-    return found
-
-
-def _among_all(counts: Tensor, own: Tensor, cases: Any) -> tuple[tuple[Tensor, Tensor], Tensor]:  # noqa: ANN401
-    """Return the numbers of unseen items with more ratings than each positive, with as many, and of all others: (cases,) each."""
-    ordered = counts.sort().values
-    after, before = (torch.searchsorted(ordered, own, right=right) for right in (True, False))
-    bags = cases.seen.bags(cases.users)
-    seen, mine = counts[bags.items], own[bags.rows]
-    more, level = (
-        torch.zeros_like(after).index_add_(0, bags.rows, part.long()) for part in (seen > mine, seen == mine)
-    )
-    # Left-out items have no rating, so none is above or level with a positive.
-    # The positive is among the seen items, so it does not tie with itself.
-    return (len(counts) - after - more, after - before - level), cases.num_others()
+    chance = torch.zeros(cases.seen.width)
+    rules: list[tuple[str, Tensor, Ties]] = [("chance", chance, "expected"), *((*one, ties) for one in scores.items())]
+    weights = torch.ones(len(cases.users)) if average == "cases" else 1 / cases.by_user.counts_of(cases.users)
+    return {
+        name: {
+            key: float(values @ weights.double() / weights.sum(dtype=torch.float64))
+            for key, values in case_values(own, cases, ks, rule, full=full, sampled=sampled).items()
+        }
+        for name, own, rule in rules
+    }
 
 
 def in_words(found: Mapping[str, Figures], metric: str = "ndcg@10") -> str:
@@ -79,7 +57,8 @@ def in_words(found: Mapping[str, Figures], metric: str = "ndcg@10") -> str:
         )
         for name, figures in found.items()
     }
-    return f"NDCG@10 of Popularity: {shown['popularity']}; of chance: {shown['chance']}"
+    recent = f"; of RecentPopularity: {shown['recent_popularity']}" if "recent_popularity" in shown else ""
+    return f"NDCG@10 of Popularity: {shown['popularity']}{recent}; of chance: {shown['chance']}"
 
 
 def curve(values: Sequence[float], width: int = 30) -> str:

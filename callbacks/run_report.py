@@ -9,8 +9,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.trainer.states import TrainerFn
@@ -22,6 +20,7 @@ from rich.table import Column, Table
 from callbacks.progress import end_bar
 from callbacks.references import Figures, curve, in_words, references
 from zoo.data.held_out_cases import protocol_lines
+from zoo.data.item_scores import choose_window, item_counts, recent_popularity
 from zoo.data.metrics import SELECTION_METRIC
 from zoo.data.training_batches import share_of
 from zoo.privacy.accounting.events import event_to_dict
@@ -44,8 +43,8 @@ class RunReport(Callback):
 
     Files: ``data.json`` (summary of the data), ``privacy.json`` (record and ledger of each release, and the record of the
     training, if any, under the method's name) and ``metrics.json``: metrics of the test, seconds, epochs, parameters, peak memory
-    of the process in MiB, bytes and privacy of each release, metrics of chance and of item counts on the same cases, and digests
-    of the test data, by which reports decide whether runs are comparable.
+    of the process in MiB, bytes and privacy of each release, metrics of chance, of item counts and of recent ones on the same
+    cases, and digests of the test data, by which reports decide whether runs are comparable.
 
     Examples:
         >>> import zoo
@@ -185,11 +184,14 @@ def records(data: Any, method: Any) -> dict[str, PrivacyRecord]:  # noqa: ANN401
 
 
 def references_of(data: Any, stage: str) -> dict[str, Figures]:  # noqa: ANN401  any datamodule
-    """Return the metrics of chance and of item counts on the cases of a stage, under the run's names without the stage."""
+    """Return the metrics of chance, item counts and (split by time) recent ones on a stage's cases, without the stage's name."""
     cases = data.test if stage == "test" else data.validation
-    counts = torch.from_numpy(np.bincount(data.train.matrix.indices, minlength=data.train.num_items))
+    scores = {"popularity": item_counts(data.train)}
+    if data.train.times is not None:
+        window = choose_window(data.train, data.validation, data.ties, sampled=data.sampled_ranking)
+        scores["recent_popularity"] = recent_popularity(data.train, window)
     full = data.full_ranking is True or (data.full_ranking == "test" and stage == "test")
-    return references(counts, cases, data.ks, data.ties, full, data.sampled_ranking, data.average)
+    return references(scores, cases, data.ks, data.ties, full, data.sampled_ranking, data.average)
 
 
 def tested_on(data: Any, stage: str) -> dict[str, str]:  # noqa: ANN401  any datamodule

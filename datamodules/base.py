@@ -270,12 +270,14 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         whole: pl.DataFrame,
         applied: tuple[Step, ...],
         users: list[str] | None = None,
+        *,
+        with_times: bool = False,
     ) -> Ratings:
         """Return the ratings of ``part`` over the users (those of ``whole`` unless listed) and items of a domain."""
         own_users, own_items = self.public_ids(name) or (whole[column].unique().sort() for column in PAIR)
         listed = self.catalogues.get(name)
         items = own_items if listed is None else catalogue_ids(listed)
-        return Ratings.from_table(part, own_users if users is None else users, items, applied)
+        return Ratings.from_table(part, own_users if users is None else users, items, applied, with_times)
 
     # The target.
 
@@ -308,7 +310,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         say = progress_reporter(table.height)
         say(f"Holding out of {table.height:,} ratings ({self.evaluation.split}).")
         name, parts = self.evaluation.split, self._split(self.target, table)
-        train = self._matrix(self.target, parts.train, table, applied)
+        train = self._matrix(self.target, parts.train, table, applied, with_times=self.evaluation.by_time)
         height = table.height
         del table  # a large table takes more memory than all results
         ties = ties_in_time(parts) if self.evaluation.by_time else {}

@@ -85,6 +85,8 @@ class PreparedTarget(NamedTuple):
     def _tensors(self) -> dict[str, torch.Tensor]:
         starts, columns, values = self.train.compressed()
         tensors = {"starts": starts, "columns": columns.int(), "values": values}
+        if self.train.times is not None:
+            tensors["times"] = torch.from_numpy(self.train.times)
         for phase, cases in (("validation", self.validation), ("test", self.test)):
             tensors |= {f"{phase}.{name}": getattr(cases, name) for name in ("users", "items", "candidates", "ratings")}
             tensors |= {f"{phase}.seen.starts": cases.seen.starts, f"{phase}.seen.items": cases.seen.items.int()}
@@ -101,7 +103,8 @@ class PreparedTarget(NamedTuple):
             users, items = (pl.read_parquet(folder / name)["id"].to_numpy().astype(np.str_) for name in _IDS)
             parts = tuple(tensors[name].numpy() for name in ("values", "columns", "starts"))
             warned = json.loads((folder / _WARNED).read_text(encoding="utf-8"))
-            train = Ratings(csr_array(parts, shape=(len(users), len(items))), users, items, applied)
+            times = tensors["times"].numpy() if "times" in tensors else None
+            train = Ratings(csr_array(parts, shape=(len(users), len(items))), users, items, applied, times)
             facts = dict(json.loads((folder / _FACTS).read_text(encoding="utf-8")))
             found = cls(train, *(_cases(tensors, phase, len(items)) for phase in ("validation", "test")), facts)
         except _BROKEN:

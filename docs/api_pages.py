@@ -45,6 +45,8 @@ def parts() -> dict[Path, dict[str, str]]:
         "trainer.fit",
         "trainer.Run",
         "loading.load",
+        "probing.probe",
+        "probing.Probe",
         "predictor.Predictor",
         "exporting.export",
     )

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from zoo.methods.ppgencdr import PPGenCDR as PPGenCDR
     from zoo.methods.pricdr import PriCDR as PriCDR
     from zoo.methods.pricdr_sym import PriCDRSym as PriCDRSym
+    from zoo.methods.recent_popularity import RecentPopularity as RecentPopularity
     from zoo.methods.ridge import Ridge as Ridge
     from zoo.methods.slim import SLIM as SLIM
     from zoo.methods.sppg import SPPG as SPPG
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from zoo.release.release import Release as Release
     from zoo.runs.exporting import export as export
     from zoo.runs.loading import load as load
+    from zoo.runs.probing import probe as probe
     from zoo.runs.publishing import publish as publish
     from zoo.runs.trainer import fit as fit
 

@@ -1,12 +1,14 @@
 """References and the curve, against slow counts."""
 
+import numpy as np
 import pytest
 import torch
 
 from callbacks.references import curve, in_words, references
+from callbacks.run_report import references_of
 from datamodules import Evaluation, Synthetic
 from zoo.data.batch_types import Average
-from zoo.data.metrics import Ties, full_counts, ranking_values, sampled_counts
+from zoo.data.metrics import Ties
 
 
 @pytest.mark.parametrize(
@@ -14,25 +16,34 @@ from zoo.data.metrics import Ties, full_counts, ranking_values, sampled_counts
     [("latest2", "expected", "cases"), ("ratio", "pessimistic", "users"), ("cold_start", "expected", "cases")],
 )
 def test_chance_and_item_counts_are_what_scores_of_them_would_reach(split: str, ties: Ties, average: Average) -> None:
+    """A loop over cases and items, some of which no case ranks."""
     data = Synthetic(sources=(), num_users=25, num_items=30, ratings_per_user=8, seed=1, evaluation=Evaluation(split))  # type: ignore[arg-type]
     data.read_target()
-    counts = torch.bincount(torch.from_numpy(data.train.matrix.indices).long(), minlength=data.train.num_items)
-    found = references(counts, data.test, (5, 10), ties, True, True, average)
-    batch = data.test.batch(torch.arange(len(data.test.users)))
-    listed = torch.cat([batch.positives[:, None], batch.candidates.clamp(min=0)], dim=1)
-    for name, scores in (("popularity", counts.float()), ("chance", torch.zeros(len(counts)))):
-        every = scores.expand(len(batch.users), -1)
-        slow = {"full": full_counts(every, batch), "sampled": sampled_counts(scores[listed], batch)}
-        for kind, (num_better, num_tied) in slow.items():
-            counted = ties if name == "popularity" else "expected"  # chance is a tie of all
-            values = ranking_values(num_better, num_tied, (5, 10), counted)
-            if average == "users":
-                users = data.test.users.unique()
-                values = torch.stack([values[:, :, batch.users == user].mean(2) for user in users], dim=2)
-            values = values.mean(2)
-            assert found[name][f"{kind}/hit_rate@5"] == pytest.approx(float(values[0, 0]), abs=1e-12)
-            assert found[name][f"{kind}/ndcg@10"] == pytest.approx(float(values[1, 1]), abs=1e-12)
+    known, own = np.asarray(data.train.matrix.toarray() != 0).sum(0), set(data.test.items.tolist())
+    left_out = torch.tensor([item for item in range(30) if item not in own][:3])
+    cases = data.test._replace(left_out=left_out)
+    found = references({"popularity": torch.from_numpy(known)}, cases, (5, 10), ties, True, True, average)
+    hits: dict[str, list[float]] = {
+        f"{name}/{kind}": [] for name in ("popularity", "chance") for kind in ("full", "sampled")
+    }
+    for at, (user, item) in enumerate(zip(cases.users.tolist(), cases.items.tolist(), strict=True)):
+        seen = set(cases.seen.bags(torch.tensor([user])).items.tolist())
+        others = {
+            "full": set(range(30)) - seen - set(left_out.tolist()),
+            "sampled": set(cases.candidates[at].tolist()) - {-1},
+        }
+        for kind, listed in others.items():
+            better, level = (sum(sign == np.sign(known[j] - known[item]) for j in listed) for sign in (1, 0))
+            best, worst = (better, better + level) if ties == "expected" else (better + level, better + level)
+            hits[f"popularity/{kind}"].append(float(np.mean([rank < 5 for rank in range(best, worst + 1)])))
+            hits[f"chance/{kind}"].append(min(5 / (len(listed) + 1), 1.0))
+    for name, values in hits.items():
+        rule, kind = name.split("/")
+        weights = 1 / np.bincount(cases.users)[cases.users] if average == "users" else None
+        assert found[rule][f"{kind}/hit_rate@5"] == pytest.approx(np.average(values, weights=weights), abs=1e-12)
     assert f"NDCG@10 of Popularity: sampled {found['popularity']['sampled/ndcg@10']:.4f}, full" in in_words(found)
+    shown = references_of(data, "test")
+    assert ("recent_popularity" in shown) == ("RecentPopularity" in in_words(shown)) == (split == "latest2")
 
 
 def test_a_curve_is_a_line_of_bars_with_its_best() -> None:

@@ -135,28 +135,34 @@ RANKINGS = (
     *edits_of(
         "callbacks/references.py",
         ("tests/callbacks/test_references.py",),
-        ("counts tie with the positive itself", "after - before - level)", "after - before)"),
-        ("what is seen has more ratings", "(len(counts) - after - more,", "(len(counts) - after,"),
-        (
-            "padding is as popular as the first item",
-            "counts[cases.candidates.clamp(min=0)], listed)",
-            "counts[cases.candidates.clamp(min=0)])",
-        ),
-        ("chance ranks among all lists", "listed.sum(1)", "torch.full_like(own, listed.shape[1])"),
-        (
-            "chance is decided against the model",
-            "(torch.zeros_like(others), others, ks)",
-            "(torch.zeros_like(others), others, ks, ties)",
-        ),
-        (
-            "counts tie in the model's favour",
-            "ranking_values(num_better, num_tied, ks, ties)",
-            "ranking_values(num_better, num_tied, ks)",
-        ),
+        ("chance is decided against the model", '("chance", chance, "expected")', '("chance", chance, ties)'),
         (
             "the best epoch is the last",
             "best = max(range(len(values)), key=values.__getitem__)",
             "best = len(values) - 1",
         ),
+    ),
+    *edits_of(
+        "zoo/data/item_scores.py",
+        ("tests/callbacks/test_references.py", "tests/zoo/methods/test_recent_popularity.py"),
+        ("scores tie with the positive itself", "until - below - level", "until - below"),
+        ("what is seen has a higher score", "len(ordered) - until - better,", "len(ordered) - until,"),
+        ("left-out items are ranked", "ranked[cases.left_out] = False", "ranked[cases.left_out] = True"),
+        ("padding scores like the first item", ", cases.candidates >= 0)", ")"),
+        ("scores tie in the model's favour", "cases), ks, ties) for kind", "cases), ks) for kind"),
+        ("a window ends before its first time", "train.times >= window_start", "train.times > window_start"),
+        ("equal recent counts tie", "+ 1) + every, return_inverse", "+ 1), return_inverse"),
+        ("the worst window is chosen", "return max(WINDOWS, key=value)", "return min(WINDOWS, key=value)"),
+    ),
+    *edits_of(
+        "zoo/runs/probing.py",
+        ("tests/zoo/runs/test_probing.py",),
+        ("numbers are ordered as text", "int(ids[at]) if whole else 0", "0"),
+        (
+            "cases of one user are independent",
+            "index_add_(0, users, values.double() - mean)",
+            "index_add_(0, users, values.double() * 0)",
+        ),
+        ("few users name a rule", "num_users >= LEAST_USERS and ", ""),
     ),
 )

@@ -133,6 +133,8 @@ class Ratings:
     user_ids: Ids  # of the rows (num_users,), strings, distinct
     item_ids: Ids  # of the columns (num_items,), strings, distinct
     applied: tuple[Step, ...] = ()  # steps of preprocessing, in order
+    # Time of each stored rating (num_ratings,), int64, in the order of the matrix; None: not read. It is never published.
+    times: Integers | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.matrix, csr_array | csr_matrix):
@@ -148,13 +150,19 @@ class Ratings:
         with np.errstate(over="ignore"):  # numbers too large for float32 become infinite and are refused below
             parts = (self.matrix.data.astype(np.float32), self.matrix.indices.copy(), self.matrix.indptr.copy())
         matrix = csr_array(parts, shape=self.matrix.shape)
+        if (times := self.times) is not None:
+            if len(times) != matrix.nnz:
+                raise ValueError(f"times has {len(times)} entries, the matrix {matrix.nnz}. Pass one time per rating.")
+            order = csr_array((np.arange(matrix.nnz), matrix.indices.copy(), matrix.indptr), shape=matrix.shape)
+            order.sort_indices()
+            times = np.asarray(times, dtype=np.int64)[order.data]
         matrix.sort_indices()
         rows = np.repeat(np.arange(len(users)), np.diff(matrix.indptr))
         if repeats := int(((np.diff(matrix.indices) == 0) & (np.diff(rows) == 0)).sum()):
             raise ValueError(f"{repeats} (user, item) pairs are stored twice. Merge them before making Ratings.")
         if broken := int((~np.isfinite(matrix.data)).sum()):
             raise ValueError(f"{broken} ratings are NaN or infinite. Ratings must be finite. Drop these rows.")
-        vars(self).update(matrix=matrix, user_ids=users, item_ids=items, applied=tuple(self.applied))
+        vars(self).update(matrix=matrix, user_ids=users, item_ids=items, applied=tuple(self.applied), times=times)
 
     @classmethod
     def from_table(
@@ -163,6 +171,7 @@ class Ratings:
         user_ids: npt.ArrayLike | None = None,
         item_ids: npt.ArrayLike | None = None,
         applied: tuple[Step, ...] = (),
+        with_times: bool = False,
     ) -> "Ratings":
         """Return the matrix of a table with the columns user_id, item_id and rating, one row per (user, item).
 
@@ -171,6 +180,7 @@ class Ratings:
             user_ids: Ids of the matrix rows, in order; None: those of the table, sorted. Other ids in the table are refused.
             item_ids: Ids of the columns, likewise.
             applied: Steps of preprocessing so far.
+            with_times: Whether to store the column timestamp as well, if every row has one.
         """
         if missing := [name for name in ("user_id", "item_id", "rating") if name not in table.columns]:
             raise ValueError(f"The table has no columns {missing}. Its columns are {table.columns}.")
@@ -181,7 +191,9 @@ class Ratings:
         starts = np.concatenate([[0], np.cumsum(np.bincount(users, minlength=len(row_ids)))])
         values = table["rating"].cast(pl.Float64).fill_null(np.nan).to_numpy()[order]
         matrix = csr_array((values, items[order], starts), shape=(len(row_ids), len(column_ids)))
-        return cls(matrix, row_ids, column_ids, applied)
+        timed = with_times and not table["timestamp"].null_count()
+        times = table["timestamp"].cast(pl.Int64).to_numpy()[order] if timed else None
+        return cls(matrix, row_ids, column_ids, applied, times)
 
     @property
     def num_users(self) -> int:
@@ -221,7 +233,7 @@ class Ratings:
         return starts, columns, values
 
     def transpose(self) -> "Ratings":
-        """Return the item x user matrix."""
+        """Return the item x user matrix, without times."""
         return Ratings(csr_array(self.matrix.T.tocsr()), self.item_ids, self.user_ids, self.applied)
 
     def with_users(self, ids: Sequence[str]) -> "Ratings":
@@ -230,11 +242,17 @@ class Ratings:
         shape = (self.num_users + len(ids), self.num_items)
         named = np.concatenate([self.user_ids, np.array(ids, dtype=np.str_)])
         return Ratings(
-            csr_array((self.matrix.data, self.matrix.indices, starts), shape), named, self.item_ids, self.applied
+            csr_array((self.matrix.data, self.matrix.indices, starts), shape),
+            named,
+            self.item_ids,
+            self.applied,
+            self.times,
         )
 
     def digest(self, values: bool = True) -> str:
-        """Return the SHA-256 of ids and matrix, in hexadecimal, without `applied`; without `values` of ids and pairs alone.
+        """Return the SHA-256 of ids and matrix, in hexadecimal; without `values` of ids and pairs alone.
+
+        Steps and times do not count.
 
         A digest protects nothing: an adversary who knows all other ratings can try both values of the last.
         """

@@ -62,6 +62,8 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
     scoring_needs: frozenset[str] = frozenset({"ratings", "releases"})
     #: Whether the method learns from ratings that are signs, +1 and -1, instead of implicit feedback.
     reads_signs: ClassVar[bool] = False
+    #: Whether the method learns from the times of ratings, which data have if the split is by time.
+    reads_times: ClassVar[bool] = False
     #: Names of the tensors that ``step`` returns beside the loss, for penalties.
     step_outputs: ClassVar[frozenset[str]] = frozenset()
     #: Further figures that training logs, by class; ``*`` at the end matches any. Monitors of other figures are refused.

@@ -68,9 +68,7 @@ def load_run(
     checkpoint = read_checkpoint(folder / BEST)
     method = _instantiate("model", Recommender, settings["model"], folder)
     if data is None:
-        data = _instantiate("data", CrossDomainDataModule, settings["data"], folder)
-        if data.seed is None and isinstance(seed := settings.get("seed_everything"), int):
-            data.seed = int(seed)
+        data = data_of_run(folder)
         data.release_paths |= {name: path for name in data.sources if (path := folder / "releases" / name).is_dir()}
         if not Path(data.users).exists() and (beside := folder / Path(data.users).name).is_file():
             data.users = str(beside)
@@ -88,6 +86,19 @@ def load_run(
         warned.setLevel(level)
     refuse_other_data(checkpoint["zoo"], data.digests)
     return Predictor(method, data, data.test.seen, folder)
+
+
+def data_of_run(folder: Path) -> CrossDomainDataModule:
+    """Return the datamodule of a run, from its config, without opening data.
+
+    Raises:
+        UsageError: The folder is no run, or its config does not fit this version.
+    """
+    settings = settings_of(folder)
+    data: CrossDomainDataModule = _instantiate("data", CrossDomainDataModule, settings["data"], folder)
+    if data.seed is None and isinstance(seed := settings.get("seed_everything"), int):
+        data.seed = int(seed)
+    return data
 
 
 def settings_of(folder: Path) -> dict[str, Any]:

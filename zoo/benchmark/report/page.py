@@ -1,10 +1,14 @@
 """One report as Markdown and as a self-contained HTML page, from the same sections."""
 
 import html
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -20,7 +24,7 @@ from zoo.benchmark.report.papers import compare_with_papers
 from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results
 from zoo.benchmark.report.tables import Table
 from zoo.privacy.record.record import rounded_up
-from zoo.runtime.run_folder import visible
+from zoo.runtime.run_folder import CONFIG, visible
 from zoo.runtime.suggestions import count_of
 
 #: Maximum number of tasks whose best row is named.
@@ -108,8 +112,20 @@ def _intro(results: Results, task: str, lines: Sequence[Line]) -> str:
     return (
         f"{reason}{finished}. Each is tested once, on {count_of(cases, 'held-out case')}, at the epoch with the best validation "
         "NDCG@10. Figures: mean and sample standard deviation over seeds, the best mean of a column in bold. Ties count in "
-        f"expectation.{warning}"
+        f"expectation.{warning} {_probed(lines[0].runs[0].folder)}"
     )
+
+
+def _probed(folder: Path) -> str:
+    """Return what trivial rules reach on the data of a run, from a process of its own: a report loads no torch."""
+    unavailable = "Probes: not measured, since the data of these runs are not available here."
+    if not (folder / CONFIG).is_file():
+        return unavailable
+    code = "import sys, pathlib, zoo.runs.probing as p; print(p.verdict_of_run(pathlib.Path(sys.argv[1])))"
+    paths = os.pathsep.join(filter(None, [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-c", code, str(folder)]
+    ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": paths}, check=False)
+    return ended.stdout.strip().split("\n")[-1] if ended.returncode == 0 else unavailable
 
 
 def summary(results: Results, found: Sequence[Gain]) -> list[str]:

@@ -27,6 +27,14 @@ def parser() -> Arguments:
     describe.add_argument("--json", action="store_true", help="write only JSON to stdout")
     describe.set_defaults(run=_describe)
 
+    about = (
+        "what trivial rules reach on the test cases, and which of them beat Popularity: what the protocol gives away"
+    )
+    probes = commands.add_parser("probe", help=about, description=f"Print {about}, without training.")
+    probes.add_argument("--config", type=Path, required=True, help="experiment; further options change its settings")
+    probes.add_argument("--json", action="store_true", help="write only JSON to stdout")
+    probes.set_defaults(run=_probe)
+
     fetch = commands.add_parser(
         "fetch",
         help="download a data set from its owner, with a check; no other command downloads",
@@ -47,7 +55,7 @@ def main(arguments: Sequence[str]) -> None:
     """Run a command; an expected error ends it with its message."""
     given = parser()
     options, overrides = given.parse_known_args(arguments)
-    if overrides and options.command != "describe":
+    if overrides and options.command == "fetch":
         given.error(f"unrecognized arguments: {' '.join(overrides)}")
     try:
         options.run(options, overrides)
@@ -71,6 +79,19 @@ def _describe(options: argparse.Namespace, overrides: list[str]) -> None:
         write_json(options.out / "description.json", found)
         long_tail(tails, options.out / "long_tail.svg")
         print(f"Written: {options.out}", file=sys.stderr)
+
+
+def _probe(options: argparse.Namespace, overrides: list[str]) -> None:
+    from rich.console import Console
+
+    from zoo.commands.data.describe import probe_table, read_datamodule
+    from zoo.runs.probing import probe
+
+    found = probe(read_datamodule(options.config, overrides))
+    if options.json:
+        print(json.dumps(found.to_dict(), indent=1))
+    else:
+        Console().print(probe_table(found))
 
 
 def _fetch(options: argparse.Namespace, _: list[str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from rich import box
 from rich.markup import escape
 from rich.table import Column, Table
 
@@ -20,6 +21,7 @@ from datamodules.splits import PAIR, Split, hold_out, ties_in_time
 from datamodules.tables import merge_repeats, with_categories
 from zoo.data.held_out_cases import protocol_lines
 from zoo.runs.cli import ZooCLI, import_names
+from zoo.runs.probing import Probe
 from zoo.runs.trainer import quietly
 from zoo.runtime.run_folder import atomic_write, visible
 
@@ -141,6 +143,27 @@ def tables(found: Mapping[str, Any]) -> Iterator[Table]:
         if any(facts["held_out_pairs_in_source"] for facts in found["sources"].values()):
             table.caption = "A source contains held-out pairs of the target: test items can leak through it."
         yield table
+
+
+def probe_table(found: Probe) -> Table:
+    """Return a probe as a table for the terminal: mean ± standard error of each rule, and the verdict."""
+    names = [name for name in found.rules.columns if f"{name}_se" in found.rules.columns]
+    titles = {"hit_rate@10": "HR@10", "ndcg@10": "NDCG@10"}
+    columns = [f"{titles[measure]}, {kind}" for kind, measure in (name.split("/") for name in names)]
+    figures = (Column(title, justify="right") for title in columns)
+    table = Table(Column("rule", no_wrap=True), *figures, box=box.SIMPLE, pad_edge=False, padding=(0, 0, 0, 1))
+    table.title = f"Probes: target {escape(visible(found.domain))}, split {found.split}"
+    for row in found.rules.to_dicts():
+        mark = "*" if row["rule"] in found.named else ""
+        errors = (f"{row[f'{name}_se']:.4f}".removeprefix("0") for name in names)
+        cells = (f"{row[name]:.4f} ±{error}" for name, error in zip(names, errors, strict=True))
+        table.add_row(row["rule"] + mark, *cells)
+    window = "" if found.window is None else f"recent popularity: the latest {found.window:.2%} of the training ratings"
+    reasons = [f"{rule}: left out, since {reason}" for rule, reason in found.missing.items()]
+    meanings = [f"* {rule}: {meaning}" for rule, meaning in found.named.items()]
+    table.caption = escape("\n".join(filter(None, [window, *reasons, found.verdict, *meanings])))
+    table.caption_justify = "left"
+    return table
 
 
 def long_tail(tails: Mapping[str, Sequence[int]], path: Path) -> None:
