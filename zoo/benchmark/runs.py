@@ -13,6 +13,7 @@ from typing import Any
 
 from zoo.benchmark.grid import SEARCH, TRIALS, Benchmark, BenchmarkError, Row, slug
 from zoo.runtime.exports import VERSION
+from zoo.runtime.processes import provenance
 from zoo.runtime.run_folder import write_json
 
 #: Written last: a folder without it is incomplete. The name is that of version 0.2.
@@ -99,7 +100,7 @@ class BenchmarkRun:
         from zoo.benchmark.fit import train_and_test
         from zoo.benchmark.search import run_best, settings
 
-        began = time.perf_counter()
+        began, origin = time.perf_counter(), provenance(torch.get_num_threads())  # first: files may change meanwhile
         arguments = self.benchmark.arguments(self.row, self.seed)
         search = self.benchmark.systems[self.row.system].search
         first = self.searcher
@@ -117,6 +118,7 @@ class BenchmarkRun:
             "seconds": round(time.perf_counter() - began, 3),
             "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "versions": {"zoo": VERSION, "torch": str(torch.__version__), "python": platform.python_version()},
+            **origin,
         }
         write_json(self.folder / RUN_FILE, report)
 
