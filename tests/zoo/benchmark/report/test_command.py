@@ -61,15 +61,16 @@ def test_every_file_is_written_and_named(small: Path, capsys: pytest.CaptureFixt
     main(["runs", "--out", "docs/out"])
     found = contents(small.parent / "docs" / "out")
     [svg] = [name for name in found if name.endswith(".svg") and name != "overview.svg"]
-    assert found.keys() == {"README.md", "report.html", "results.csv", "seeds.csv", "gains.csv", "overview.svg", svg}
+    names = ["cases.parquet", "results.csv", "seeds.csv", "gains.csv", "report.json", "overview.svg", svg]
+    names += ["README.md", "report.html"]
+    assert found.keys() == set(names)
     assert all(found.values()), "and none is empty"
-    names = ("results.csv", "seeds.csv", "gains.csv", "overview.svg", svg, "README.md", "report.html")
     assert capsys.readouterr().out.split() == [f"docs/out/{name}" for name in names]
 
 
 def test_no_temporary_file_is_left(report: Path) -> None:
     names = {path.name for path in report.iterdir()}
-    assert len(names) == 11
+    assert len(names) == 13
     assert not [name for name in names if name.startswith(".") or "tmp" in name]
 
 

@@ -32,11 +32,10 @@ from zoo.benchmark.report.paired_differences import (
     control_of,
     paired_differences,
 )
-from zoo.benchmark.report.results import BASELINE as EASE
 from zoo.benchmark.report.results import RANKINGS, Line, Results
 from zoo.benchmark.report.significance import Comparison, holm
 
-TASK = "book-music"
+TASK, EASE = "book-music", "EASE"
 PRIVATE = {"PriCDR": {"config": "system.yaml", "releases": [{"publisher": "JLT", "epsilons": [1]}]}}
 NULLS = 40
 
