@@ -139,8 +139,8 @@ def pair_table(results: Results, task: str, ranking: str) -> Table | None:
     rows = [[f"{i + 1}. {line.name}", *(shown.get((i, j), "") for j in others)] for i, line in enumerate(lines)]
     note = (
         f"Mean over users of the difference in {metric_title(PRIMARY_METRIC)} to the numbered row, each averaged over common "
-        "seeds. In brackets: two-sided p-value of a paired t-test over users, Holm-corrected for all pairs; bold below .05. At most "
-        f"the best {BEST} rows; --baseline NAME compares all rows with one."
+        "seeds. In brackets: two-sided p-value of a paired t-test over users, Holm-corrected for all pairs; bold below .05. The "
+        f"best {BEST} rows; --baseline NAME compares all rows with one."
     )
     title = f"Pairwise differences, {metric_title(PRIMARY_METRIC)}, {RANKINGS[ranking]}"
     columns = ["row", *(f"minus {other + 1}." for other in others)]
