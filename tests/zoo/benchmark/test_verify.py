@@ -45,7 +45,8 @@ def change(place: Path, changed: Callable[[dict[str, str]], dict[str, str]]) -> 
 def test_repeated_runs_are_compared_with_the_report(
     write: Callable[..., Path], place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    zoo_benchmark("--config", write(seeds=[0, 1], systems=SYSTEMS), "--processes", "1")
+    write(seeds=[0, 1], systems=SYSTEMS)
+    zoo_benchmark("--config", "bench.yaml", "--processes", "1")
     zoo_report(["runs/benchmarks/bench", "--out", "report"])
     origin = json.loads((place / "report/report.json").read_text())
     assert (origin["config"], origin["runs"], origin["tasks"]) == ("bench.yaml", 4, [])
