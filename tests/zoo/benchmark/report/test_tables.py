@@ -158,6 +158,32 @@ def test_what_a_search_chose_is_told_for_every_run_that_searched(results: Result
     assert tables.search_table([line]) is None
 
 
+@pytest.mark.parametrize(
+    ("chosen", "values", "expected"),
+    [
+        (500, {"choices": [3000, 500, 10000], "log": False}, True),
+        (3000, {"choices": [3000, 500, 10000], "log": False}, False),
+        (True, {"choices": [False, True], "log": False}, False),
+        (0.0124, {"low": 0.01, "high": 1.0, "log": True, "choices": []}, True),  # 5 % of two decades are at 0.0126
+        (0.0130, {"low": 0.01, "high": 1.0, "log": True, "choices": []}, False),
+        (0.0130, {"low": 0.01, "high": 1.0, "log": False, "choices": []}, True),
+        (0.96, {"low": 0.01, "high": 1.0, "log": False, "choices": []}, True),
+    ],
+)
+def test_a_choice_at_an_edge_is_named(results: Results, chosen: object, values: dict[str, Any], expected: bool) -> None:
+    line = line_of(results, TASK, "DMF")
+    tried = [{"settings": {}, "val/ndcg@10": value} for value in (0.125, 0.25)]
+    search = {"chosen": {"model.x": chosen}, "trials": tried, "parameters": {"model.x": values}}
+    runs = tuple(dataclasses.replace(run, search=search) for run in line.runs)
+    table = tables.edge_table([Line(line.row, runs)])
+    assert (table is not None) == expected
+    if table is not None:
+        [[name, setting, *_, seeds]] = table.rows
+        assert (name, setting, seeds) == ("DMF", "model.x", "0, 1, 2")
+    level = search | {"trials": tried[:1] * 2}
+    assert tables.edge_table([Line(line.row, (dataclasses.replace(line.runs[0], search=level),))]) is None
+
+
 def test_slices_of_training_items_part_the_cases(results: Results) -> None:
     [table] = tables.slice_tables(results.lines[TASK])
     assert table.title == "Training items of the user: NDCG@10, 1 + 99 candidates"
