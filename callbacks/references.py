@@ -39,10 +39,11 @@ def references(
     """
     chance = torch.zeros(cases.seen.width)
     rules: list[tuple[str, Tensor, Ties]] = [("chance", chance, "expected"), *((*one, ties) for one in scores.items())]
-    weights = torch.ones(len(cases.users)) if average == "cases" else 1 / cases.by_user.counts_of(cases.users)
+    held_out = cases.by_user.counts_of(cases.users).double()
+    weights = torch.ones_like(held_out) if average == "cases" else 1 / held_out
     return {
         name: {
-            key: float(values @ weights.double() / weights.sum(dtype=torch.float64))
+            key: float(values @ weights / weights.sum())
             for key, values in case_values(own, cases, ks, rule, full=full, sampled=sampled).items()
         }
         for name, own, rule in rules

@@ -25,6 +25,7 @@ from zoo.data.metrics import SELECTION_METRIC
 from zoo.data.training_batches import share_of
 from zoo.privacy.accounting.events import event_to_dict
 from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
+from zoo.runtime.processes import provenance
 from zoo.runtime.run_folder import DATA, METRIC_NAMES, METRICS, PRIVACY, folder_of_run, visible, write_json
 from zoo.runtime.suggestions import count_of
 
@@ -43,8 +44,8 @@ class RunReport(Callback):
 
     Files: ``data.json`` (summary of the data), ``privacy.json`` (record and ledger of each release, and the record of the
     training, if any, under the method's name) and ``metrics.json``: metrics of the test, seconds, epochs, parameters, peak memory
-    of the process in MiB, bytes and privacy of each release, metrics of chance, of item counts and of recent ones on the same
-    cases, and digests of the test data, by which reports decide whether runs are comparable.
+    of the process in MiB, commit, threads and machine, bytes and privacy of each release, metrics of chance, of item counts and of
+    recent ones on the same cases, and digests of the test data, by which reports decide whether runs are comparable.
 
     Examples:
         >>> import zoo
@@ -126,6 +127,7 @@ class RunReport(Callback):
             "metrics": figures,
             "references": baselines,
             "tested": tested_on(data, stage),
+            **provenance(torch.get_num_threads()),
             "peak_memory": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MAXRSS_PER_MIB),
             "release_bytes": {name: self._bytes[name] for name in data.releases},
             "privacy": {name: record.summary() for name, record in protected.items()},

@@ -10,6 +10,7 @@ from pathlib import Path
 from result_tables import gains
 from tables import Row, distinct, name, read, table, where
 
+from zoo.benchmark.report.results import ALONE
 from zoo.privacy.record.record import rounded_up
 
 RESULTS = Path(__file__).parent / "results"
@@ -18,8 +19,9 @@ METRICS = ("full/ndcg@10", "sampled/ndcg@10")
 #: A larger epsilon protects next to nothing: its rows show what a mechanism costs without noise.
 MAX_EPSILON = 10.0
 #: What a row may know of the source, and which rows these are.
+SINGLE = "single-domain"
 KINDS: dict[str, Callable[[Row], bool]] = {
-    "single-domain": lambda row: row["release"] in ("", "Nothing"),
+    SINGLE: lambda row: row["release"] in ALONE,
     "plain ratings": lambda row: row["release"] not in ("", "Nothing") and not row["epsilon"] and not row["control"],
     "private": lambda row: bool(row["epsilon"]) and float(row["epsilon"]) <= MAX_EPSILON and not row["control"],
 }
@@ -33,7 +35,7 @@ def leaderboard() -> str:
 def _report(folder: Path) -> str:
     rows = read(folder / "results.csv")
     lines = [line for (task,) in distinct(rows, "task") for line in _task(folder, task, where(rows, task=task))]
-    titles = ("task", "reads", "best row", "epsilon", "NDCG@10", "HR@10, 1 + 99", "gain over noise")
+    titles = ("task", "reads", "best row", "epsilon", "NDCG@10", "HR@10, 1 + 99", "over single", "over noise")
     title = (folder / "README.md").read_text(encoding="utf-8").split("\n", 1)[0].lstrip("# ")
     return f"### [{title}]({folder.name}/README.md)\n\n{table(titles, lines, left=3)}"
 
@@ -42,19 +44,23 @@ def _task(folder: Path, task: str, rows: list[Row]) -> list[tuple[str, ...]]:
     """Return the best row of each kind; of those without the metric, none."""
     metric = next((metric for metric in METRICS if any(row[metric] for row in rows)), "")
     found = gains(folder, metric) if metric and (folder / "gains.csv").is_file() else {}
-    lines = []
+    lines, single = [], math.nan
     for kind, belongs in KINDS.items():
         own = [row for row in rows if belongs(row) and row.get(metric)]
         if own:
             best = max(own, key=lambda row: float(row[metric]))
-            gain = found.get((task, name(best)))
-            lines.append((task, kind, _short(name(best)), _epsilon(best), *_figures(best, metric), _gain(gain)))
+            gain, value = found.get((task, name(best))), float(best[metric])
+            over = "-" if kind == SINGLE or math.isnan(single) else f"{value - single:+.4f}"
+            single = value if kind == SINGLE else single
+            lines.append((task, kind, _short(name(best)), _epsilon(best), *_figures(best, metric), over, _gain(gain)))
     return lines
 
 
 def _short(name: str) -> str:
     """Return the name of a row without its epsilon, which has a column."""
-    return re.sub(r" eps [\d.e+]+$", "", name).replace(", scored by the target factor alone", ", target factor")
+    return re.sub(r" (eps|at epsilon) [\d.e+]+$", "", name).replace(
+        ", scored by the target factor alone", ", target factor"
+    )
 
 
 def _figures(row: Row, metric: str) -> tuple[str, str]:
@@ -64,7 +70,7 @@ def _figures(row: Row, metric: str) -> tuple[str, str]:
 
 
 def _epsilon(row: Row) -> str:
-    return f"{rounded_up(float(row['epsilon']))} per {row['unit']}" if row["epsilon"] else "-"
+    return f"{rounded_up(float(row['epsilon'])).removesuffix('.00')} per {row['unit']}" if row["epsilon"] else "-"
 
 
 def _gain(row: Row | None) -> str:

@@ -1,7 +1,6 @@
 """``python -m zoo benchmark``: run a grid of experiments in parallel or on a cluster; it resumes after a kill."""
 
 import argparse
-import fnmatch
 import shlex
 import sys
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from zoo.benchmark.estimate import Estimate, duration
 from zoo.benchmark.grid import Benchmark, BenchmarkError
 from zoo.benchmark.grid_file import read_benchmark
 from zoo.benchmark.runner import Outcome, locked, run_all
-from zoo.benchmark.runs import BENCHMARK, LOG, BenchmarkRun, runs_of
+from zoo.benchmark.runs import BENCHMARK, LOG, BenchmarkRun, runs_of, select_runs
 from zoo.runtime.arguments import Arguments
 from zoo.runtime.processes import cores
 from zoo.runtime.run_folder import refusal, visible, write_json
@@ -30,11 +29,14 @@ def parser() -> Arguments:
         prog="python -m zoo benchmark",
         description="Run a grid of experiments (tasks x systems x releases x epsilons x seeds), each in its own folder. "
         "Finished runs are not repeated: after a kill, use the same command.",
-        epilog="Then: python -m zoo report RUNS --out report/",
+        epilog="Then: python -m zoo report RUNS --out report/. Later: python -m zoo benchmark --verify report/",
     )
     option = made.add_argument
-    option("--config", type=Path, required=True, help="the grid, such as configs/benchmarks/smoke.yaml")
-    option("--runs", type=Path, help="folder of the runs (default: runs/benchmarks/<name of the config>)")
+    option("--config", type=Path, help="the grid, such as configs/benchmarks/smoke.yaml")
+    folder = (
+        "folder of the runs (default: runs/benchmarks/<name of the config>); with --verify: their number (default: 3)"
+    )
+    option("--runs", type=Path, help=folder)
     option("--processes", type=int, help="number of parallel runs (default: one per available core; on a cluster: 256)")
     matching = "only runs whose name matches, such as 'music/pricdr*/seed-0'"
     option("--only", default="*", metavar="PATTERN", help=matching)
@@ -43,6 +45,17 @@ def parser() -> Arguments:
     option("--cluster", choices=["slurm"], help="submit an array with one job per run, and exit; needs submitit")
     resources = f"resources of each job, by submitit's names: {', '.join(COMMON)}, ... (default: a day and one CPU)"
     option("--cluster-options", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=resources)
+    verified = "repeat runs of this report, drawn at random, and compare their figures; exit with code 1 if one differs"
+    option("--verify", type=Path, metavar="REPORT", help=verified)
+    option("--seed", type=int, help="with --verify: seed of the draw (default: from the clock)")
+    widest = "with --verify: largest absolute difference (default: none for a single-domain row solved in one epoch with the same "
+    widest += (
+        "versions, threads and machine; else .005, or 3 standard deviations over the row's seeds if they are more)"
+    )
+    option("--tolerance", type=float, help=widest)
+    option(
+        "--search", action="store_true", help="with --verify: search settings again instead of taking the chosen ones"
+    )
     return made
 
 
@@ -53,6 +66,13 @@ def main(arguments: Sequence[str]) -> None:
     try:
         if options.processes is not None and options.processes < 1:
             raise BenchmarkError(f"--processes is {options.processes}. It must be at least 1.")
+        if (options.config is None) == (options.verify is None):
+            raise BenchmarkError(
+                "Give one of --config FILE, which runs a grid, and --verify REPORT, which repeats runs."
+            )
+        if options.verify is not None:
+            verify_report(options, console)
+            return
         cluster = cluster_of(options)
         benchmark = read_benchmark(options.config)
         root = options.runs or Path("runs/benchmarks") / options.config.stem
@@ -83,6 +103,20 @@ def main(arguments: Sequence[str]) -> None:
     console.print(f"Report: python -m zoo report {_shown(root)} --out report/", soft_wrap=True)
 
 
+def verify_report(options: argparse.Namespace, console: Console) -> None:
+    """Repeat runs of a report and print a table of their figures; exit with code 1 if one was not reproduced."""
+    from zoo.benchmark.verify import check_table, verify
+
+    number = "3" if options.runs is None else str(options.runs)
+    if not number.isdecimal() or int(number) < 1:
+        raise BenchmarkError(f"--runs is {number}. With --verify it must be a number of runs, at least 1.")
+    options.runs = int(number)
+    checks = verify(options.verify, options, console)
+    console.print(check_table(checks))
+    if not all(check.holds for check in checks):
+        sys.exit(1)
+
+
 def submit(
     cluster: Cluster, runs: Sequence[BenchmarkRun], options: argparse.Namespace, root: Path, console: Console
 ) -> None:
@@ -103,14 +137,6 @@ def save_grid(benchmark: Benchmark, config: Path, root: Path) -> None:
     digests = {run.name: run.digest for run in runs_of(benchmark, root)}
     root.mkdir(parents=True, exist_ok=True)
     write_json(root / BENCHMARK, {"name": config.stem, "config": str(config), **benchmark.plain(), "cells": digests})
-
-
-def select_runs(runs: list[BenchmarkRun], pattern: str) -> list[BenchmarkRun]:
-    """Return the runs whose name matches; no match is an error."""
-    found = [run for run in runs if fnmatch.fnmatch(run.name, pattern)]
-    if not found:
-        raise BenchmarkError(f"No run matches {pattern!r}. A name is {runs[0].name}; --dry-run lists all.")
-    return found
 
 
 def check_all(runs: Sequence[BenchmarkRun], console: Console) -> None:

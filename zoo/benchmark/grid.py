@@ -191,7 +191,7 @@ class Benchmark:
     # Of splits, candidates, networks, batches and baselines.
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2, 3, 4])
     about: str = ""  # a paragraph for the report
-    baseline: str = ""  # baseline row for paired tests; empty: EASE if there is one
+    baseline: str = ""  # baseline row for paired tests; empty: the best single-domain row of each task
     # For negative transfer: tasks of one target that differ only in their sources, by number of domains and by title.
     series: dict[str, dict[int, str]] = field(default_factory=dict)
 

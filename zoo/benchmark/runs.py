@@ -1,5 +1,6 @@
 """Runs of a benchmark, each in its own folder."""
 
+import fnmatch
 import hashlib
 import json
 import platform
@@ -13,6 +14,7 @@ from typing import Any
 
 from zoo.benchmark.grid import SEARCH, TRIALS, Benchmark, BenchmarkError, Row, slug
 from zoo.runtime.exports import VERSION
+from zoo.runtime.processes import provenance
 from zoo.runtime.run_folder import write_json
 
 #: Written last: a folder without it is incomplete. The name is that of version 0.2.
@@ -30,6 +32,7 @@ class BenchmarkRun:
     row: Row
     seed: int  # of splits, candidates, networks, batches and baselines
     root: Path  # folder of the whole benchmark
+    chosen: dict[str, Any] | None = None  # settings that an earlier search chose, used instead of a search
 
     @property
     def name(self) -> str:
@@ -71,7 +74,7 @@ class BenchmarkRun:
     def searcher(self) -> "BenchmarkRun":
         """The run that searches this run's settings: itself, or that of the row's first seed."""
         search = self.benchmark.systems[self.row.system].search
-        shared = search is not None and search.seeds == "first"
+        shared = search is not None and search.seeds == "first" and self.chosen is None
         return replace(self, seed=self.benchmark.seeds_of(self.row)[0]) if shared else self
 
     def waits_for(self, unfinished: Collection[str]) -> bool:
@@ -99,12 +102,12 @@ class BenchmarkRun:
         from zoo.benchmark.fit import train_and_test
         from zoo.benchmark.search import run_best, settings
 
-        began = time.perf_counter()
+        began, origin = time.perf_counter(), provenance(torch.get_num_threads())  # first: files may change meanwhile
         arguments = self.benchmark.arguments(self.row, self.seed)
         search = self.benchmark.systems[self.row.system].search
         first = self.searcher
-        if search is None:
-            train_and_test(arguments, self.folder)
+        if search is None or self.chosen is not None:
+            train_and_test([*arguments, *settings(self.chosen or {})], self.folder)
         elif first.seed != self.seed:
             train_and_test([*arguments, *settings(first.chosen_settings())], self.folder)
         else:
@@ -117,6 +120,7 @@ class BenchmarkRun:
             "seconds": round(time.perf_counter() - began, 3),
             "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "versions": {"zoo": VERSION, "torch": str(torch.__version__), "python": platform.python_version()},
+            **origin,
         }
         write_json(self.folder / RUN_FILE, report)
 
@@ -145,3 +149,11 @@ def runs_of(benchmark: Benchmark, root: Path) -> list[BenchmarkRun]:
     if shared := sorted(name for name, count in Counter(run.name for run in runs).items() if count > 1):
         raise BenchmarkError(f"Several runs share a folder: {shared}. Rename their tasks, systems or labels.")
     return sorted(runs, key=lambda run: benchmark.seeds_of(run.row).index(run.seed))
+
+
+def select_runs(runs: list[BenchmarkRun], pattern: str) -> list[BenchmarkRun]:
+    """Return the runs whose name matches; no match is an error."""
+    found = [run for run in runs if fnmatch.fnmatch(run.name, pattern)]
+    if not found:
+        raise BenchmarkError(f"No run matches {pattern!r}. A name is {runs[0].name}; --dry-run lists all.")
+    return found

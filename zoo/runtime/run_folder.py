@@ -114,12 +114,13 @@ def saying_where(path: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def write_together(folder: Path, files: Mapping[str, str], last: str) -> None:
-    """Write texts into a folder, all or none: the file ``last`` exists only if the others are complete."""
+def write_together(folder: Path, files: Mapping[str, str | bytes], last: str) -> None:
+    """Write texts or bytes into a folder, all or none: the file ``last`` exists only if the others are complete."""
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         for name in sorted(files, key=lambda name: name != last):  # entered first, left last
-            stack.enter_context(atomic_write(folder / name)).write_text(files[name], encoding="utf-8")
+            path, content = stack.enter_context(atomic_write(folder / name)), files[name]
+            path.write_bytes(content) if isinstance(content, bytes) else path.write_text(content, encoding="utf-8")
         (folder / last).unlink(missing_ok=True)
 
 

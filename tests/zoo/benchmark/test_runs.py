@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from jsonargparse import ArgumentParser
 
@@ -23,6 +24,7 @@ from zoo.benchmark.search import any_settings
 from zoo.methods.base import Recommender
 from zoo.publishers.base import Publisher
 from zoo.runs.cli import import_names
+from zoo.runtime.processes import provenance
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = sorted((ROOT / "configs" / "benchmarks").glob("*.yaml"))
@@ -195,7 +197,7 @@ def test_a_run_is_an_ordinary_run_in_its_folder(made: Made) -> None:
     run.execute()
     kept = run.finished()
     assert kept is not None
-    assert kept.keys() == {"settings", "seconds", "finished", "versions"}
+    assert kept.keys() == {"settings", "seconds", "finished", "versions", "commit", "threads", "machine"}
     assert kept["seconds"] > 0
     found = {path.name for path in run.folder.iterdir()}
     files = "metrics.json data.json privacy.json config.yaml test_cases.parquet releases"
@@ -204,6 +206,9 @@ def test_a_run_is_an_ordinary_run_in_its_folder(made: Made) -> None:
     assert not list(run.folder.rglob("*.tmp"))
     report = json.loads((run.folder / "metrics.json").read_text())
     assert (report["method"], report["seed"]) == ("PriCDR", 4)
+    origin = provenance(torch.get_num_threads())
+    assert origin.items() <= kept.items()
+    assert origin.items() <= report.items()
     assert "lr: 0.01" in (run.folder / "config.yaml").read_text()
 
 

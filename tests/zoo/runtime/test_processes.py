@@ -1,10 +1,13 @@
 """How many cores a process may use, where it may use fewer than the machine has, and where the system does not say."""
 
 import os
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from zoo.runtime.processes import cores
+from zoo.runtime import processes
+from zoo.runtime.processes import commit, cores
 
 
 def test_the_cores_of_a_process_are_those_that_it_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,3 +32,25 @@ def test_where_the_system_does_not_say_they_are_the_machines(
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: count)
     assert cores() == expected
+
+
+def test_the_commit_is_that_of_the_checkout_with_a_mark_for_changed_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def git(*words: str) -> str:
+        named = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *words]
+        return subprocess.run(named, check=True, capture_output=True, text=True).stdout.strip()
+
+    code = tmp_path / "code.py"
+    code.write_text("1\n")
+    monkeypatch.setattr(processes, "__file__", str(code))
+    git("init")
+    assert commit.__wrapped__() == "", "a package inside another repository is no checkout of ours"
+    git("add", "code.py")
+    git("commit", "-m", "one")
+    head = git("rev-parse", "HEAD")
+    assert commit.__wrapped__() == head[:12]
+    code.write_text("2\n")
+    assert commit.__wrapped__() == f"{head[:12]}-dirty"
+    monkeypatch.setenv("PATH", "")
+    assert commit.__wrapped__() == "", "git is absent"

@@ -30,7 +30,7 @@ def parser() -> Arguments:
     option = made.add_argument
     runs = "folder of a benchmark, such as runs/benchmarks/smoke, or folders of runs of fit, such as runs/*/*"
     option("runs", type=Path, nargs="+", metavar="RUNS", help=runs)
-    baseline = "baseline row for paired tests (default: the benchmark's own, or EASE; none for runs of fit)"
+    baseline = "baseline row for paired tests (default: the benchmark's own, or each task's best single-domain row; none for fit)"
     option("--baseline", metavar="NAME", help=baseline)
     task = "report only this task of a benchmark; repeat for several (default: all)"
     option("--task", action="append", default=[], metavar="NAME", help=task)

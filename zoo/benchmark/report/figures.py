@@ -95,7 +95,7 @@ def _draw(axes: Axes, results: Results, lines: Sequence[Line], ranking: str) -> 
             _errorbar(axes, where, controls, ranking, colour, f"{system}, {release}: {NOISE_BASELINE}", faint=True)
     for line in results.lines[lines[0].row.task]:
         style = REFERENCES.get(line.row.release or line.row.system)
-        if line.name == results.baseline and line.guarantee is None:
+        if line.name == results.baseline_of(line.row.task, ranking) and line.guarantee is None:
             style = BASELINE_STYLE
         if style and line.has(ranking):
             drawn: dict[str, Any] = {"color": style[0], "linestyle": style[1], "linewidth": 1}

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import math
 import shlex
 import statistics
@@ -15,14 +16,16 @@ import polars as pl
 
 from zoo.benchmark.grid import slug
 from zoo.benchmark.report.figures import Picture
-from zoo.benchmark.report.page import context, render
+from zoo.benchmark.report.page import context, origins, render
 from zoo.benchmark.report.paired_differences import Gain, Transfer, paired_differences, transfers
-from zoo.benchmark.report.results import BASELINE, LIST_MEASURES, MEASURES, RANKINGS, Line, Results, ResultsError, Run
+from zoo.benchmark.report.results import LIST_MEASURES, MEASURES, RANKINGS, Line, Results, ResultsError, Run
 from zoo.benchmark.report.run_folders import display_path
 from zoo.runtime.run_folder import ATTENTION, write_together
 
 #: Handwritten notes for the top of the page.
 NOTES = "notes.md"
+#: Figures of every case, up to a size in bytes; and the benchmark file with commit, versions, threads and machine.
+CASES_FILE, MOST_BYTES, ORIGIN = "cases.parquet", 10**6, "report.json"
 #: Files that a tracker gets as tables.
 TABLES = ("results.csv", "gains.csv")
 
@@ -66,7 +69,41 @@ def seeds_csv(results: Results) -> str:
 def _seed(line: Line, run: Run) -> dict[str, object]:
     figures = product(RANKINGS, (*MEASURES, *LIST_MEASURES))
     own: dict[str, object] = {"seed": run.seed, "cases": len(run.cases), "epochs": run.report["epochs"]}
+    chosen = line.chosen(run)
+    own["chosen"] = "" if chosen is None else json.dumps(chosen)
     return _row(line) | own | {"/".join(figure): _number(run.figure(*figure)) for figure in figures}
+
+
+def cases_parquet(results: Results) -> bytes:
+    """Return the figures of every case by task, row, seed, and numbers of user and item, as Parquet; b"" if it is too large.
+
+    A number stands for the same user or item in all rows.
+    """
+    if sum(len(run.cases) for line in results.rows for run in line.runs) > MOST_BYTES:  # a case takes at least a byte
+        return b""
+    small = {"ndcg@10": pl.Float32, "hit_rate@10": pl.Float32, "above": pl.Int32, "level": pl.Int32}
+    types = {f"{ranking}/{name}": dtype for ranking, (name, dtype) in product(RANKINGS, small.items())}
+    frames = []
+    for line in results.rows:
+        own = {name: dtype for name, dtype in types.items() if name in line.cases.columns}
+        named = pl.lit(line.row.task).alias("task"), pl.lit(line.name).alias("row")
+        frames.append(
+            line.cases.select(*named, "seed", "user_id", "item_id", *(pl.col(k).cast(v) for k, v in own.items()))
+        )
+    cases = pl.concat(frames, how="diagonal").with_columns(
+        pl.col("task", "row").cast(pl.Categorical),
+        pl.col("seed").cast(pl.Int32),
+        pl.col("user_id", "item_id").cast(pl.String).rank("dense").cast(pl.Int32),
+    )
+    file = io.BytesIO()
+    cases.write_parquet(file, compression="zstd", compression_level=19)
+    return made if len(made := file.getvalue()) <= MOST_BYTES else b""
+
+
+def origin_json(results: Results, tasks: Sequence[str]) -> str:
+    """Return the benchmark file of a report, its tasks, and what its runs were made with, for `--verify`."""
+    named = {"config": results.benchmark["config"], "tasks": list(tasks), "runs": results.num_finished}
+    return json.dumps({**named, **origins(results)}, indent=1) + "\n"
 
 
 def _row(line: Line) -> dict[str, object]:
@@ -170,11 +207,12 @@ class WrittenReport:
     folder: Path
     files: dict[str, str]  # texts by file name, pages last
     pictures: dict[str, Picture]  # by file name without suffix
+    has_cases: bool = False  # whether the file of cases is small enough
 
     @property
     def paths(self) -> list[Path]:
         """Paths of the files."""
-        return [self.folder / file for file in self.files]
+        return [self.folder / file for file in (*([CASES_FILE] if self.has_cases else []), *self.files)]
 
 
 def commands(results: Results, out: Path, tasks: Sequence[str] = ()) -> list[str]:
@@ -184,8 +222,8 @@ def commands(results: Results, out: Path, tasks: Sequence[str] = ()) -> list[str
         other = f" --baseline {shlex.quote(results.baseline)}" if results.baseline else ""
         return [f"python -m zoo report {shlex.join(map(display_path, results.folders))}{other} {where}"]
     name, config = results.benchmark["name"], results.benchmark["config"]
-    changed = results.baseline != (results.benchmark.get("baseline") or BASELINE)
-    other = f" --baseline {shlex.quote(results.baseline)}" if changed else ""
+    changed = results.baseline != (results.benchmark.get("baseline") or None)
+    other = f" --baseline {shlex.quote(results.baseline or '')}" if changed else ""
     only = [f" --only {shlex.quote(f'{slug(task)}/*')}" for task in tasks] or [""]
     chosen = "".join(f" --task {shlex.quote(task)}" for task in tasks)
     runs = [f"python -m zoo benchmark --config {config}{part}" for part in only]
@@ -197,8 +235,15 @@ def write_report(results: Results, out: Path, tasks: Sequence[str] = ()) -> Writ
     found, transferred = paired_differences(results), transfers(results)
     path = out / NOTES
     notes = path.read_text(encoding="utf-8") if path.is_file() else ""
-    values = context(results, found, commands(results, out, tasks), notes, transferred)
+    cases = cases_parquet(results)
+    said = f"Cases: {CASES_FILE} has the figures of every case and seed; users and items are numbered."
+    said = (
+        said if cases else f"Cases: {CASES_FILE} is left out, since it would have more than {MOST_BYTES // 10**6} MB."
+    )
+    values = context(results, found, commands(results, out, tasks), notes, transferred, said)
     files = {"results.csv": results_csv(results), "seeds.csv": seeds_csv(results), "gains.csv": gains_csv(found)}
+    if not results.folders:
+        files[ORIGIN] = origin_json(results, tasks)
     if transferred:
         files["negative_transfer.csv"] = negative_transfer_csv(transferred)
     if attention := attention_rows(results):
@@ -209,8 +254,10 @@ def write_report(results: Results, out: Path, tasks: Sequence[str] = ()) -> Writ
             pictures |= section.figures
     files |= {f"{name}.svg": picture.svg for name, picture in pictures.items()}
     files |= {"README.md": render("page.md.j2", values), "report.html": render("page.html.j2", values)}
-    write_together(out, files, last="README.md")
-    return WrittenReport(out, files, pictures)
+    write_together(out, {**files, CASES_FILE: cases} if cases else files, last="README.md")
+    if not cases:
+        (out / CASES_FILE).unlink(missing_ok=True)  # of an earlier report
+    return WrittenReport(out, files, pictures, has_cases=bool(cases))
 
 
 def tracker_payload(results: Results, written: WrittenReport) -> dict[str, Any]:
@@ -230,7 +277,7 @@ def tracker_config(results: Results) -> dict[str, Any]:
         "benchmark": results.benchmark.get("name") or results.benchmark["title"],
         "tasks": {task: results.benchmark["tasks"][task]["title"] for task in results.lines},
         "systems": list(dict.fromkeys(line.row.system for line in results.rows)),
-        "baseline": results.baseline,
+        "baseline": {task: results.baseline_of(task, results.ranking_of(task)) for task in results.lines},
         "finished": results.num_finished,
         "cells": results.num_runs,
         "privacy": {task: {line.name: privacy_of(line) for line in lines} for task, lines in results.lines.items()},

@@ -21,6 +21,8 @@ from zoo.benchmark.report.tables import Table, condition_notes, format_p_value, 
 from zoo.privacy.record.record import rounded_up
 from zoo.runtime.suggestions import count_of
 
+#: Rows with fewer seeds are named.
+FEWEST_SEEDS = 3
 #: Maximum number of rows that are compared pairwise.
 BEST = 10
 
@@ -53,6 +55,7 @@ def _figures(title: str, lines: Sequence[Line], ranking: str, *, collapsed: bool
             ]
             counted = "† The method cannot score some users; they are ranked by item counts."
             notes = [*([counted] if any(line.uses_item_counts for line in lines) else []), *condition_notes(lines)]
+            notes += seed_notes(lines)
             columns = ["row", "epsilon", *map(metric_title, measures), "seeds"]
             tables.append(Table(title, columns, rows, notes, num_text_columns=2, collapsed=collapsed))
         else:
@@ -61,6 +64,15 @@ def _figures(title: str, lines: Sequence[Line], ranking: str, *, collapsed: bool
             columns = ["row", *map(metric_title, measures)]
             tables.append(Table(shown[0].upper() + shown[1:], columns, rows, collapsed=True))
     return tables
+
+
+def seed_notes(lines: Sequence[Line]) -> list[str]:
+    """Return a sentence that names rows with too few seeds, and one on the draws of private releases."""
+    few = [f"{line.name} ({len(line.runs)})" for line in lines if len(line.runs) < FEWEST_SEEDS]
+    notes = [f"Fewer than {FEWEST_SEEDS} seeds: {', '.join(few)}."] if few else []
+    if any(line.epsilon is not None for line in lines):
+        notes.append("Each run publishes with new noise, so the seeds of a private row are also its draws of noise.")
+    return notes
 
 
 def _lists(lines: Sequence[Line], ranking: str) -> list[Table]:
@@ -138,9 +150,9 @@ def pair_table(results: Results, task: str, ranking: str) -> Table | None:
     shown = {pair: _difference(tested[pair].difference, corrected[pair]) for pair in tested}
     rows = [[f"{i + 1}. {line.name}", *(shown.get((i, j), "") for j in others)] for i, line in enumerate(lines)]
     note = (
-        f"Mean {metric_title(PRIMARY_METRIC)} of the row minus that of the numbered row. In brackets: two-sided p-value of a "
-        "paired t-test over users (averaged over seeds), Holm-corrected for all pairs of this table; bold below 0.05. At most "
-        f"the best {BEST} rows; --baseline NAME compares all rows with one."
+        f"Mean over users of the difference in {metric_title(PRIMARY_METRIC)} to the numbered row, each averaged over common "
+        "seeds. In brackets: two-sided p-value of a paired t-test over users, Holm-corrected for all pairs; bold below .05. The "
+        f"best {BEST} rows; --baseline NAME compares all rows with one."
     )
     title = f"Pairwise differences, {metric_title(PRIMARY_METRIC)}, {RANKINGS[ranking]}"
     columns = ["row", *(f"minus {other + 1}." for other in others)]

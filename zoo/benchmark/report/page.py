@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -66,11 +67,14 @@ def _sections(results: Results, task: str, lines: Sequence[Line], found: Sequenc
     """Return the sections of one task, empty ones included."""
     own = [gain for gain in found if gain.task == task]
     compared = [ranking for ranking in RANKINGS if any(gain.ranking == ranking for gain in own)]
-    gained = [table for ranking in compared for table in tables.gain_tables(lines, own, ranking, PRIMARY_METRIC)]
+    bars = {ranking: results.baseline_of(task, ranking) if results.baseline is None else "" for ranking in compared}
+    gained = [
+        table for ranking, bar in bars.items() for table in tables.gain_tables(lines, own, ranking, PRIMARY_METRIC, bar)
+    ]
     leaders = [tables.leader_table(own, ranking, PRIMARY_METRIC) for ranking in compared]
     pairs = [pair_table(results, task, ranking) for ranking in RANKINGS]
     of_papers = compare_with_papers(results, task)
-    settings = [tables.search_table(lines), tables.settings_table(lines)]
+    settings = [tables.edge_table(lines), tables.search_table(lines), tables.settings_table(lines)]
     titles = {ranking: f"{ranking.title()} ranking ({words})" for ranking, words in RANKINGS.items()}
     return [
         *(Section(title, leaderboards(results, task, ranking)) for ranking, title in titles.items()),
@@ -176,14 +180,21 @@ def _placed(results: Results, task: str, line: Line) -> str:
 
 def _against(results: Results, found: Sequence[Gain]) -> str:
     """Count the rows that differ significantly from the baseline."""
-    own = _of_tasks(results, found, results.baseline)
+    bars = {task: results.baseline_of(task, results.ranking_of(task)) for task in results.lines}
+    own = [gain for task, bar in bars.items() for gain in _of_tasks(results, found, bar) if gain.task == task]
     if not own:
         return "Baseline: none to compare with. Name one with --baseline NAME."
+    titles = {
+        bar: [results.benchmark["tasks"][task]["title"] for task in bars if bars[task] == bar] for bar in bars.values()
+    }
+    named = [f"{bar} on {', '.join(tasks)}" if len(titles) > 1 else bar for bar, tasks in titles.items() if bar]
+    best = f"the best single-domain row{' of each task' if len(bars) > 1 else ''} ({'; '.join(named)})"
     significant = [gain for gain in own if gain.users_holm < 0.05]
     above = sum(gain.users.difference > 0 for gain in significant)
     return (
-        f"Compared with {results.baseline} (paired over users, p < .05, Holm): {count_of(above, 'row')} significantly better, "
-        f"{len(significant) - above} significantly worse, {len(own) - len(significant)} not significantly different."
+        f"Compared with {best if results.baseline is None else results.baseline} (paired over users, p < .05, Holm): "
+        f"{count_of(above, 'row')} significantly better, {len(significant) - above} significantly worse, "
+        f"{len(own) - len(significant)} not significantly different."
     )
 
 
@@ -208,22 +219,45 @@ def _of_tasks(results: Results, found: Sequence[Gain], against: str) -> list[Gai
 
 
 def context(
-    results: Results, found: Sequence[Gain], commands: Sequence[str], notes: str, transfers: Sequence[Transfer] = ()
+    results: Results,
+    found: Sequence[Gain],
+    commands: Sequence[str],
+    notes: str,
+    transfers: Sequence[Transfer] = (),
+    cases: str = "",
 ) -> dict[str, Any]:
-    """Return the values of the templates."""
+    """Return the values of the templates; `cases` is a sentence on the file of cases."""
     benchmark = results.benchmark
-    made_with = [run.versions for line in results.rows for run in line.runs]
-    versions = {", ".join(f"{name} {value}" for name, value in own.items()) for own in made_with}
     return {
         "title": benchmark["title"],
         "about": benchmark["about"].strip(),
         "notes": notes.strip(),
         "commands": list(commands),
         "chapters": chapters(results, found, transfers),
-        "versions": "; ".join(sorted(filter(None, versions))),
+        "origins": [*_origins(results), *filter(None, [cases])],
         "summary": summary(results, found),
         "overview": overview(results),
     }
+
+
+def origins(results: Results) -> dict[str, dict[str, int]]:
+    """Return how many runs were made with each version, commit, number of threads and machine; "" if not recorded."""
+    runs = [run for line in results.rows for run in line.runs]
+    versions = [", ".join(f"{name} {value}" for name, value in run.versions.items()) for run in runs]
+    found = {name: [str(run.report.get(name, "")) for run in runs] for name in ("commit", "threads", "machine")}
+    return {name: dict(Counter(values).most_common()) for name, values in {"versions": versions, **found}.items()}
+
+
+def _origins(results: Results) -> list[str]:
+    """Return a line for each of `origins`, with numbers of runs where runs differ."""
+    lines = []
+    for name, counts in origins(results).items():
+        each = [
+            (value or "not recorded") + f" ({count_of(count, 'run')})" * (len(counts) > 1)
+            for value, count in counts.items()
+        ]
+        lines.append(f"{name.capitalize()}: {'; '.join(each)}.")
+    return lines
 
 
 def render(template: str, values: dict[str, Any]) -> str:

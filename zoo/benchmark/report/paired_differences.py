@@ -41,9 +41,9 @@ class Gain:
 
 def paired_differences(results: Results) -> list[Gain]:
     """Return the gain of every row over each of its baselines, corrected within each task, baseline and metric."""
-    controls = dict.fromkeys(filter(None, (NOISE_BASELINE, results.baseline, NO_RELEASE)))
     made: list[Gain] = []
-    for task, against, ranking, measure in product(results.lines, controls, RANKINGS, TESTED_METRICS):
+    for task, position, ranking, measure in product(results.lines, range(3), RANKINGS, TESTED_METRICS):
+        against = (NOISE_BASELINE, results.baseline_of(task, ranking), NO_RELEASE)[position]
         pairs = [(line, control_of(results, line, against)) for line in results.lines[task]]
         family = [_gain(results, *pair, against, ranking, measure) for pair in pairs]
         made += corrected([gain for gain in family if gain is not None])

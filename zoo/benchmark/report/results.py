@@ -29,8 +29,8 @@ LIST_MEASURES = (*(f"{name}@{k}" for k in CUT_OFFS for name in LIST_NAMES if nam
 RANKINGS = {"full": "all items", "sampled": "1 + 99 candidates"}
 #: Rows are compared by this metric; on validation it chose the checkpoint.
 PRIMARY_METRIC = "ndcg@10"
-#: The default baseline for paired tests.
-BASELINE = "EASE"
+#: Releases of single-domain rows: none, or one without any rating.
+ALONE = ("", "Nothing")
 #: Maximum number of rows in a message.
 SHOWN = 8
 
@@ -71,7 +71,9 @@ class Run:
     seconds: float  # with the hyperparameter search
     num_trials: int  # of the hyperparameter search; 0 for none
     versions: dict[str, str]
-    search: dict[str, Any] | None = None  # trials and chosen settings, if this run searched
+    search: dict[str, Any] | None = (
+        None  # chosen settings, results of the trials, and searched ranges, if this run searched
+    )
     settings: Mapping[str, Any] = field(default_factory=dict)  # dotted; empty for a run of a benchmark
     _lists: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict, init=False)  # by ranking and cut-off
 
@@ -167,6 +169,11 @@ class Line:
         """Largest number of search trials of a run; 0 without a search."""
         return max(run.num_trials for run in self.runs)
 
+    def chosen(self, run: Run) -> dict[str, Any] | None:
+        """Return the settings that a run's own search chose, or that of the row's first seed; None without a search."""
+        searches = [one.search for one in (run, *self.runs) if one.search is not None]
+        return searches[0]["chosen"] if searches else None
+
     @cached_property
     def cases(self) -> pl.DataFrame:
         """Metrics of every test case and seed."""
@@ -217,7 +224,8 @@ class Results:
     benchmark: dict[str, Any]  # ``benchmark.json``
     lines: dict[str, list[Line]]  # by task, in the order of the benchmark; only rows with finished runs
     num_finished: int
-    baseline: str = BASELINE  # name of the row for paired tests; empty for none
+    # Row for paired tests; None for the best single-domain row of each task and ranking, "" for no row.
+    baseline: str | None = None
     # Sentence on why a task has a table of its own.
     separation: Mapping[str, str] = field(default_factory=dict)
     folders: tuple[Path, ...] = ()  # of runs outside a benchmark
@@ -240,6 +248,14 @@ class Results:
     def ranking_of(self, task: str) -> str:
         """Return the main ranking of a task: all items, unless more of its rows ranked candidates."""
         return max(RANKINGS, key=lambda ranking: sum(line.has(ranking) for line in self.lines[task]))
+
+    def baseline_of(self, task: str, ranking: str) -> str:
+        """Return the row for paired tests; by default the single-domain row with the highest NDCG@10, "" if there is none.
+
+        The test figure chooses it, which favours the baseline: no other single-domain row of the table is above it.
+        """
+        alone = (line.name for line in self.ranked(task, ranking) if line.row.release in ALONE)
+        return next(alone, "") if self.baseline is None else self.baseline
 
     def seeds_of(self, line: Line) -> list[int]:
         """Return the seeds of a row, finished or not."""
@@ -295,7 +311,7 @@ def read_results(runs: Path) -> Results:
         command = f"python -m zoo benchmark --config {benchmark['config']}"
         raise ResultsError(f"{runs} has no finished run. Run: {command}")
     finished = {task: some for task, some in lines.items() if some}
-    return Results(benchmark, finished, count, benchmark.get("baseline") or BASELINE)
+    return Results(benchmark, finished, count, benchmark.get("baseline") or None)
 
 
 def _read_lines(runs: Path) -> tuple[dict[str, Any], dict[str, list[Line]]]:
@@ -333,7 +349,7 @@ def _read_run(root: Path, name: str, seed: int, digests: dict[str, str]) -> Run 
         return None  # of another version of the benchmark
     report, privacy = read_files(folder)
     settings, trials = stored["settings"]["search"], folder / SEARCH / TRIALS
-    search = json.loads(trials.read_text(encoding="utf-8")) if trials.is_file() else None
+    search = {**(settings or {}), **json.loads(trials.read_text(encoding="utf-8"))} if trials.is_file() else None
     num_trials = settings["trials"] if settings else 0
     return Run(seed, folder, report, privacy, stored["seconds"], num_trials, stored["versions"], search)
 

@@ -1,8 +1,10 @@
 """The tables of a report as text entries, which Markdown and HTML share."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, product
+from typing import Any
 
 import polars as pl
 
@@ -57,21 +59,28 @@ def condition_notes(lines: Sequence[Line]) -> list[str]:
     return [f"‡ {own}{standing(Guarantee.CONDITIONAL, conditions, None)}." for conditions, own in names.items()]
 
 
-def gain_tables(ordered: Sequence[Line], found: Sequence[Gain], ranking: str, measure: str) -> list[Table]:
+def gain_tables(
+    ordered: Sequence[Line], found: Sequence[Gain], ranking: str, measure: str, chosen_baseline: str = ""
+) -> list[Table]:
     """Return a table for each baseline: the gain of every row over it, rows in the given order."""
     chosen = [gain for gain in found if (gain.ranking, gain.measure) == (ranking, measure)]
     gains = {(gain.line, gain.against): gain for gain in chosen}
     note = (
-        "Difference of the means with a 95 % interval over users. p: two-sided paired t-tests over users (averaged over seeds) "
-        "and over seeds, Holm-corrected for the rows of this table; bold below 0.05. Over users: whether these trained models "
-        "differ for similar users. Over seeds: whether the difference holds when training is repeated."
+        "Gain: mean over users of each user's difference, averaged over common seeds, with a 95 % interval. It can differ "
+        "from the difference of the leaderboard's means, which are over cases. p: two-sided paired t-tests over users and over "
+        "seeds, Holm-corrected for the rows of this table; bold below 0.05. Over users: whether these trained models differ for "
+        "similar users. Over seeds: whether the difference holds when training is repeated."
+    )
+    best = (
+        f"{chosen_baseline} is the best single-domain row of this ranking, by test NDCG@10. This choice favours the baseline, so "
+        "gains over it are cautious. Losses of other single-domain rows to it are not."
     )
     return [
         Table(
             f"{metric_title(measure)} gain over {against}, {RANKINGS[ranking]}",
             ["row", "gain", "p over users", "p over seeds"],
             [[line.name, *_gain_entries(gains[line, against])] for line in ordered if (line, against) in gains],
-            [note],
+            [note, *([best] if against == chosen_baseline else [])],
         )
         for against in dict.fromkeys(gain.against for gain in chosen)
     ]
@@ -211,6 +220,42 @@ def search_table(lines: Sequence[Line]) -> Table | None:
     )
     columns = ["row", "chosen", "seed", "trials", metric_title(PRIMARY_METRIC)]
     return Table("Hyperparameter search", columns, rows, [note], num_text_columns=2, collapsed=True) if rows else None
+
+
+def edge_table(lines: Sequence[Line]) -> Table | None:
+    """Return the searched numbers that were chosen at an edge of their range or choices; None without one."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for row, seed, search in ((line.name, run.seed, run.search) for line in lines for run in line.runs if run.search):
+        tried = {trial["val/ndcg@10"] for trial in search["trials"]}
+        for name, values in search.get("parameters", {}).items():
+            if len(tried) > 1 and is_at_edge(chosen := search["chosen"][name], values):  # equal trials choose nothing
+                scale = ", log" if values["log"] else ""
+                given = values["choices"] or [f"{values['low']:g} to {values['high']:g}{scale}"]
+                key = row, name, format_value(chosen), ", ".join(map(str, given))
+                rows.setdefault(key, []).append(str(seed))
+    note = "A better value may lie outside. Edge: the smallest or largest choice, or within 5 % of an end of the range."
+    columns = ["row", "setting", "chosen", "searched", "seeds"]
+    entries = [[*key, ", ".join(seeds)] for key, seeds in rows.items()]
+    return (
+        Table("Choices at an edge", columns, entries, [note], num_text_columns=2, last_is_text=True) if rows else None
+    )
+
+
+def is_at_edge(chosen: object, values: Mapping[str, Any]) -> bool:
+    """Return whether a number is the smallest or largest of its choices, or within 5 % of an end of its range, on its scale.
+
+    >>> scale = {"low": 0.001, "high": 1.0, "log": True, "choices": []}
+    >>> is_at_edge(0.0012, scale), is_at_edge(0.002, scale), is_at_edge("b", {"choices": ["a", "b"], "log": False})
+    (True, False, False)
+    """
+    ends = values["choices"] or [values["low"], values["high"]]
+    numbers = [float(end) for end in (chosen, *ends) if isinstance(end, int | float) and not isinstance(end, bool)]
+    if len(numbers) <= len(ends):
+        return False
+    at, *rest = (math.log(number) if values["log"] else number for number in numbers)
+    low, high = min(rest), max(rest)
+    margin = 0.0 if values["choices"] else 0.05 * (high - low)
+    return low < high and not low + margin < at < high - margin
 
 
 def settings_table(lines: Sequence[Line]) -> Table | None:

@@ -194,6 +194,7 @@ def record_of(row: Row) -> Record:
 def fabricate(folder: Path, grid: dict[str, Any] = GRID, facts: FactsOf = facts_of) -> Path:
     """Write ``bench.yaml``, its config and the runs of its cells into a folder; gives the folder of the runs."""
     folder.mkdir(parents=True, exist_ok=True)
+    grid = ({"baseline": "EASE"} if "EASE" in grid["systems"] else {}) | grid
     (folder / "system.yaml").write_text("model: Popularity\n", encoding="utf-8")
     (folder / "bench.yaml").write_text(yaml.safe_dump(grid, sort_keys=False), encoding="utf-8")
     with contextlib.chdir(folder):  # paths of a benchmark are relative to where its command is run
@@ -221,6 +222,9 @@ def write_run(cell: BenchmarkRun, facts: Facts) -> None:
         "ranked_by_item_counts": facts.counted,
         "metrics": {f"test/{name}": float(np.float32(cases[name].cast(pl.Float64).mean())) for name in figures(cases)},
         "peak_memory": 400 + cell.seed,
+        "commit": "" if search else "0123abcd",
+        "threads": 2 if search else 1,
+        "machine": "a processor, 2 cores",
         "release_bytes": dict.fromkeys(facts.records, 1000),
         "privacy": {name: PrivacyRecord.from_dict(record).summary() for name, record in facts.records.items()},
     }

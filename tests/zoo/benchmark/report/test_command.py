@@ -11,16 +11,19 @@ from pathlib import Path
 
 import matplotlib.image
 import numpy as np
+import polars as pl
 import pytest
+from scipy import stats
 
 from tests.samples import binary
 from tests.zoo.benchmark.report.fabricate import BARE, NOTES, SMALL, Facts, fabricate, facts_of, proved
 from zoo import Plaintext
 from zoo.__main__ import main as zoo_main
 from zoo.benchmark.grid import Row
+from zoo.benchmark.report import files
 from zoo.benchmark.report.command import main
 from zoo.benchmark.report.files import commands, gains_csv, results_csv, seeds_csv
-from zoo.benchmark.report.paired_differences import Gain
+from zoo.benchmark.report.paired_differences import NO_RELEASE, Gain
 from zoo.benchmark.report.results import MEASURES, RANKINGS, Results
 from zoo.benchmark.runs import BENCHMARK, RUN_FILE
 from zoo.privacy.accounting.relation import Relation
@@ -61,15 +64,16 @@ def test_every_file_is_written_and_named(small: Path, capsys: pytest.CaptureFixt
     main(["runs", "--out", "docs/out"])
     found = contents(small.parent / "docs" / "out")
     [svg] = [name for name in found if name.endswith(".svg") and name != "overview.svg"]
-    assert found.keys() == {"README.md", "report.html", "results.csv", "seeds.csv", "gains.csv", "overview.svg", svg}
+    names = ["cases.parquet", "results.csv", "seeds.csv", "gains.csv", "report.json", "overview.svg", svg]
+    names += ["README.md", "report.html"]
+    assert found.keys() == set(names)
     assert all(found.values()), "and none is empty"
-    names = ("results.csv", "seeds.csv", "gains.csv", "overview.svg", svg, "README.md", "report.html")
     assert capsys.readouterr().out.split() == [f"docs/out/{name}" for name in names]
 
 
 def test_no_temporary_file_is_left(report: Path) -> None:
     names = {path.name for path in report.iterdir()}
-    assert len(names) == 11
+    assert len(names) == 13
     assert not [name for name in names if name.startswith(".") or "tmp" in name]
 
 
@@ -196,6 +200,36 @@ def test_seeds_csv_has_every_run_and_means_come_of_it(results: Results, report: 
             found = [float(row[figure]) for row in own]
             assert sum(found) / len(found) == pytest.approx(line.mean(*figure.split("/")), abs=1e-6)
             assert found[0] == pytest.approx(line.runs[0].figure(*figure.split("/")), abs=5.1e-7)
+
+
+def test_a_p_value_of_the_page_follows_from_the_file_of_cases(
+    report: Path, found: list[Gain], results: Results
+) -> None:
+    cases = pl.read_parquet(report / "cases.parquet")
+    assert len(cases) == sum(len(run.cases) for line in results.rows for run in line.runs)
+    assert (report / "cases.parquet").stat().st_size < 10**6
+    row, against = "PriCDR, JLT eps 8", "PriCDR, Nothing"
+    users = (
+        cases.filter(pl.col("task") == "cold")
+        .group_by("row", "seed", "user_id")
+        .agg(pl.col("full/ndcg@10").mean())
+        .pivot("row", index=["seed", "user_id"], values="full/ndcg@10")
+        .group_by("user_id")
+        .agg((pl.col(row) - pl.col(against)).mean().alias("difference"))
+    )
+    test = stats.ttest_1samp(users["difference"].to_numpy(), 0.0)
+    [gain] = [g for g in found if (g.task, g.line.name, g.ranking, g.measure) == ("cold", row, "full", "ndcg@10")
+              and g.against == NO_RELEASE]  # fmt: skip
+    assert (gain.users.pairs, gain.users.p_value) == (len(users), pytest.approx(float(test.pvalue), rel=1e-4))
+    assert f"| {row} | {gain.users.difference:+.4f} [" in (report / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_large_file_of_cases_is_left_out_and_the_page_says_so(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    main(["runs", "--out", "out"])
+    monkeypatch.setattr(files, "MOST_BYTES", 1)
+    main(["runs", "--out", "out"])
+    assert not (bare.parent / "out" / "cases.parquet").exists()
+    assert "- Cases: cases.parquet is left out, " in (bare.parent / "out" / "README.md").read_text(encoding="utf-8")
 
 
 def test_results_csv_has_the_cost_that_estimates_are_made_of(report: Path) -> None:

@@ -126,9 +126,12 @@ def test_rows_ranked_by_item_counts_are_marked(results: Results) -> None:
     for ranking in RANKINGS:
         first, *_, controls, _ = leaderboards(results, "cold", ranking)
         assert [row[0] for row in first.rows if "†" in row[0]] == ["EASE †"]
-        assert first.notes == ["† The method cannot score some users; they are ranked by item counts."]
+        counted, few, draws = first.notes
+        assert counted == "† The method cannot score some users; they are ranked by item counts."
+        assert few == "Fewer than 3 seeds: EASE (1), Popularity (1)."
+        assert draws.startswith("Each run publishes with new noise")
         assert "†" not in str(controls.rows)
-    assert leaderboards(results, TASK, "full")[0].notes == []
+    assert leaderboards(in_memory([line_of(results, TASK, "DMF")]), TASK, "full")[0].notes == []
 
 
 @settings(max_examples=60, deadline=None)

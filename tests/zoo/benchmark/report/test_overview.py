@@ -11,7 +11,7 @@ from zoo.benchmark.report.figures import learning_curves, validation_curve
 from zoo.benchmark.report.files import WrittenReport
 from zoo.benchmark.report.page import summary
 from zoo.benchmark.report.paired_differences import NOISE_BASELINE, Gain, paired_differences
-from zoo.benchmark.report.results import BASELINE, Line, Results, read_results
+from zoo.benchmark.report.results import Line, Results, read_results
 
 LOG = "epoch,step,train/loss,val/ndcg@10\n0,9,,0.125\n0,9,3.5,\n1,19,,0.5\n1,19,2.5,\n2,29,,nan\n,,,\n"
 
@@ -34,9 +34,9 @@ def test_five_lines_say_what_the_tables_hold(results: Results, found: list[Gain]
             assert f"{top.name} with {top.mean('full', 'ndcg@10'):.4f} among all items on {title}" in said
     assert "epsilon 64.0 (proved) for one rating (change one rating), delta 1e-05" in private
     own = [g for g in found if (g.ranking, g.measure) == ("full", "ndcg@10") and not g.line.row.control]
-    sure = [g for g in own if g.against == BASELINE and g.users_holm < 0.05]
+    sure = [g for g in own if g.against == results.baseline and g.users_holm < 0.05]
     above = sum(g.users.difference > 0 for g in sure)
-    others = sum(g.against == BASELINE for g in own) - len(sure)
+    others = sum(g.against == results.baseline for g in own) - len(sure)
     assert f": {above} rows significantly better, {len(sure) - above} significantly worse, {others} not " in against
     noise = [g for g in own if g.against == NOISE_BASELINE]
     most = max(noise, key=lambda g: g.users.difference)

@@ -132,7 +132,8 @@ def test_markdown_begins_with_title_words_notes_and_commands(markdown: str) -> N
     head = markdown.split("\n## How these figures")[0]
     assert head.endswith(f"\n\n![NDCG@10 of the best rows](overview.svg)\n\nRanks are drawn, not learned.\n\n{NOTES}")
     assert "\n```\npython -m zoo benchmark --config bench.yaml\npython -m zoo report runs/benchmarks/bench" in markdown
-    assert "\nMade with torch 2.0, zoo 0.1.0.\n" in markdown or "\nMade with zoo 0.1.0, torch 2.0.\n" in markdown
+    assert "\n- Versions: zoo 0.1.0, torch 2.0.\n- Commit: 0123abcd (70 runs); not recorded (1 run).\n" in markdown
+    assert "\n- Threads: 1 (70 runs); 2 (1 run).\n- Machine: a processor, 2 cores.\n- Cases: cases.parquet" in markdown
 
 
 def test_the_page_is_closed_as_it_was_opened(page: Page, source: str) -> None:

@@ -32,13 +32,32 @@ from zoo.benchmark.report.paired_differences import (
     control_of,
     paired_differences,
 )
-from zoo.benchmark.report.results import BASELINE as EASE
 from zoo.benchmark.report.results import RANKINGS, Line, Results
 from zoo.benchmark.report.significance import Comparison, holm
 
-TASK = "book-music"
+TASK, EASE = "book-music", "EASE"
 PRIVATE = {"PriCDR": {"config": "system.yaml", "releases": [{"publisher": "JLT", "epsilons": [1]}]}}
 NULLS = 40
+
+
+def test_the_default_baseline_is_the_best_single_domain_row_of_each_ranking(results: Results) -> None:
+    free = replace(results, baseline=None)
+    assert results.baseline_of("cold", "full") == EASE, "a given baseline is taken"
+    free = replace(
+        free, lines={TASK: [line for line in free.lines[TASK] if line.name != EASE and line.epsilon is None]}
+    )
+    found = paired_differences(free)
+    for task, ranking in ((task, ranking) for task in free.lines for ranking in RANKINGS):
+        alone = [line for line in free.lines[task] if line.row.release in ("", "Nothing")]
+        best = max(alone, key=lambda line: line.mean(ranking, "ndcg@10"))
+        assert free.baseline_of(task, ranking) == best.name
+        made = [gain for gain in found if (gain.task, gain.ranking) == (task, ranking)]
+        bars = {gain.against for gain in made} - {NOISE_BASELINE, NO_RELEASE}
+        assert bars == {best.name}
+        assert best.name not in {gain.line.name for gain in made if gain.against == best.name}
+        assert best.name == "DMF", "whatever its family"
+    without = [line for line in free.lines[TASK] if line.row.release not in ("", "Nothing")]
+    assert replace(free, lines={TASK: without}).baseline_of(TASK, "full") == ""
 
 
 def by_user(line: Line, name: str) -> dict[int, dict[str, float]]:

@@ -282,7 +282,7 @@ def test_a_report_on_runs_has_a_leaderboard_curves_settings_and_tests(
     assert page.startswith("# 3 runs compared\n\n- Compared: 3 rows on 2 tasks; 3 of 3 runs finished")
     assert "Compared with BPR (paired over users, " in page
     assert "\npython -m zoo report runs/a runs/b runs/c --baseline BPR --out out\n" in page
-    assert "\nMade with cdr-zoo 0.3.0.\n" in page
+    assert "\n- Versions: cdr-zoo 0.3.0.\n- Commit: not recorded.\n" in page
     assert "\nSeparate from the table of" in page
     sections = ("### Learning curves", "### Pairwise differences", "### Settings")
     for words in (*sections, "gain over BPR", "learning.svg)", "| Recall@10 |"):

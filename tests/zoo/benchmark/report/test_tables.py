@@ -23,14 +23,13 @@ from zoo.benchmark.grid import Row
 from zoo.benchmark.report import tables
 from zoo.benchmark.report.leaderboard import leaderboards
 from zoo.benchmark.report.paired_differences import NO_RELEASE, NOISE_BASELINE, Gain
-from zoo.benchmark.report.results import BASELINE as EASE
 from zoo.benchmark.report.results import RANKINGS, Line, Results
 from zoo.benchmark.report.significance import Comparison
 from zoo.benchmark.report.tables import Table, item_slices, overlap_slices, sliced
 from zoo.privacy.record.fields import Guarantee
 from zoo.privacy.record.words import standing
 
-TASK = "book-music"
+TASK, EASE = "book-music", "EASE"
 
 
 def named(table: Table) -> dict[str, dict[str, str]]:
@@ -157,6 +156,32 @@ def test_what_a_search_chose_is_told_for_every_run_that_searched(results: Result
     assert table is not None
     assert table.rows == [["DMF", "model.lr 0.00123, model.dims [8, 4]", "0", "2", "0.2500"]]
     assert tables.search_table([line]) is None
+
+
+@pytest.mark.parametrize(
+    ("chosen", "values", "expected"),
+    [
+        (500, {"choices": [3000, 500, 10000], "log": False}, True),
+        (3000, {"choices": [3000, 500, 10000], "log": False}, False),
+        (True, {"choices": [False, True], "log": False}, False),
+        (0.0124, {"low": 0.01, "high": 1.0, "log": True, "choices": []}, True),  # 5 % of two decades are at 0.0126
+        (0.0130, {"low": 0.01, "high": 1.0, "log": True, "choices": []}, False),
+        (0.0130, {"low": 0.01, "high": 1.0, "log": False, "choices": []}, True),
+        (0.96, {"low": 0.01, "high": 1.0, "log": False, "choices": []}, True),
+    ],
+)
+def test_a_choice_at_an_edge_is_named(results: Results, chosen: object, values: dict[str, Any], expected: bool) -> None:
+    line = line_of(results, TASK, "DMF")
+    tried = [{"settings": {}, "val/ndcg@10": value} for value in (0.125, 0.25)]
+    search = {"chosen": {"model.x": chosen}, "trials": tried, "parameters": {"model.x": values}}
+    runs = tuple(dataclasses.replace(run, search=search) for run in line.runs)
+    table = tables.edge_table([Line(line.row, runs)])
+    assert (table is not None) == expected
+    if table is not None:
+        [[name, setting, *_, seeds]] = table.rows
+        assert (name, setting, seeds) == ("DMF", "model.x", "0, 1, 2")
+    level = search | {"trials": tried[:1] * 2}
+    assert tables.edge_table([Line(line.row, (dataclasses.replace(line.runs[0], search=level),))]) is None
 
 
 def test_slices_of_training_items_part_the_cases(results: Results) -> None:

@@ -1,0 +1,161 @@
+"""``python -m zoo benchmark --verify``: repeat some runs of a report and compare their figures with the committed ones."""
+
+import argparse
+import csv
+import json
+import math
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from zoo.benchmark.grid import BenchmarkError
+from zoo.benchmark.grid_file import read_benchmark
+from zoo.benchmark.report.files import ORIGIN
+from zoo.benchmark.report.paired_differences import TESTED_METRICS
+from zoo.benchmark.report.results import ALONE, RANKINGS
+from zoo.benchmark.runner import run_all
+from zoo.benchmark.runs import RUN_FILE, BenchmarkRun, runs_of, select_runs
+from zoo.runtime.processes import cores
+from zoo.runtime.run_folder import METRICS, visible
+from zoo.runtime.suggestions import count_of
+
+#: Difference that rounding to six decimals allows, and the smallest tolerance for trained networks.
+ROUNDING, LEAST_TOLERANCE = 1.5e-6, 0.005
+
+
+@dataclass(frozen=True)
+class Check:
+    """One figure of a repeated run; `now` is NaN if the run failed."""
+
+    run: str
+    figure: str
+    committed: float
+    now: float
+    tolerance: float
+    error: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """`identical`, `within tolerance`, `differs`, or why the run failed.
+
+        Examples:
+            >>> [Check("a", "full/ndcg@10", 0.5, now, 0.01).verdict for now in (0.5, 0.505, 0.52)]
+            ['identical', 'within tolerance', 'differs']
+        """
+        difference = abs(self.now - self.committed)
+        if self.error or difference <= ROUNDING:
+            return f"failed: {self.error}" if self.error else "identical"
+        return "within tolerance" if difference <= self.tolerance else "differs"
+
+    @property
+    def holds(self) -> bool:
+        """Whether the figure was reproduced."""
+        return self.verdict in ("identical", "within tolerance")
+
+
+def verify(folder: Path, options: argparse.Namespace, console: Console) -> list[Check]:
+    """Repeat runs that are drawn at random from a report, in a temporary folder; return a check of each figure.
+
+    Args:
+        folder: Folder of a report, with ``seeds.csv`` and ``report.json``.
+        options: `runs` (their number), `seed` (of the draw), `only`, `tolerance`, `search` and `processes` of the command.
+        console: Where the progress is printed.
+
+    Raises:
+        BenchmarkError: If the folder is no report of a benchmark, or its benchmark file has other rows by now.
+    """
+    origin, rows = read_report(folder)
+    seed = time.time_ns() % 2**32 if options.seed is None else options.seed
+    benchmark, threads = read_benchmark(Path(origin["config"])), int(next(iter(origin["threads"])) or 1)
+    with tempfile.TemporaryDirectory() as root:
+        known = {key_of(run): run for run in runs_of(benchmark, Path(root))}
+        if lost := [key for key in rows if key not in known]:
+            raise BenchmarkError(f"{origin['config']} has no row {lost[0]} by now. Use the commit of the report.")
+        pool = select_runs([known[key] for key in rows], options.only)
+        drawn = random.Random(seed).sample(pool, min(options.runs, len(pool)))
+        console.print(f"{count_of(len(drawn), 'run')} of {len(pool)} drawn with --seed {seed}.", highlight=False)
+        todo = {one.name: one for run in drawn for one in _to_run(run, rows[key_of(run)], options.search)}
+        processes = options.processes or max(1, cores() // threads)
+        with console.status(f"Repeating {count_of(len(todo), 'run')} ..."):
+            outcomes = run_all([*todo.values()], processes, threads, lambda outcome: None)
+        errors = {outcome.run.name: outcome.error for outcome in outcomes}
+        return [
+            check for run in drawn for check in _checks(run, rows, origin, errors.get(run.name, ""), options.tolerance)
+        ]
+
+
+#: Task, system, release and seed.
+Key = tuple[str, str, str, str]
+
+
+def key_of(run: BenchmarkRun) -> Key:
+    """Return task, system, release and seed, as ``seeds.csv`` names a run."""
+    return run.row.task, run.row.system, run.row.release, str(run.seed)
+
+
+def read_report(folder: Path) -> tuple[dict[str, Any], dict[Key, dict[str, str]]]:
+    """Return the content of ``report.json``, and the rows of ``seeds.csv`` by run; raise `BenchmarkError` without them."""
+    try:
+        origin: dict[str, Any] = json.loads((folder / ORIGIN).read_text(encoding="utf-8"))
+        with (folder / "seeds.csv").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        keyed = {(row["task"], row["system"], row["release"], row["seed"]): row for row in rows}
+        [*origin["versions"], *origin["machine"], *origin["threads"], Path(origin["config"])]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BenchmarkError(
+            f"{folder} lacks a readable {ORIGIN} or seeds.csv ({type(error).__name__}). Reports before 0.3 have none. Report again."
+        ) from error
+    return origin, keyed
+
+
+def _to_run(run: BenchmarkRun, row: Mapping[str, str], search: bool) -> list[BenchmarkRun]:
+    """Return the run with the settings that the report names, or, to search again, the run after the one that searches."""
+    if search or not row.get("chosen"):
+        return [run.searcher, run]
+    return [replace(run, chosen=json.loads(row["chosen"]))]
+
+
+def _checks(
+    run: BenchmarkRun, rows: Mapping[Key, Mapping[str, str]], origin: Mapping[str, Any], error: str, given: float | None
+) -> list[Check]:
+    own, now = rows[key_of(run)], {}
+    exact = False
+    if not error:
+        now = json.loads((run.folder / METRICS).read_text(encoding="utf-8"))["metrics"]
+        made = json.loads((run.folder / RUN_FILE).read_text(encoding="utf-8"))
+        versions = ", ".join(f"{name} {value}" for name, value in made["versions"].items())
+        found = {"versions": versions, "threads": str(made["threads"]), "machine": made["machine"]}
+        same = all([*origin[name]] == [value] for name, value in found.items())
+        exact = same and own["epochs"] == "1" and run.row.release in ALONE
+    checks = []
+    for figure in ("/".join(pair) for pair in product(RANKINGS, TESTED_METRICS)):
+        if own.get(figure):
+            seeds = [float(row[figure]) for key, row in rows.items() if key[:3] == key_of(run)[:3] and row[figure]]
+            wide = max(LEAST_TOLERANCE, 3 * statistics.stdev(seeds) if len(seeds) > 1 else 0.0)
+            tolerance = given if given is not None else ROUNDING if exact else wide
+            value = float(now.get(f"test/{figure}", math.nan))
+            checks.append(Check(run.name, figure, float(own[figure]), value, tolerance, error))
+    return checks
+
+
+def check_table(checks: Sequence[Check]) -> Table:
+    """Return a table with a line for each figure."""
+    table = Table(title="Committed figures and those of repeated runs")
+    for column in ("run", "figure", "committed", "now", "difference", "tolerance", "verdict"):
+        table.add_column(column, overflow="fold")
+    for check in checks:
+        numbers = check.committed, check.now, check.now - check.committed, check.tolerance
+        table.add_row(
+            *map(escape, (visible(check.run), check.figure, *(f"{n:.6f}" for n in numbers), visible(check.verdict)))
+        )
+    return table
