@@ -78,7 +78,9 @@ def test_nothing_is_promised_before_the_matrix_is_complete(stop: bool, tmp_path:
         assert report["privacy"] == {"OneBitMC": "none (the matrix is not complete)"}
     else:
         assert (at_end["guarantee"], at_end["epsilon"]) == ("proved", 2.0)
-        assert report["privacy"] == {"OneBitMC": "rating-value, eps 2.00, delta 1e-05, proved"}
+        assert report["privacy"] == {
+            "OneBitMC": "rating-value (change one rating value), eps 2.00, delta 1e-05, proved"
+        }
     assert report["metrics"]["test/sign_accuracy"] == pytest.approx(float(run.callback_metrics["test/sign_accuracy"]))
 
 

@@ -90,7 +90,9 @@ def test_projections_with_noise_have_a_record_and_an_audit_of_their_own() -> Non
     (audit,) = publisher.audits()
     assert run_audit(audit, beta=1e-4, noise=NoiseSource.seeded(1)).verdict == "pass"
     bridge = BridgePublisher(8.0, projections=publisher).for_target(target()).publish(binary(), "book")
-    assert "user, eps 4.00, delta 1e-05, conditional" in str(bridge.record.public_inputs["projections"])
+    assert "user (replace one user), eps 4.00, delta 1e-05, conditional" in str(
+        bridge.record.public_inputs["projections"]
+    )
 
 
 def test_long_projections_of_somebody_else_are_clipped(tmp_path: Path) -> None:
