@@ -115,7 +115,7 @@ def _intro(results: Results, task: str, lines: Sequence[Line]) -> str:
 def summary(results: Results, found: Sequence[Gain]) -> list[str]:
     """Return the lines: rows and runs, the best row, the best private row, and gains over the baselines."""
     best = _best(results, "Best", lambda line: True)
-    private = _best(results, "Best with a guarantee", lambda line: line.guarantee is not None)
+    private = _best(results, "Best with a guarantee", lambda line: line.view.meaningful)
     return [_compared(results), best, private, _against(results, found), _over_noise(results, found)]
 
 
@@ -155,7 +155,9 @@ def _placed(results: Results, task: str, line: Line) -> str:
     said = f"{line.name} with {line.mean(ranking, PRIMARY_METRIC):.4f} among {RANKINGS[ranking]}{where}"
     if line.epsilon is None:
         return said
-    return f"{said}, epsilon {rounded_up(line.epsilon)} ({line.guarantee_status}) for {line.guarantee}"
+    status = line.view.label or line.guarantee_status
+    text = f"{said}, epsilon {rounded_up(line.epsilon)} ({status}) for {line.guarantee}"
+    return f"{text}; {line.unprotected_metrics}" if line.unprotected_metrics else text
 
 
 def _against(results: Results, found: Sequence[Gain]) -> str:
