@@ -159,7 +159,7 @@ class Bridge(GaussianMechanism):
             )
         squares = Squares.of(noisy[:, None], self.counts_std, centred=False, binary=False)
         findings = square_findings(squares, self.counts_std, centred=False, independent=True)
-        return [Finding(f"of the counts, {what}", probability) for what, probability in findings]
+        return [Finding(f"of the counts, {what.replace('users', 'items')}", found) for what, found in findings]
 
 
 class NoisyMap(NamedTuple):

