@@ -1,6 +1,7 @@
 """RunReport: summarize a run on the terminal and in its folder."""
 
 import hashlib
+import os
 import resource
 import sys
 import time
@@ -188,7 +189,8 @@ def records(data: Any, method: Any) -> dict[str, PrivacyRecord]:  # noqa: ANN401
     The record of a release whose source's rows the scores read assumes that choices by metrics reveal nothing, if there were any.
     """
     found = {name: release.record for name, release in data.releases.items()}
-    if method.chosen_by_metrics:
+    # A sweep of W&B chooses settings by metrics, too.
+    if getattr(method, "chosen_by_metrics", False) or "WANDB_SWEEP_ID" in os.environ:
         found |= {name: found[name].assuming(CHOSEN_BY_METRICS) for name in method.own_rows_read(data)}
     own = method.privacy_record()
     return found if own is None else found | {type(method).__name__: own.claimed_by(type(method))}
@@ -291,4 +293,4 @@ def privacy_cells(record: PrivacyRecord) -> tuple[str, str, str, str]:
         return "-", "-", "-", "none"
     view = record.view
     guarantee = "assumes" if view.conditions else view.guarantee  # the conditions are below the table
-    return view.texts["unit"], view.texts["epsilon"], view.texts["delta"], "not meaningful" if view.label else guarantee
+    return view.texts["unit"], view.texts["epsilon"], view.texts["delta"], "too weak" if view.label else guarantee

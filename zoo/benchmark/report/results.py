@@ -101,6 +101,12 @@ class Run:
         return total_of_run(self.privacy)
 
     @cached_property
+    def attack_success(self) -> float:
+        """Upper bound of the success of an attack that sees all releases; 1 without a guarantee."""
+        own = [record.attack_success for record in self.records.values()]
+        return (own[0] if len(own) == 1 else self.total.attack_success) or 1.0
+
+    @cached_property
     def records(self) -> dict[str, PrivacyRecord]:
         """Privacy record of each release, by source."""
         return {source: record_of(kept) for source, kept in self.privacy.items()}
@@ -219,7 +225,7 @@ class Line:
             epsilon=self.epsilon,
             delta=kind.delta,
             conditions=self.conditions,
-            attack_success=max(run.total.attack_success or 0.0 for run in self.runs),
+            attack_success=max(run.attack_success for run in self.runs),
             attack_scope=next(filter(None, (record.view.attack_scope for record in records)), ""),
             not_protected=tuple(
                 dict.fromkeys(text for record in records for text in record.sentences("not_protected"))

@@ -89,7 +89,7 @@ def test_what_each_row_guarantees_is_told(results: Results, sent: dict[str, Any]
     assert rows.keys() == {line.name for line in results.lines["book-music"]}
     assert rows["PriCDR, JLT eps 8"] == rows["PriCDR, JLT eps 8"] | {
         "guarantee": "proved", "unit": "rating", "relation": "change_one_rating", "epsilon": 8.0, "delta": 1e-5, "conditions": [],
-        "label": "", "unprotected_metrics": "",
+        "label": "no meaningful guarantee", "unprotected_metrics": "",
     }  # fmt: skip
     assert rows["Whole users, JLT eps 4"]["unit"] == "user"
     nothing = {"unit": None, "relation": None, "epsilon": None, "delta": None, "conditions": [], "attack_success": None}
