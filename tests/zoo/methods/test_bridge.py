@@ -134,6 +134,7 @@ def lists_without(
         checkpoint = BestCheckpoint()
         trainer = quiet(max_epochs=2, callbacks=[checkpoint], default_root_dir=folder, enable_checkpointing=True)
         trainer.fit(ensemble, datamodule=Synthetic(**TASK, releases={"book": release}))
+        assert checkpoint.monitor is None, "the last epoch is stored"
         ensemble.load_state_dict(torch.load(checkpoint.best_model_path)["state_dict"])
     ensemble.eval().prepare_scoring()
     with torch.no_grad():

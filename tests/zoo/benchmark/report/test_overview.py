@@ -27,7 +27,10 @@ def test_five_lines_say_what_the_tables_hold(results: Results, found: list[Gain]
     controls = sum(bool(line.row.control) for line in rows)
     assert compared.startswith(f"Compared: {len(rows)} rows, {controls} of them controls, on 2 tasks; 71 of 79 runs ")
     assert compared.endswith(", each tested on 60 held-out cases.")
-    for said, wanted in ((best, lambda line: True), (private, lambda line: line.epsilon is not None and line.epsilon < 4.59)):
+    for said, wanted in (
+        (best, lambda line: True),
+        (private, lambda line: line.epsilon is not None and line.epsilon < 4.59),
+    ):
         for task, lines in results.lines.items():
             top = max((x for x in lines if not x.row.control and wanted(x)), key=lambda x: x.mean("full", "ndcg@10"))
             title = results.benchmark["tasks"][task]["title"]
