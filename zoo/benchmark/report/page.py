@@ -142,7 +142,9 @@ def _best(results: Results, head: str, wanted: Callable[[Line], bool]) -> str:
         return f"{head}: none of the rows."
     head += f", by {tables.metric_title(PRIMARY_METRIC)}"
     if len(best) <= NAMED:
-        return f"{head}: {'; '.join(_placed(results, task, line) for task, line in best.items())}."
+        stated = [line.unprotected_metrics for line in best.values() if line.epsilon is not None]
+        note = next((f" N{text[1:]}." for text in stated if text), "")  # begins with "not protected"
+        return f"{head}: {'; '.join(_placed(results, task, line) for task, line in best.items())}.{note}"
     names = [line.name for line in best.values()]
     often = sorted(dict.fromkeys(names), key=names.count, reverse=True)
     counts = "; ".join(f"{name} on {names.count(name)}" for name in often[:NAMED])
@@ -156,8 +158,7 @@ def _placed(results: Results, task: str, line: Line) -> str:
     if line.epsilon is None:
         return said
     status = line.view.label or line.guarantee_status
-    text = f"{said}, epsilon {rounded_up(line.epsilon)} ({status}) for {line.guarantee}"
-    return f"{text}; {line.unprotected_metrics}" if line.unprotected_metrics else text
+    return f"{said}, epsilon {rounded_up(line.epsilon)} ({status}) for {line.guarantee}"
 
 
 def _against(results: Results, found: Sequence[Gain]) -> str:
