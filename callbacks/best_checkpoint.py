@@ -12,6 +12,7 @@ from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
 
 from zoo.data.metrics import SELECTION_METRIC
+from zoo.methods.base import Recommender
 from zoo.runtime.run_folder import atomic_write
 
 BEST, LAST = "best.ckpt", "last.ckpt"
@@ -39,7 +40,8 @@ class WholeCheckpoints(TorchCheckpointIO):
 class BestCheckpoint(ModelCheckpoint):
     """Save ``checkpoints/best.ckpt``, the epoch with the highest validation NDCG@10, and ``checkpoints/last.ckpt``.
 
-    Without validation (``latest1``, ``random1`` or ``limit_val_batches: 0``), ``best`` is the last epoch. A run resumed from
+    Without validation (``latest1``, ``random1`` or ``limit_val_batches: 0``), and if scores read a source's rows without noise
+    (`Recommender.own_rows_read`), ``best`` is the last epoch. A run resumed from
     ``last.ckpt`` takes over the ``best.ckpt`` next to it if its digest is the stored one; other files are refused.
 
     Args:
@@ -65,7 +67,8 @@ class BestCheckpoint(ModelCheckpoint):
         if trainer.log_dir is not None:
             self.dirpath = str(Path(trainer.log_dir) / "checkpoints")
         without: bool = not len(trainer.datamodule.validation.users)  # type: ignore[attr-defined]
-        if without or trainer.limit_val_batches == 0:
+        reads_own_rows = isinstance(pl_module, Recommender) and bool(pl_module.own_rows_read(pl_module.data))
+        if without or reads_own_rows or trainer.limit_val_batches == 0:
             self.monitor = None
         if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:  # not a user's own
             trainer.strategy.checkpoint_io = WholeCheckpoints()

@@ -10,11 +10,23 @@ import numpy as np
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.utilities import rank_zero_warn
 
+from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.mechanisms.base import ONE_USER
 from zoo.privacy.record.record import rounded_up
 from zoo.privacy.training.noisy_steps import NoisySteps
 from zoo.privacy.training.step_plan import StepPlan
 from zoo.runtime import checks
 from zoo.runtime.run_folder import differing, plain
+
+
+def metric_of(relation: Relation) -> str:
+    """Return the name of the logged epsilon under a neighbouring relation.
+
+    Examples:
+        >>> metric_of(Relation.ZERO_OUT_ONE_USER)
+        'train/epsilon_zero_out_one_user'
+    """
+    return f"train/epsilon_{relation.value}"
 
 
 class PrivacyBudget(Callback):
@@ -24,8 +36,8 @@ class PrivacyBudget(Callback):
     it: the module's plan stops the training at its calibrated epsilon. A lower budget stops it earlier, with the same noise,
     after the most steps within it.
 
-    Logged: ``train/epsilon``, proved at the plan's delta and rounded up to three digits, and ``train/steps_left``. Seeded noise
-    has no epsilon.
+    Logged: ``train/epsilon_zero_out_one_user`` or ``train/epsilon_replace_one_user``, by the plan's relation, proved at its delta
+    and rounded up to three digits, and ``train/steps_left``. Seeded noise has no epsilon.
 
     The module counts steps over all runs. Resuming is refused with other settings, fewer steps, or a higher or used-up budget.
 
@@ -37,7 +49,7 @@ class PrivacyBudget(Callback):
         >>> callbacks = [PrivacyBudget(epsilon=2.0)]  # zoo.fit(zoo.SPPG(), data, callbacks=callbacks)
     """
 
-    logs = frozenset({"train/epsilon", "train/steps_left"})
+    logs = frozenset({*map(metric_of, sorted(ONE_USER)), "train/steps_left"})
 
     def __init__(self, epsilon: float | None = None, every: int = 1) -> None:
         checks.positive(epsilon=epsilon)
@@ -114,7 +126,7 @@ class PrivacyBudget(Callback):
             spent = self._cost(self._spender.steps_taken)
             shown = np.float32(rounded_up(spent))  # logged values have single precision
             shown = shown if float(shown) >= spent else np.nextafter(shown, np.float32(np.inf))
-            pl_module.log("train/epsilon", float(shown), prog_bar=True, batch_size=1)
+            pl_module.log(metric_of(self._spender.plan.relation), float(shown), prog_bar=True, batch_size=1)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print the used budget."""

@@ -1,6 +1,7 @@
 """RunReport: summarize a run on the terminal and in its folder."""
 
 import hashlib
+import os
 import resource
 import sys
 import time
@@ -24,7 +25,9 @@ from zoo.data.item_scores import choose_window, item_counts, recent_popularity
 from zoo.data.metrics import SELECTION_METRIC
 from zoo.data.training_batches import share_of
 from zoo.privacy.accounting.events import event_to_dict
-from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
+from zoo.privacy.record.record import PrivacyRecord
+from zoo.privacy.record.words import CHOSEN_BY_METRICS, sentence
+from zoo.privacy.spending.total import OWN_ROWS
 from zoo.runtime.processes import provenance
 from zoo.runtime.run_folder import DATA, METRIC_NAMES, METRICS, PRIVACY, folder_of_run, visible, write_json
 from zoo.runtime.suggestions import count_of
@@ -144,6 +147,8 @@ class RunReport(Callback):
             else:
                 notes += [f"* {UNRELIABLE}: {'; '.join(odd)}"] if odd else []
                 notes += [remark for remark in data.summary["remarks"] if remark not in odd]
+            own = pl_module.own_rows_read(data)
+            notes += [f"{visible(name)}: not protected: {sentence('metrics')}" for name in own]
             end_bar(trainer)
             title, mark = f"{type(pl_module).__name__}{counted}", "*" if odd else ""
             Console().print(result_table(title, stage, figures, data.ks, protected, [*filter(None, notes)], mark))
@@ -151,8 +156,10 @@ class RunReport(Callback):
     def _write_records(self, trainer: Trainer, method: LightningModule) -> None:
         found = records(trainer.datamodule, method)  # type: ignore[attr-defined]
         releases = trainer.datamodule.releases  # type: ignore[attr-defined]
+        own = method.own_rows_read(trainer.datamodule)  # type: ignore[attr-defined, operator]
         ledgers = {
             name: {"ledger": [event_to_dict(event) for event in one.ledger], "num_users": one.source_users}
+            | ({OWN_ROWS: True} if name in own else {})
             for name, one in releases.items()
         }
         self._write(
@@ -179,8 +186,14 @@ def batch_message(trainer: Trainer, method: Any) -> str:  # noqa: ANN401  any re
 
 
 def records(data: Any, method: Any) -> dict[str, PrivacyRecord]:  # noqa: ANN401  any datamodule, any recommender
-    """Return the record of each release, and of the training under the method's name."""
+    """Return the record of each release, and of the training under the method's name.
+
+    The record of a release whose source's rows the scores read assumes that choices by metrics reveal nothing, if there were any.
+    """
     found = {name: release.record for name, release in data.releases.items()}
+    # A sweep of W&B chooses settings by metrics, too.
+    if getattr(method, "chosen_by_metrics", False) or "WANDB_SWEEP_ID" in os.environ:
+        found |= {name: found[name].assuming(CHOSEN_BY_METRICS) for name in method.own_rows_read(data)}
     own = method.privacy_record()
     return found if own is None else found | {type(method).__name__: own.claimed_by(type(method))}
 
@@ -269,7 +282,11 @@ def result_table(
         shown = [f"{figures[f'{stage}/{kind}/{row[0]}@{row[1]}']:.4f}{mark}" if row else "" for kind in kinds]
         table.add_row(title, *shown, *(record or [""] * 5))
     notes = [f"{escape(visible(name))}: no guarantee ({escape(r.reason)})" for name, r in protected.items() if r.reason]
-    notes += [f"{escape(visible(name))}: {escape(r.standing)}" for name, r in protected.items() if r.conditions]
+    notes += [
+        f"{escape(visible(name))}: {texts['relation']}, {escape(r.standing)}"
+        for name, r in protected.items()
+        if (texts := r.view.texts)
+    ]
     if any("/pessimistic/" in key for key in figures):
         notes.append("many ties: scores may have collapsed or saturated; pessimistic metrics are in the run folder")
     table.caption = "\n".join([*notes, *map(escape, remarks)])
@@ -281,7 +298,6 @@ def privacy_cells(record: PrivacyRecord) -> tuple[str, str, str, str]:
     """Return unit, epsilon, delta and guarantee of a record for a table; "-" without a guarantee."""
     if not record.claims:
         return "-", "-", "-", "none"
-    assert record.epsilon is not None
-    assert record.delta is not None
-    guarantee = "assumes" if record.conditions else record.guarantee.value  # the conditions are below the table
-    return str(record.unit), rounded_up(record.epsilon), shown_delta(record.delta), guarantee
+    view = record.view
+    guarantee = "assumes" if view.conditions else view.guarantee  # the conditions are below the table
+    return view.texts["unit"], view.texts["epsilon"], view.texts["delta"], "too weak" if view.label else guarantee

@@ -109,16 +109,7 @@ class Trackers(Callback):
 
 def privacy_of(found: dict[str, PrivacyRecord]) -> dict[str, dict[str, Any]]:
     """Return each record's guarantee as plain values; epsilon and delta are None without one."""
-    return {
-        name: {
-            "mechanism": record.mechanism.name,
-            "guarantee": str(record.guarantee),
-            "unit": str(record.unit),
-            "epsilon": record.epsilon,
-            "delta": record.delta,
-        }
-        for name, record in found.items()
-    }
+    return {name: {"mechanism": record.mechanism.name, **record.view.to_dict()} for name, record in found.items()}
 
 
 def recommended(method: Any, data: Any, count: int) -> pl.DataFrame:  # noqa: ANN401  a recommender and its data

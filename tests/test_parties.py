@@ -137,7 +137,7 @@ def test_each_source_is_a_release(cli: Command, tmp_path: Path) -> None:
     report = json.loads((run_folder(done) / "metrics.json").read_text())
     assert sorted(report["privacy"]) == ["right", "third"]
     assert all(
-        line.startswith("rating, eps 4.00, delta 1e-05, conditional (assumes that ")
+        line.startswith("rating (change one rating), eps 4.00, delta 1e-05, conditional (assumes that ")
         for line in report["privacy"].values()
     )
 
@@ -215,7 +215,9 @@ def test_a_release_of_fit_is_not_trained_on_under_other_settings(cli: Command) -
     again = cli("fit", "--config", together / "config.yaml", "--publisher.epsilon", "1", "--data.releases", "null")
     report = json.loads((run_folder(again) / "metrics.json").read_text())
     assert report["privacy"].keys() == {"book"}
-    assert report["privacy"]["book"].startswith("rating, eps 1.00, delta 1e-05, conditional (assumes that ")
+    assert report["privacy"]["book"].startswith(
+        "rating (change one rating), eps 1.00, delta 1e-05, conditional (assumes that "
+    )
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_private_rounds_are_counted_by_public_numbers_alone(tmp_path: Path) -> N
             assert "none against the server, which is trusted" in crossing.privacy
         else:
             assert (crossing.mechanism, crossing.event) == ("DP-FedAvg", "PoissonSampledGaussianEvent")
-            assert crossing.privacy == "user, eps 8.00, delta 1e-05, proved, of all rounds"
+            assert crossing.privacy == "user (zero out one user), eps 8.00, delta 1e-05, proved, of all rounds"
     assert (
         not list(tmp_path.rglob("metrics.csv")) or "train/bytes" not in next(tmp_path.rglob("metrics.csv")).read_text()
     )

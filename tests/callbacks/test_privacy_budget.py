@@ -31,10 +31,10 @@ def test_epsilon_stands_beside_the_loss_as_an_independent_accountant_has_it(caps
     assert spender.steps_taken == 20
     for logged, bar, steps in zip(epochs.logged, epochs.bar, (9, 18, 20), strict=True):
         expected = reference(spender.plan, steps)
-        assert expected <= logged["train/epsilon"] <= 1.01 * expected
-        assert spender.plan.epsilon_after(steps) <= logged["train/epsilon"]
+        assert expected <= logged["train/epsilon_zero_out_one_user"] <= 1.01 * expected
+        assert spender.plan.epsilon_after(steps) <= logged["train/epsilon_zero_out_one_user"]
         assert logged["train/steps_left"] == 20 - steps
-        assert {"train/loss", "train/epsilon"} <= bar.keys()
+        assert {"train/loss", "train/epsilon_zero_out_one_user"} <= bar.keys()
         assert "train/steps_left" not in bar
     line = "Privacy budget used up: 20 steps, epsilon 2.00 of 2.00 at delta 1e-05 (zero_out_one_user), for the ratings "
     line += "that were read. Assumptions about their file: python -m zoo privacy plan\n"
@@ -47,7 +47,7 @@ def test_nothing_else_is_logged() -> None:
     for callbacks in ([], [PrivacyBudget(3.0)]):
         _, trainer = fitted(*callbacks, epochs=1)
         found.append(set(trainer.callback_metrics))
-    assert found[1] - found[0] == {"train/epsilon", "train/steps_left"}
+    assert found[1] - found[0] == {"train/epsilon_zero_out_one_user", "train/steps_left"}
 
 
 @pytest.mark.usefixtures("planned")
@@ -67,11 +67,11 @@ def test_each_epsilon_is_computed_once_and_no_oftener_than_asked(monkeypatch: py
     epochs = Epochs()
     fitted(PrivacyBudget(every=2), epochs)
     assert 9 not in asked
-    shown = [logged.get("train/epsilon") for logged in epochs.logged]
+    shown = [logged.get("train/epsilon_zero_out_one_user") for logged in epochs.logged]
     assert shown == [None, pytest.approx(3.46), pytest.approx(3.60)], "the last epoch has one anyway"
     epochs = Epochs()
     fitted(PrivacyBudget(every=2), epochs, epochs=1)
-    assert epochs.logged[-1]["train/epsilon"] == pytest.approx(2.77), "also where epochs end it"
+    assert epochs.logged[-1]["train/epsilon_zero_out_one_user"] == pytest.approx(2.77), "also where epochs end it"
 
 
 @pytest.mark.usefixtures("planned")
@@ -80,7 +80,7 @@ def test_single_precision_does_not_lower_it(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(TrainingPlan, "epsilon_after", lambda _plan, steps: 1.3 * steps / 9)
     epochs = Epochs()
     fitted(PrivacyBudget(), epochs, epochs=1)
-    assert 1.3 <= epochs.logged[-1]["train/epsilon"] < 1.300001
+    assert 1.3 <= epochs.logged[-1]["train/epsilon_zero_out_one_user"] < 1.300001
 
 
 @pytest.mark.usefixtures("planned")
@@ -92,7 +92,7 @@ def test_noise_with_a_seed_shows_no_epsilon(capsys: pytest.CaptureFixture[str]) 
     assert spender_of(method).steps_taken == 11, "where it would end without a seed"
     assert len(epochs.logged) == 2
     for names in (*epochs.logged, *epochs.bar, trainer.logged_metrics):
-        assert "train/epsilon" not in names
+        assert "train/epsilon_zero_out_one_user" not in names
     assert "epsilon" not in capsys.readouterr().out
 
 
@@ -102,7 +102,7 @@ def test_a_plan_without_noise_shows_none_either(monkeypatch: pytest.MonkeyPatch)
     epochs = Epochs()
     with pytest.warns(UserWarning, match="there is no epsilon"):
         fitted(PrivacyBudget(3.0), epochs)
-    assert "train/epsilon" not in epochs.logged[-1]
+    assert "train/epsilon_zero_out_one_user" not in epochs.logged[-1]
 
 
 @pytest.mark.usefixtures("planned")
@@ -136,7 +136,11 @@ def test_it_counts_the_generators_steps_where_those_have_the_noise(capsys: pytes
     assert (spender.steps_taken, spender.steps_left, method.steps_left) == (allowed, 0, 0)
     generator = next(iter(trainer.optimizers[1].state.values()))["step"]
     assert int(generator) == allowed
-    assert costs[allowed - 1] <= epochs.logged[-1]["train/epsilon"] <= min(6.0, 1.01 * costs[allowed - 1])
+    assert (
+        costs[allowed - 1]
+        <= epochs.logged[-1]["train/epsilon_zero_out_one_user"]
+        <= min(6.0, 1.01 * costs[allowed - 1])
+    )
     assert "train/loss" not in epochs.logged[-1]
     assert f"Privacy budget used up: {allowed} steps, epsilon" in capsys.readouterr().out
 
@@ -224,7 +228,7 @@ def test_it_is_added_by_name_and_is_part_of_the_experiment(cli: Callable[..., Zo
     run = cli("fit", "--config", ROOT / "configs/sppg/douban.yaml", *small, *added)
     folder = Path(str(run.trainer.log_dir))
     assert run.model.steps_left == 0
-    figures = pl.read_csv(folder / "metrics.csv")["train/epsilon"].drop_nulls().to_list()
+    figures = pl.read_csv(folder / "metrics.csv")["train/epsilon_zero_out_one_user"].drop_nulls().to_list()
     assert figures == sorted(figures)
     assert figures[-1] == pytest.approx(2.94, abs=1e-6)
     settings = yaml.safe_load((folder / "config.yaml").read_text())["trainer"]["callbacks"]

@@ -78,7 +78,9 @@ def test_nothing_is_promised_before_the_matrix_is_complete(stop: bool, tmp_path:
         assert report["privacy"] == {"OneBitMC": "none (the matrix is not complete)"}
     else:
         assert (at_end["guarantee"], at_end["epsilon"]) == ("proved", 2.0)
-        assert report["privacy"] == {"OneBitMC": "rating-value, eps 2.00, delta 1e-05, proved"}
+        assert report["privacy"] == {
+            "OneBitMC": "rating-value (change one rating value), eps 2.00, delta 1e-05, proved"
+        }
     assert report["metrics"]["test/sign_accuracy"] == pytest.approx(float(run.callback_metrics["test/sign_accuracy"]))
 
 
@@ -107,7 +109,10 @@ def test_a_table_of_80_columns_cuts_no_guarantee() -> None:
     console = Console(width=80, record=True, file=StringIO())
     console.print(result_table("PriCDR", "test", figures, (10,), protected, mark="*"))
     rows = [line.split() for line in console.export_text().splitlines()]
-    assert ["HR@10", "0.2500*", "0.2500*", "amazon-music", "rating", "124", "1e-05", "assumes"] in rows
+    assert ["HR@10", "0.2500*", "0.2500*", "amazon-music", "rating", "124", "1e-05", "too", "weak"] in rows
+    said = " ".join(word for row in rows for word in row)
+    assert "amazon-music: change one rating, conditional (assumes that" in said
+    assert "no meaningful guarantee (attack success may exceed 99 %)" in said
 
 
 def test_names_are_neither_markup_nor_obeyed() -> None:

@@ -73,9 +73,12 @@ def test_the_experiment_and_its_guarantees_are_hyperparameters(finished: ZooCLI)
     assert told["model"]["class_path"].endswith("PriCDR")
     assert told["publisher"]["init_args"]["epsilon"] == 8.0
     assert {"data", "trainer", "seed_everything"} <= told.keys()
-    assert told["privacy"]["book"] == {
-        "mechanism": told["privacy"]["book"]["mechanism"], "guarantee": "proved", "unit": "rating", "epsilon": 8.0, "delta": 1e-5,
-    }  # fmt: skip
+    record = finished.datamodule.releases["book"].record
+    assert told["privacy"]["book"] == {"mechanism": record.mechanism.name, **record.view.to_dict()}
+    assert (
+        told["privacy"]["book"] | {"relation": "change_one_rating", "epsilon": 8.0, "label": ""}
+        == told["privacy"]["book"]
+    )
 
 
 def test_what_the_run_left_is_sent_and_nothing_personal(finished: ZooCLI) -> None:

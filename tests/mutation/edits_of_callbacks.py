@@ -10,8 +10,8 @@ CALLBACKS = (
         ("without validation the first epoch is kept", "self.monitor = None", "pass"),
         (
             "validation that is not looked at is waited for",
-            "if without or trainer.limit_val_batches == 0:",
-            "if without:",
+            "if without or reads_own_rows or trainer.limit_val_batches == 0:",
+            "if without or reads_own_rows:",
         ),
         ("a last checkpoint holds weights alone", "LAST, weights_only=False)", "LAST, weights_only=True)"),
         ("the last epoch is kept unasked", "if self.keep_last and self.dirpath", "if self.dirpath"),

@@ -16,6 +16,16 @@ ENSEMBLES = (
     ),
     *edits_of(
         f"{METHODS_ROOM}/ensemble.py",
+        (f"{OF_METHODS}/test_bridge.py",),
+        ("weights are chosen by rows without noise", "and chooses and read and not", "and False and not"),
+    ),
+    *edits_of(
+        "callbacks/best_checkpoint.py",
+        (f"{OF_METHODS}/test_bridge.py",),
+        ("an epoch is chosen by rows without noise", "if without or reads_own_rows or", "if without or"),
+    ),
+    *edits_of(
+        f"{METHODS_ROOM}/ensemble.py",
         (f"{OF_METHODS}/test_ensemble.py",),
         ("copies are added up", "torch.stack(parts).mean(0)", "torch.stack(parts).sum(0)"),
         ("users whom a member cannot score get its scores", " * copy.can_score(users)[:, None]", ""),

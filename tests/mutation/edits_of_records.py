@@ -247,6 +247,16 @@ RECORDS = (
         ("any tensors are those of a training", "    mechanism.check_kind(tensors)\n", ""),
     ),
     *edits_of(
+        f"{MADE}/goodness_of_fit.py",
+        ("tests/zoo/publishers/test_bridge.py",),
+        ("exact counts have noise", "_coarse(squares.low_bits)", "1.0"),
+    ),
+    *edits_of(
+        f"{RECORD}/steps.py",
+        (DERIVED,),
+        ("words of a step have no condition", "if due not in conditions:", "if False:"),
+    ),
+    *edits_of(
         "zoo/release/release.py", (NOISE_CHECKS,), ("rows are read unseen", "            release.check_noise()\n", "")
     ),
     # Who asks for records.

@@ -193,5 +193,8 @@ def test_audits_that_pass_lift_nothing_and_say_so(capsys: pytest.CaptureFixture[
 def test_a_claim_without_audits_is_not_called_none() -> None:
     with pytest.raises(SystemExit) as ended:
         main(["audit", "--config", CONFIG, "--publisher", f"{__name__}.NoNoise"])
-    assert f"NoNoise claims rating, eps 1.00, delta 1e-05, conditional (assumes that {CLAIM}" in str(ended.value)
+    assert (
+        f"NoNoise claims rating (change one rating), eps 1.00, delta 1e-05, conditional (assumes that {CLAIM}"
+        in str(ended.value)
+    )
     assert "but has no audits. Write its `audits()`" in str(ended.value)

@@ -7,11 +7,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from zoo.data.metrics import SELECTION_METRIC
 from zoo.runs.cli import ZooCLI, import_names
 
 
 class Trial(ZooCLI):
     """``fit`` without the final test, which a search must not use."""
+
+    def before_fit(self) -> None:
+        """Note in the run's record that its settings are chosen by metrics."""
+        self.model.chosen_by_metrics = True
 
     def end_fit(self) -> None:
         """Skip the test."""
@@ -20,6 +25,8 @@ class Trial(ZooCLI):
     def best(self) -> float:
         """The best validation NDCG@10; a split without validation is refused."""
         best = self.trainer.checkpoint_callback.best_model_score  # type: ignore[union-attr]
+        if best is None:  # the last epoch was stored
+            best = self.trainer.callback_metrics.get(SELECTION_METRIC)
         if best is None:
             raise ValueError(
                 "A search needs validation NDCG@10, and the split has no validation set. Change the split."
@@ -42,10 +49,18 @@ def _quietly() -> Iterator[None]:
         yield
 
 
-def train_and_test(arguments: Sequence[str], folder: Path) -> None:
-    """Train into a folder and test the best checkpoint, as ``python -m zoo fit`` with these arguments."""
+class Chosen(Trial):
+    """``fit`` with settings that a search chose."""
+
+    def end_fit(self) -> None:
+        """Test the best checkpoint."""
+        super(Trial, self).end_fit()
+
+
+def train_and_test(arguments: Sequence[str], folder: Path, *, chosen: bool = False) -> None:
+    """Train into a folder and test the best checkpoint, as ``python -m zoo fit`` does; a search may have ``chosen`` settings."""
     with _quietly():
-        ZooCLI(args=["fit", *arguments, *folder_arguments(folder)])
+        (Chosen if chosen else ZooCLI)(args=["fit", *arguments, *folder_arguments(folder)])
 
 
 def trial(arguments: Sequence[str], folder: Path) -> Trial:

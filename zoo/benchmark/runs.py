@@ -109,7 +109,7 @@ class BenchmarkRun:
         if search is None or self.chosen is not None:
             train_and_test([*arguments, *settings(self.chosen or {})], self.folder)
         elif first.seed != self.seed:
-            train_and_test([*arguments, *settings(first.chosen_settings())], self.folder)
+            train_and_test([*arguments, *settings(first.chosen_settings())], self.folder, chosen=True)
         else:
             run_best(search, arguments, self.folder, self.seed)
         if not keep_checkpoints:

@@ -47,7 +47,7 @@ def run_best(search: Search, arguments: list[str], folder: Path, seed: int) -> N
     write_json(folder / SEARCH / TRIALS, {"chosen": chosen, "trials_that_published": published, "trials": tried})
     if search.touches_source:
         released = _counted(folder / SEARCH, best.number, search.trials)
-        train_and_test([*arguments, *settings(chosen), *released], folder)
+        train_and_test([*arguments, *settings(chosen), *released], folder, chosen=True)
     else:
         trials.test(best.number)
 

@@ -73,6 +73,10 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
     #: Constructor arguments on which a privacy guarantee rests; a checkpoint may not change them.
     guarantee_bearing: ClassVar[frozenset[str]] = frozenset()
 
+    #: Whether settings or weights were chosen by validation metrics of several trainings. Set it before ``fit`` if you did so: the
+    #: run's privacy record then says what this assumes about a source whose rows are read without noise.
+    chosen_by_metrics: bool = False
+
     weight_decay: float = 0.0  # L2 weight in Adam
 
     # For one version.
@@ -146,7 +150,20 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
         if stage == "fit":
             self.check_processes(self.trainer.world_size)
         self.check_signs(self.data.signs)
+        if stage == "fit" and self.trainer.early_stopping_callbacks and (read := self.own_rows_read(self.data)):
+            raise ValueError(
+                f"EarlyStopping would choose the epoch by scores that read the rows of {', '.join(read)} without noise. Remove it; "
+                "set trainer.max_epochs."
+            )
         self.read_data(self.data)
+
+    def own_rows_read(self, data: TargetData) -> tuple[str, ...]:
+        """Return the sources whose rows the scores read without noise, next to their releases (`TargetData.own_rows`).
+
+        A score is for its own user alone. What several people share, such as weights, an epoch or metrics, is no post-processing
+        of the releases if it is computed from these scores.
+        """
+        return tuple(name for name in data.own_rows if data.releases[name].kind in self.accepted_releases)
 
     @property
     def single_process_reason(self) -> str:

@@ -34,7 +34,8 @@ class Bridge(Recommender):
     **Where rows are read.** A user's row is read without noise, for that user's own list alone: by the source, or on the user's
     device with `latent_positions` and the exported mean and decoder. The datamodule reads it where the source's file is
     available locally (research); elsewhere cold-start users get the mean row. A checkpoint of such a training holds the
-    positions of those users: it belongs to them and the source, and not to the target.
+    positions of those users: it belongs to them and the source, and not to the target. Metrics of such a run, and choices based
+    on them, are not protected: no epoch is chosen, and a search adds a condition to the run's privacy record.
 
     References: mean and projection are `zoo.data.directions`; the release is `BridgePublisher`'s. Not from a paper.
 
@@ -106,7 +107,8 @@ class Bridge(Recommender):
         return {}
 
     def _maps(self) -> dict[str, Release]:
-        return {name: release for name, release in self.data.releases.items() if release.num_users}
+        found = self.data.releases if self.accepted_releases else {}
+        return {name: release for name, release in found.items() if release.num_users}
 
     def _told(self, release: Release, own: Ratings, both: int) -> Floats:
         """Positions of the target's users from a release and source rows, (users, directions); zeros for others."""

@@ -76,7 +76,9 @@ class Ensemble(Recommender):
 
     Privacy: all members read the same releases, one of each source, so the run's record lists each once. A run of another
     release raises an error: two releases of a source cost their sum, which no record of this run would state. A member that
-    adds noise in training raises an error too: its guarantee does not cover weights chosen on validation.
+    adds noise in training raises an error too: its guarantee does not cover weights chosen on validation. With a member that reads
+    a source's rows without noise (`Bridge`), weights must be fixed, and the last epoch is stored: otherwise the lists of all
+    people would depend on each person's rows at the source.
 
     Reference: Caruana et al., *Ensemble Selection from Libraries of Models*, ICML 2004, sections 2 and 2.1, for the weights.
     Departures: scores are standardised by user first, as they have no common scale. Copies train on all users.
@@ -85,6 +87,8 @@ class Ensemble(Recommender):
         members: By name; see `zoo.methods.members.Member`.
         weights: Fixed non-negative weight of every member by name; null: chosen on validation.
         rounds: Rounds of the selection; weights are multiples of one over a number of rounds.
+        weights_from_own_rows: Choose weights even by scores that read a source's rows without noise. For research: the run's
+            privacy record then assumes that the weights reveal none of them.
 
     Examples:
         >>> import zoo
@@ -106,10 +110,15 @@ class Ensemble(Recommender):
     finished: Tensor
 
     def __init__(
-        self, members: Mapping[str, Member], weights: Mapping[str, float] | None = None, rounds: int = 30
+        self,
+        members: Mapping[str, Member],
+        weights: Mapping[str, float] | None = None,
+        rounds: int = 30,
+        weights_from_own_rows: bool = False,
     ) -> None:
         super().__init__()
         checks.at_least_one(rounds=rounds)
+        self.weights_from_own_rows = weights_from_own_rows
         self.rounds, self.fixed = rounds, None if weights is None else {**weights}
         self.members = {name: Member.of(member) for name, member in members.items()}
         _check_names(self.members, self.fixed)
@@ -174,6 +183,14 @@ class Ensemble(Recommender):
                 "EarlyStopping ends the ensemble too soon. Members stop by their own patience: leave it out."
             )
         super().setup(stage)
+        chooses = self.fixed is None and len(self.trainer.datamodule.validation.users) > 0  # type: ignore[attr-defined]
+        self.chosen_by_metrics |= chooses
+        read = self.own_rows_read(self.data)
+        if stage == "fit" and chooses and read and not self.weights_from_own_rows:
+            raise ValueError(
+                f"weights is null, and members read the rows of {', '.join(read)} without noise. Fix the weights, or set "
+                "weights_from_own_rows to true (research)."
+            )
 
     def on_train_start(self) -> None:
         """Warn if there are fewer epochs than copies."""

@@ -186,7 +186,8 @@ def train(member: Member, method: Recommender, data: Any, number: int, outer: Tr
 
     ``number`` is the index of this copy among all trained copies; ``outer`` is the ensemble's trainer, whose device is used.
     """
-    validated = len(data.validation.users) > 0 and outer.limit_val_batches != 0
+    # No epoch is chosen by scores that read a source's rows without noise.
+    validated = len(data.validation.users) > 0 and outer.limit_val_batches != 0 and not method.own_rows_read(data)
     kept, device = KeepBest(), outer.strategy.root_device
     stops = [EarlyStopping(SELECTION_METRIC, mode="max", patience=member.patience)] if validated else []
     with warnings.catch_warnings():

@@ -104,6 +104,13 @@ def check_monitors(method: Recommender, data: CrossDomainDataModule, trainer: Tr
         allowed = [*known, PENALTIES, *(COUNTED if isinstance(callback, ModelCheckpoint) else ())]
         if any(fnmatchcase(watched.replace("/pessimistic/", "/"), one) for one in allowed):
             continue
+        if watched == "train/epsilon":
+            logged = [one for one in known if one.startswith("train/epsilon_")] or [
+                "train/epsilon_RELATION (PrivacyBudget)"
+            ]
+            raise UsageError(
+                f"{name} watches 'train/epsilon', whose name now has the neighbouring relation. Watch {' or '.join(logged)}."
+            )
         if watched.startswith("val/") and not validates:
             raise UsageError(
                 f"{name} watches {watched!r}, but the split {data.evaluation.split!r} is not validated. Omit the callback, or set "

@@ -198,7 +198,7 @@ def privacy(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
     if maps := [visible(name) for name, source in manifest["sizes"]["sources"].items() if source["kind"] == "map"]:
         lines.append(
             f"**Users are embedded by their own ratings of {' and '.join(maps)}, without noise or epsilon**, if available in "
-            "training. The weights then reveal these ratings: give them only to parties that have them."
+            "training. The weights then reveal these ratings: give them only to parties that have them. Metrics are not protected."
         )
     lines.append(
         "**Included without noise, outside every guarantee above**: the number of ratings of each user and each item, the list of "

@@ -102,7 +102,7 @@ def test_a_bundle_says_what_it_is_and_what_it_lacks(
     bundle = tmp_path / "bundle"
     assert ended(["export", finished, "--out", bundle, "--with-user-ids"], monkeypatch) == ""
     said = capsys.readouterr().out
-    assert "Release of book: rating, eps 8.00, delta 1e-05, proved." in said
+    assert "Release of book: rating (change one rating), eps 8.00, delta 1e-05, proved." in said
     assert "No guarantee covers the target's ratings of music." in said
     assert said.endswith(f"Bundle: {bundle}\n")
     assert "PriCDR needs the ratings" in ended(["recommend", bundle, "--users", "u0001"], monkeypatch)

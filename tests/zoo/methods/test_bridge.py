@@ -1,20 +1,29 @@
 """Bridge against its formulas written out, on planted transfers, and where a person's row does not lie."""
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from pytorch_lightning import Trainer
+from pytorch_lightning.callbacks import EarlyStopping
+from torch import Tensor
 
+from callbacks import BestCheckpoint
+from callbacks.run_report import records
 from datamodules import CrossDomainDataModule, Evaluation, Synthetic
 from tests.samples import binary, some_ratings
 from tests.zoo.methods.quiet_trainer import quiet
-from zoo import Bridge, BridgePublisher, Noise, Nothing, ProjectionPublisher, Publisher, Shuffled
+from zoo import EASE, Bridge, BridgePublisher, Ensemble, Noise, Nothing, ProjectionPublisher, Publisher, Shuffled
+from zoo.benchmark.fit import Trial
 from zoo.data.directions import directions_of
 from zoo.methods.bridge import place
+from zoo.methods.members import Member
 from zoo.methods.target_data import ReleaseMismatchError
+from zoo.privacy.record.record import PrivacyRecord
 
 TASK: dict[str, Any] = {
     "num_users": 400, "num_items": 60, "ratings_per_user": 10, "seed": 1, "evaluation": Evaluation(split="cold_start"),
@@ -35,7 +44,8 @@ def solved(folder: Path, publisher: Publisher, method: Bridge | None = None, **s
 
 def bridge(epsilon: float = 8.0, **settings: Any) -> BridgePublisher:  # noqa: ANN401
     made = ProjectionPublisher(num_directions=3)
-    return BridgePublisher(epsilon, delta=1e-5, noise_seed=2, kept_items=None, **{"projections": made, **settings})
+    own: dict[str, Any] = {"projections": made, "noise_seed": 2, **settings}
+    return BridgePublisher(epsilon, delta=1e-5, kept_items=None, **own)
 
 
 def test_scores_are_those_of_the_formulas(tmp_path: Path) -> None:
@@ -103,6 +113,71 @@ def test_where_the_source_does_not_lie_nobody_is_placed_by_it(tmp_path: Path, mo
 def test_a_stronger_noise_is_trusted_less(tmp_path: Path) -> None:
     noisy, clear = (solved(tmp_path / str(epsilon), bridge(epsilon))[0].places for epsilon in (0.01, 1e6))
     assert noisy[[0, 1]].norm() < clear[[0, 1]].norm()
+
+
+def lists_without(
+    user: int | None, release: Path, monkeypatch: pytest.MonkeyPatch, folder: Path, ensemble: Ensemble
+) -> Tensor:
+    """Ten best items of everybody by the stored epoch, if a user's rows at the source are empty; the release stays the same."""
+    read = CrossDomainDataModule._read_own_rows
+
+    def removed(self: CrossDomainDataModule, name: str) -> None:
+        read(self, name)
+        matrix = self.own_rows[name].matrix.copy()
+        if user is not None:
+            matrix.data[matrix.indptr[user] : matrix.indptr[user + 1]] = 0
+            matrix.eliminate_zeros()
+        self.own_rows[name] = replace(self.own_rows[name], matrix=matrix)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CrossDomainDataModule, "_read_own_rows", removed)
+        checkpoint = BestCheckpoint()
+        trainer = quiet(max_epochs=2, callbacks=[checkpoint], default_root_dir=folder, enable_checkpointing=True)
+        trainer.fit(ensemble, datamodule=Synthetic(**TASK, releases={"book": release}))
+        assert checkpoint.monitor is None, "the last epoch is stored"
+        ensemble.load_state_dict(torch.load(checkpoint.best_model_path)["state_dict"])
+    ensemble.eval().prepare_scoring()
+    with torch.no_grad():
+        return ensemble.score_all(torch.arange(400)).topk(10).indices
+
+
+def test_removing_a_user_at_the_source_changes_nobody_elses_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the release unchanged: weights and epoch are not chosen by scores that read the source's rows."""
+    data = Synthetic(**TASK)
+    data.read_target()
+    publisher = bridge(noise_seed=None).for_target(data.train)
+    release = publisher.publish(data.source("book"), "book").save(tmp_path / "book")
+
+    def ensemble(**settings: Any) -> Ensemble:  # noqa: ANN401
+        return Ensemble({"bridge": Member(Bridge()), "ease": Member(EASE(), max_epochs=1)}, **settings)
+
+    with pytest.raises(ValueError, match="weights is null, and members read the rows of book without noise"):
+        lists_without(None, release, monkeypatch, tmp_path / "refused", ensemble())
+    fixed = {"bridge": 0.7, "ease": 0.3}
+    whole, without = (
+        lists_without(user, release, monkeypatch, tmp_path / str(user), ensemble(weights=fixed)) for user in (None, 7)
+    )
+    differing = (whole != without).any(1).nonzero().flatten().tolist()
+    assert set(differing) <= {7}
+    research = ensemble(weights_from_own_rows=True)
+    lists_without(None, release, monkeypatch, tmp_path / "research", research)
+    assert records(research.data, research)["book"].conditions[-1] == "chosen_by_metrics"
+
+
+def test_a_search_over_scores_of_source_rows_stands_in_the_record(tmp_path: Path) -> None:
+    method, trainer = solved(tmp_path, bridge(noise_seed=None))
+    assert method.own_rows_read(method.data) == ("book",)
+    assert "metrics" in records(method.data, method)["book"].not_protected
+    assert "chosen_by_metrics" not in records(method.data, method)["book"].conditions
+    Trial.before_fit(SimpleNamespace(model=method))  # type: ignore[arg-type]
+    record = records(method.data, method)["book"]
+    assert "chosen_by_metrics" in record.conditions
+    assert PrivacyRecord.from_dict(record.to_dict()).conditions == record.conditions
+    trainer.callbacks.append(EarlyStopping("val/full/ndcg@10"))  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="EarlyStopping would choose the epoch by scores that read the rows of book"):
+        method.setup("fit")
 
 
 def test_rows_of_other_items_are_refused() -> None:

@@ -177,7 +177,7 @@ def test_a_budget_ends_it_earlier() -> None:
     assert method.private_gradient is not None
     taken = method.private_gradient.steps_taken
     assert 1 < taken < 6
-    shown, plan = float(trainer.callback_metrics["train/epsilon"]), method.private_gradient.plan
+    shown, plan = float(trainer.callback_metrics["train/epsilon_zero_out_one_user"]), method.private_gradient.plan
     assert plan.epsilon_after(taken) <= shown < 7.1
     assert plan.epsilon_after(taken) <= 7.0 < plan.epsilon_after(taken + 1)
     record = method.privacy_record()

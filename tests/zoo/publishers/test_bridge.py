@@ -90,7 +90,9 @@ def test_projections_with_noise_have_a_record_and_an_audit_of_their_own() -> Non
     (audit,) = publisher.audits()
     assert run_audit(audit, beta=1e-4, noise=NoiseSource.seeded(1)).verdict == "pass"
     bridge = BridgePublisher(8.0, projections=publisher).for_target(target()).publish(binary(), "book")
-    assert "user, eps 4.00, delta 1e-05, conditional" in str(bridge.record.public_inputs["projections"])
+    assert "user (zero out one user), eps 4.00, delta 1e-05, conditional" in str(
+        bridge.record.public_inputs["projections"]
+    )
 
 
 def test_long_projections_of_somebody_else_are_clipped(tmp_path: Path) -> None:
@@ -130,11 +132,37 @@ def test_counts_with_less_noise_than_their_record_says_are_refused(tmp_path: Pat
     step = lattice_spacing(release.record.mechanism.counts_std)
     counts = (release.tensors["counts"] * scale / step).round() * step
     folder = replace(release, tensors={**release.tensors, "counts": counts}).save(tmp_path / "quiet")
-    with pytest.raises(ReleaseError, match="the counts vary too little"):
+    with pytest.raises(ReleaseError, match="of the counts, they vary too little"):
         Release.load(folder)
     moved = {**release.tensors, "counts": release.tensors["counts"] + step / 3}
     with pytest.raises(ReleaseError, match="are off the lattice"):
         Release.load(replace(release, tensors=moved).save(tmp_path / "moved"))
+
+
+@pytest.mark.parametrize(
+    ("clip", "rated", "message"),
+    [(9.0, 40, "too many are on a coarser lattice"), (1.0, 34, "those of some items vary too little")],
+)
+def test_exact_counts_are_refused_and_so_is_a_map_of_one_value(
+    tmp_path: Path, clip: float, rated: int, message: str
+) -> None:
+    """Whole numbers, and also others if some items have none; all are large and on the lattice of the noise."""
+    source = some_ratings(600, 40, density=0.5, seed=1)
+    release = (
+        BridgePublisher(2.0, relation="change_one_rating", clip=clip)
+        .for_target(target())
+        .publish(replace(source, matrix=(source.matrix != 0).astype(np.float32)), "book")
+    )
+    step, sigma = lattice_spacing(release.record.mechanism.counts_std), release.record.mechanism.noise_std
+    rows = (source.matrix.toarray() != 0) * (np.arange(40) < rated)
+    lengths = np.minimum(1, clip / np.linalg.norm(rows, axis=1))
+    counts = torch.from_numpy(np.rint(lengths @ rows / step) * step).float()
+    assert counts.square().mean().sqrt() > 5 * release.record.mechanism.counts_std
+    flat = torch.full_like(release.tensors["map"], 64 * lattice_spacing(sigma) * 1024)
+    for name, values, said in (("counts", counts, message), ("map", flat, "too many are on a coarser lattice")):
+        folder = replace(release, tensors={**release.tensors, name: values}).save(tmp_path / name)
+        with pytest.raises(ReleaseError, match=f"fail the noise test of BridgePublisher.*{said}"):
+            Release.load(folder)
 
 
 @pytest.mark.parametrize(

@@ -169,10 +169,10 @@ def test_how_long_it_trains_says_nothing_of_the_ratings() -> None:
             "private_d",
             {
                 "train/loss", "train/score_drift", "train/penalty/gan_stabilizer", "train/gradient_norm/0",
-                "train/gradient_norm/1", "train/epsilon", "train/steps_left"
+                "train/gradient_norm/1", "train/epsilon_zero_out_one_user", "train/steps_left"
             }
         ),
-        ("gs_wgan", {"train/gradient_norm/1", "train/epsilon", "train/steps_left"})
+        ("gs_wgan", {"train/gradient_norm/1", "train/epsilon_zero_out_one_user", "train/steps_left"})
     ]
 )  # fmt: skip
 def test_nothing_of_the_ratings_is_logged_shown_or_left_behind(

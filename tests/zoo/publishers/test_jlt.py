@@ -61,7 +61,7 @@ def test_a_release_with_entropy_of_the_system_is_proved() -> None:
     release = JLT(epsilon=2.0, num_components=5).publish(binary(), "book")
     record = release.record
     assert (record.unit, record.relation, record.epsilon, record.delta) == ("rating", "change_one_rating", 2.0, 1e-5)
-    assert record.summary() == "rating, eps 2.00, delta 1e-05, proved"
+    assert record.summary() == "rating (change one rating), eps 2.00, delta 1e-05, proved"
     assert record.noise_scale == pytest.approx(1 / gauss_mu(2.0, 1e-5))
     assert "not proved against floating-point" in str(record)
     again = JLT(epsilon=2.0, num_components=5).publish(binary(), "book")

@@ -84,7 +84,7 @@ def test_both_layouts_hold_the_same_flips(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_release_of_noisy_rows_is_proved() -> None:
     release = NoisyRows(epsilon=2.0, threshold=1.0).publish(binary(), "book")
     record, sigma = release.record, 1 / gauss_mu(2.0, 1e-5)
-    assert record.summary() == "rating, eps 2.00, delta 1e-05, proved"
+    assert record.summary() == "rating (change one rating), eps 2.00, delta 1e-05, proved"
     assert (record.sensitivity, record.sensitivity_norm, record.clip) == (1.0, "L2", None)
     inputs = {"sigma": sigma, "grid": lattice_spacing(sigma), "num_users": 9, "num_items": 7}
     assert {**inputs, "threshold": record.public_inputs["threshold"]} == record.public_inputs
@@ -99,7 +99,7 @@ def test_a_release_of_noisy_rows_is_proved() -> None:
 def test_a_release_of_flipped_rows_is_proved_without_delta() -> None:
     release = FlippedRows(epsilon=4.0).publish(binary(), "book")
     record, p = release.record, flip_probability(4.0)
-    assert record.summary() == "rating, eps 4.00, delta 0, proved"
+    assert record.summary() == "rating (change one rating), eps 4.00, delta 0, proved"
     assert "epsilon        4.00 at delta 0" in str(record)
     assert (record.sensitivity, record.sensitivity_norm, record.mu) == (1.0, "L1", None)
     assert record.public_inputs == {

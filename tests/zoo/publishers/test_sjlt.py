@@ -50,7 +50,10 @@ def test_max_takes_its_noise_from_the_longest_column() -> None:
     norms = SparseMatrix(20, 30, 4, density=0.3, unit=False).column_norms()
     plan = publisher.projection(PublicSizes(100, 30), publisher.drawn_matrix(30))
     assert plan.w == pytest.approx(norms.max() / gauss_mu(2.0, 1e-5), rel=1e-9)
-    assert publisher.publish(binary(), "book").record.summary() == "rating, eps 2.00, delta 1e-05, proved"
+    assert (
+        publisher.publish(binary(), "book").record.summary()
+        == "rating (change one rating), eps 2.00, delta 1e-05, proved"
+    )
 
 
 def test_the_rows_are_the_product_with_the_public_matrix() -> None:

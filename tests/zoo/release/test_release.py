@@ -144,7 +144,7 @@ def test_a_release_of_an_earlier_version_is_read_with_its_digest() -> None:
     """As bundles, checkpoints and budgets name it."""
     release = Release.load(Path(__file__).parent / "release_of_0.3.0")
     assert release.digest == "c55d9b8aab2aba98b3873cdb5c25e3c5daa297f260be88061d2edc68a735b516"
-    assert release.record.summary() == "rating, eps 4.00, delta 1e-05, proved"
+    assert release.record.summary() == "rating (change one rating), eps 4.00, delta 1e-05, proved"
 
 
 @pytest.mark.parametrize(

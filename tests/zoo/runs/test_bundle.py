@@ -45,7 +45,7 @@ def test_a_bundle_holds_what_was_asked_for_and_no_pickle(whole: Path, bare: Path
 
 def test_the_card_carries_the_runs_sentence_and_what_no_guarantee_covers(whole: Path, bare: Path) -> None:
     card = (bare / "README.md").read_text()
-    assert "- Release of book: rating, eps 8.00, delta 1e-05, proved.\n" in card
+    assert "- Release of book: rating (change one rating), eps 8.00, delta 1e-05, proved.\n" in card
     assert "**No guarantee covers the target's ratings of music.**" in card
     assert "User ids are personal data and not included" in card
     assert "PriCDR needs the ratings and the releases of its training, which the bundle lacks" in card
@@ -64,7 +64,7 @@ def test_a_training_that_protects_its_own_target_is_not_called_uncovered(bare: P
         "sizes": {"sources": {}},
     }
     said = privacy(tmp_path, manifest)
-    assert said[0] == "Training on the target: rating, eps 8.00, delta 1e-05, proved."
+    assert said[0] == "Training on the target: rating (change one rating), eps 8.00, delta 1e-05, proved."
     assert said[1].startswith("The training does not protect: the lists of users and items")
     assert said[2].startswith(
         "**Included without noise, outside every guarantee above**: the number of ratings of each user"

@@ -8,7 +8,7 @@ from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 
 import zoo
-from callbacks import BestCheckpoint, BoundaryLedger
+from callbacks import BestCheckpoint, BoundaryLedger, PrivacyBudget
 from datamodules import Evaluation, LowRank, Synthetic
 from zoo.runs.checks import check_monitors, figures_of
 from zoo.runs.inputs import UsageError
@@ -29,6 +29,7 @@ def checked(*callbacks: Callback, method: Any = None, data: Any = None, **settin
         (ModelCheckpoint(monitor="val/full/ndcg@20"), r"ModelCheckpoint watches 'val/full/ndcg@20'.* mean val/full/ndcg@10"),
         (EarlyStopping("test/full/ndcg@10"), r"'test/full/ndcg@10', which nothing logs"),
         (EarlyStopping("epoch"), r"'epoch', which nothing logs"),
+        (EarlyStopping("train/epsilon"), r"now has the neighbouring relation\. Watch train/epsilon_RELATION"),
         (EarlyStopping("train/discriminator_loss"), r"Logged: val/ndcg@10, val/sampled/hit_rate@5, .*, train/loss\.$"),
     ],
 )  # fmt: skip
@@ -56,6 +57,9 @@ def test_what_is_logged_goes_by_method_data_and_callbacks() -> None:
     with pytest.raises(UsageError, match="train/bytes_up"):
         checked(EarlyStopping("train/bytes_up"), method=zoo.FedGNN())
     checked(EarlyStopping("train/attention/books"), method=zoo.FedGCDR())
+    checked(EarlyStopping("train/epsilon_replace_one_user"), PrivacyBudget(), method=zoo.SPPG())
+    with pytest.raises(UsageError, match=r"Watch train/epsilon_replace_one_user or train/epsilon_zero_out_one_user\."):
+        checked(EarlyStopping("train/epsilon"), PrivacyBudget(), method=zoo.SPPG())
     few = Synthetic(sources=[], evaluation=Evaluation(full_ranking="test", ks=(3, 10)))
     assert figures_of(zoo.GANMF(), few) == [
         "val/ndcg@10",

@@ -200,7 +200,7 @@ def test_a_training_that_is_private_itself_and_its_settings_come_back(tmp_path: 
     record = json.loads((run.folder / "privacy.json").read_text())["OneBitMC"]
     assert record["epsilon"] == 2.0
     card = (bundle / "README.md").read_text()
-    assert "- Training on the target: rating-value, eps 2.00, delta 0" in card
+    assert "- Training on the target: rating-value (change one rating value), eps 2.00, delta 0" in card
     assert "Not covered by any guarantee" not in card
 
 

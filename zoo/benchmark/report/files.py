@@ -36,14 +36,13 @@ def results_csv(results: Results) -> str:
 
 
 def _result(line: Line) -> dict[str, object]:
-    guarantee = line.guarantee
+    view = privacy_of(line)
     found: dict[str, object] = _row(line) | {
         "method": line.runs[0].report["method"],
         "published_as": line.row.published_as,
-        "guarantee": line.guarantee_status,
-        **{name: getattr(guarantee, name, "") for name in ("unit", "relation", "delta")},
-        "epsilon": line.epsilon,
-        "conditions": "; ".join(line.conditions),
+        **{name: view[name] for name in ("guarantee", "unit", "relation", "delta", "epsilon")},
+        "conditions": "; ".join(view["conditions"]),
+        **{name: view[name] for name in ("attack_success", "attack_scope", "label", "unprotected_metrics")},
         "seeds": len(line.runs),
         "cases": round(line.average(lambda r: len(r.cases))),
     }
@@ -286,7 +285,4 @@ def tracker_config(results: Results) -> dict[str, Any]:
 
 def privacy_of(line: Line) -> dict[str, Any]:
     """Return the guarantee of a row as plain values; None for missing ones."""
-    kind = line.guarantee
-    found = {name: getattr(kind, name, None) for name in ("unit", "relation", "delta")}
-    conditions = list(line.conditions) if kind else []
-    return found | {"guarantee": line.guarantee_status, "epsilon": line.epsilon, "conditions": conditions}
+    return line.view.to_dict() | {"unprotected_metrics": line.unprotected_metrics}

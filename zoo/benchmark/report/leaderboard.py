@@ -17,7 +17,7 @@ from zoo.benchmark.report.results import (
     nan_to_lowest,
 )
 from zoo.benchmark.report.significance import holm
-from zoo.benchmark.report.tables import Table, condition_notes, format_p_value, format_signed, metric_title
+from zoo.benchmark.report.tables import Table, condition_notes, format_p_value, format_signed, marks, metric_title
 from zoo.privacy.record.record import rounded_up
 from zoo.runtime.suggestions import count_of
 
@@ -112,7 +112,7 @@ def _privacy(line: Line) -> str:
     """Return `8.00 per rating ‡`, or without an epsilon `none` or `no release`."""
     if line.guarantee is None or line.epsilon is None:
         return line.guarantee_status
-    return f"{rounded_up(line.epsilon)} per {line.guarantee.unit}{' ‡' if line.conditions else ''}"
+    return f"{rounded_up(line.epsilon)} per {line.guarantee.unit}{marks(line)}"
 
 
 def _entries(lines: Sequence[Line], ranking: str, measures: Sequence[str], *, bold: bool = True) -> list[list[str]]:

@@ -135,7 +135,7 @@ def _probed(folder: Path) -> str:
 def summary(results: Results, found: Sequence[Gain]) -> list[str]:
     """Return the lines: rows and runs, the best row, the best private row, and gains over the baselines."""
     best = _best(results, "Best", lambda line: True)
-    private = _best(results, "Best with a guarantee", lambda line: line.guarantee is not None)
+    private = _best(results, "Best with a guarantee", lambda line: line.view.meaningful)
     return [_compared(results), best, private, _against(results, found), _over_noise(results, found)]
 
 
@@ -162,7 +162,9 @@ def _best(results: Results, head: str, wanted: Callable[[Line], bool]) -> str:
         return f"{head}: none of the rows."
     head += f", by {tables.metric_title(PRIMARY_METRIC)}"
     if len(best) <= NAMED:
-        return f"{head}: {'; '.join(_placed(results, task, line) for task, line in best.items())}."
+        stated = [line.unprotected_metrics for line in best.values() if line.epsilon is not None]
+        note = next((f" N{text[1:]}." for text in stated if text), "")  # begins with "not protected"
+        return f"{head}: {'; '.join(_placed(results, task, line) for task, line in best.items())}.{note}"
     names = [line.name for line in best.values()]
     often = sorted(dict.fromkeys(names), key=names.count, reverse=True)
     counts = "; ".join(f"{name} on {names.count(name)}" for name in often[:NAMED])
@@ -175,7 +177,8 @@ def _placed(results: Results, task: str, line: Line) -> str:
     said = f"{line.name} with {line.mean(ranking, PRIMARY_METRIC):.4f} among {RANKINGS[ranking]}{where}"
     if line.epsilon is None:
         return said
-    return f"{said}, epsilon {rounded_up(line.epsilon)} ({line.guarantee_status}) for {line.guarantee}"
+    status = line.view.label or line.guarantee_status
+    return f"{said}, epsilon {rounded_up(line.epsilon)} ({status}) for {line.guarantee}"
 
 
 def _against(results: Results, found: Sequence[Gain]) -> str:

@@ -13,9 +13,11 @@ import polars as pl
 
 from zoo.benchmark.grid import SEARCH, TRIALS, Row, slug
 from zoo.benchmark.runs import BENCHMARK, RUN_FILE, digest_of, folder_of
+from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.record.fields import Guarantee
-from zoo.privacy.record.record import PrivacyRecord, shown_delta
-from zoo.privacy.spending.total import Total, record_of, total_of_run
+from zoo.privacy.record.record import PrivacyRecord, PublicView, shown_delta
+from zoo.privacy.record.words import sentence
+from zoo.privacy.spending.total import OWN_ROWS, Total, record_of, total_of_run
 from zoo.runtime.run_folder import CASES, DATA, METRICS, PRIVACY
 from zoo.runtime.suggestions import suggest
 
@@ -101,6 +103,12 @@ class Run:
     def total(self) -> Total:
         """Total privacy loss of all releases, as ``python -m zoo privacy total`` computes it."""
         return total_of_run(self.privacy)
+
+    @cached_property
+    def attack_success(self) -> float:
+        """Upper bound of the success of an attack that sees all releases; 1 without a guarantee."""
+        own = [record.attack_success for record in self.records.values()]
+        return (own[0] if len(own) == 1 else self.total.attack_success) or 1.0
 
     @cached_property
     def records(self) -> dict[str, PrivacyRecord]:
@@ -202,6 +210,36 @@ class Line:
         """The conditions of a conditional epsilon; empty for a proved one."""
         records = [record for run in self.runs for record in run.records.values()]
         return tuple(dict.fromkeys(text for record in records for text in record.sentences("conditions")))
+
+    @cached_property
+    def unprotected_metrics(self) -> str:
+        """Sentence on metrics if the scores of a run also read the source's rows without noise, else ""."""
+        own = any(
+            entry.get(OWN_ROWS) or "personal_recommendations" in run.records[source].not_protected
+            for run in self.runs
+            for source, entry in run.privacy.items()
+        )
+        return f"not protected: {sentence('metrics')}" if own else ""
+
+    @cached_property
+    def view(self) -> PublicView:
+        """What every table, page, tracker and file of a report states of the row's guarantee."""
+        kind = self.guarantee
+        if kind is None:
+            return PublicView(guarantee=self.guarantee_status, reason="; ".join(self.reasons) or None)
+        records = [record for run in self.runs for record in run.records.values()]
+        return PublicView(
+            guarantee=self.guarantee_status,
+            relation=Relation(kind.relation),
+            epsilon=self.epsilon,
+            delta=kind.delta,
+            conditions=self.conditions,
+            attack_success=max(run.attack_success for run in self.runs),
+            attack_scope=next(filter(None, (record.view.attack_scope for record in records)), ""),
+            not_protected=tuple(
+                dict.fromkeys(text for record in records for text in record.sentences("not_protected"))
+            ),
+        )
 
     @property
     def guarantee_status(self) -> str:

@@ -14,7 +14,7 @@ from zoo.benchmark.report.results import LIST_NAMES, MEASURES, PRIMARY_METRIC, R
 from zoo.benchmark.report.run_folders import format_value, short_setting
 from zoo.privacy.record.fields import Guarantee
 from zoo.privacy.record.record import rounded_up
-from zoo.privacy.record.words import standing
+from zoo.privacy.record.words import MEANINGLESS, MOST_SUCCESS, standing
 from zoo.runtime.run_folder import METRIC_NAMES
 from zoo.runtime.suggestions import count_of
 
@@ -50,13 +50,24 @@ def metric_title(measure: str) -> str:
 
 
 def condition_notes(lines: Sequence[Line]) -> list[str]:
-    """Return a sentence for each set of conditions that an epsilon of these rows assumes."""
+    """Return a sentence for each set of conditions that an epsilon of these rows assumes, and for each other mark."""
     sets: dict[tuple[str, ...], list[str]] = {}
     for line in lines:
         if line.conditions and line.epsilon is not None:
             sets.setdefault(line.conditions, []).append(line.name)
     names = {conditions: f"{', '.join(own)}: " if len(sets) > 1 else "" for conditions, own in sets.items()}
-    return [f"‡ {own}{standing(Guarantee.CONDITIONAL, conditions, None)}." for conditions, own in names.items()]
+    notes = [f"‡ {own}{standing(Guarantee.CONDITIONAL, conditions, None)}." for conditions, own in names.items()]
+    stated = [line for line in lines if line.epsilon is not None]
+    if any(line.view.label for line in stated):
+        notes.append(f"§ {MEANINGLESS}: attack success may exceed {MOST_SUCCESS * 100:.0f} %.")
+    unprotected = dict.fromkeys(line.unprotected_metrics for line in stated if line.unprotected_metrics)
+    return [*notes, *(f"¶ {text}." for text in unprotected)]
+
+
+def marks(line: Line) -> str:
+    """Return the marks of an epsilon that `condition_notes` explains."""
+    found = {"‡": line.conditions, "§": line.view.label, "¶": line.unprotected_metrics}
+    return "".join(f" {mark}" for mark, applies in found.items() if applies)
 
 
 def gain_tables(
@@ -296,7 +307,7 @@ def guarantee_table(lines: Sequence[Line]) -> Table:
     for line in lines:
         text = f"none ({'; '.join(line.reasons)})" if line.row.release else "no release"
         if line.epsilon is not None:
-            text = f"{line.guarantee}, epsilon {rounded_up(line.epsilon)}: {line.guarantee_status}{' ‡' if line.conditions else ''}"
+            text = f"{line.guarantee}, epsilon {rounded_up(line.epsilon)}: {line.guarantee_status}{marks(line)}"
         rows.append([line.name, text])
     return Table(
         "Privacy guarantees", ["row", "guarantee"], rows, condition_notes(lines), num_text_columns=2, collapsed=True

@@ -15,8 +15,7 @@ from zoo.commands.privacy.audit import finding
 from zoo.commands.privacy.plan import Planned
 from zoo.commands.privacy.plan import total as planned_total
 from zoo.commands.privacy.several import several_ratings
-from zoo.commands.privacy.show import checked, guaranteed, unchecked
-from zoo.privacy.accounting.accountant import attack_success_of
+from zoo.commands.privacy.show import checked, fingerprint, guaranteed, unchecked
 from zoo.privacy.accounting.events import PrivacyEvent, event_to_dict
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.audits.one_run import OneRunResult
@@ -25,6 +24,7 @@ from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
 from zoo.privacy.spending.budget import Budget
 from zoo.privacy.spending.total import Account, Total
 from zoo.release.release import Release
+from zoo.release.signature import TrustedKeys
 
 SCHEMA = 1
 
@@ -46,8 +46,8 @@ def plan_values(releases: Sequence[Planned], users: int, users_from: str) -> Val
     }
 
 
-def show_values(release: Release, path: Path, key: str | None) -> Values:
-    """Return a release, and the public key that signed it."""
+def show_values(release: Release, path: Path, key: str | None, trusted: TrustedKeys | None = None) -> Values:
+    """Return a release, the public key that signed it, and whether that is among trusted keys."""
     record, ledger = release.record, release.ledger
     per_rating = record.claims and record.unit is Unit.RATING
     return {
@@ -58,14 +58,17 @@ def show_values(release: Release, path: Path, key: str | None) -> Values:
         "width": release.width,
         "digest": release.digest,
         "signed_by": key,
+        "signed_by_fingerprint": None if key is None else fingerprint(key),
+        "signed_by_trusted": trusted is not None,
         "about": None if release.metadata is None else release.metadata.to_dict(),
         **_account_values(record, ledger),
-        "guess": attack_success_of(ledger, record.relation) if record.claims else None,
+        "guess": record.attack_success,
+        "guess_scope": record.view.attack_scope,
         "several_ratings": [
             {"ratings": of.ratings, "epsilon": _number(of.epsilon), "guess": of.guess, "shown": _shown(of.epsilon)}
             for of in (several_ratings(record, ledger) if per_rating else ())
         ],
-        "checked": checked(record),
+        "checked": checked(record, key if trusted else None),
         "unchecked": unchecked(record),
     }
 
@@ -151,6 +154,7 @@ def attack_values(rows: Sequence[Mapping[str, Any]], attack: Attack) -> Values:
 def _account_values(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> Values:
     return {
         "record": record.to_dict(),
+        "view": record.view.to_dict(),
         "ledger": [event_to_dict(event) for event in ledger],
         "shown": guaranteed(record) | {"guarantee": record.standing},
     }

@@ -155,11 +155,12 @@ def _show(options: argparse.Namespace, *_: object) -> None:
 
     content = manifest_bytes(options.release)
     key = check_signature(options.release, content, None)
-    release = Release.load(options.release, _trusted(options))
+    trusted = _trusted(options)
+    release = Release.load(options.release, trusted)
     if manifest_bytes(options.release) != content:
         raise ValueError(f"{options.release} changed while it was read. Run the command again.")
-    page = parts(release, options.release, key)
-    print(_json("show", release, options.release, key) if options.json else as_text(page))
+    page = parts(release, options.release, key, trusted)
+    print(_json("show", release, options.release, key, trusted) if options.json else as_text(page))
     if options.html is not None:
         with atomic_write(options.html) as file:
             file.write_text(as_html(page, f"Release {options.release.name}"), encoding="utf-8")

@@ -1,23 +1,22 @@
 """Privacy record of a release as a page for data-protection officers."""
 
+import hashlib
 import html
-import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from zoo.commands.privacy.several import basis, several_ratings
-from zoo.privacy.accounting.accountant import attack_success_of
-from zoo.privacy.accounting.events import PrivacyEvent, event_to_dict
+from zoo.privacy.accounting.events import event_to_dict
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.mechanisms.goodness_of_fit import FALSE_ALARM
 from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism
-from zoo.privacy.record.record import FLOATING_POINT, PrivacyRecord, rounded_up, shown_delta
+from zoo.privacy.record.record import FLOATING_POINT, PrivacyRecord, rounded_up, share
 from zoo.privacy.record.shared_projection import seed_of
 from zoo.privacy.record.words import CLAIMED_BY
 from zoo.release.metadata import ReleaseMetadata
 from zoo.release.release import Release
+from zoo.release.signature import TrustedKeys
 from zoo.runtime.run_folder import visible
 from zoo.runtime.suggestions import count_of
 
@@ -37,6 +36,7 @@ CHECKED = (
     "the record does not contradict itself",
 )
 UNSIGNED = "none: the origin is unknown"
+TRUSTED_BY = "the signature of the manifest, which is by a trusted key: fingerprint {}"
 RECOMPUTED = "the record does not state a smaller epsilon than the ledger gives"
 COMPARED = "every other number and code of the record, and the ledger, follow from the parameters of the mechanism"
 PLAUSIBLE = f"the rows pass the test of the claimed noise, which honest rows fail in fewer than 1 of {FALSE_ALARM**-1:.0e} releases"
@@ -64,8 +64,30 @@ class Part:
     rows: list[tuple[str, str]] = field(default_factory=list)
 
 
-def parts(release: Release, path: Path, key: str | None = None) -> list[Part]:
-    """Return the page of a release that was loaded, so that its files and epsilon are checked; ``key`` signed it."""
+def fingerprint(key: str) -> str:
+    """Return the SHA-256 of a public key in DER form, as ``openssl pkey -pubin -in FILE -outform DER | sha256sum`` prints it.
+
+    Args:
+        key: The Ed25519 key as 64 hexadecimal digits.
+
+    Examples:
+        >>> fingerprint("00" * 32)[:16]
+        '722abd12e99a5367'
+    """
+    return hashlib.sha256(bytes.fromhex("302a300506032b6570032100" + key)).hexdigest()
+
+
+def _signed_by(key: str | None, trusted: TrustedKeys | None) -> str:
+    if key is None:
+        return UNSIGNED
+    signed = f"the key {key}, fingerprint SHA-256 {fingerprint(key)}"
+    if trusted is not None:
+        return f"{signed}. The signature was checked; the key is among the trusted keys of {trusted.path}"
+    return f"{signed}. The signature fits; the key was compared with no trusted key. Confirm it with the publisher out of band"
+
+
+def parts(release: Release, path: Path, key: str | None = None, trusted: TrustedKeys | None = None) -> list[Part]:
+    """Return the page of a release that was loaded with ``trusted`` keys, so that all is checked; ``key`` signed it."""
     record = release.record
     facts = [
         ("folder", str(path)),
@@ -73,9 +95,9 @@ def parts(release: Release, path: Path, key: str | None = None) -> list[Part]:
         ("kind", f"{release.kind}, {count_of(release.num_users, 'user')}, width {release.width:,}"),
         ("mechanism", record.mechanism.name),
         ("SHA-256", release.digest),
-        ("signed by", UNSIGNED if key is None else f"the key {key}. Confirm it with the publisher out of band"),
+        ("signed by", _signed_by(key, trusted)),
     ]
-    page = [Part("Release", rows=facts), Part("Summary", summary(record, release.ledger))]
+    page = [Part("Release", rows=facts), Part("Summary", summary(record))]
     if record.claims:
         page.append(Part("Guarantee", rows=[*guaranteed(record).items()]))
         if record.conditions:
@@ -83,7 +105,7 @@ def parts(release: Release, path: Path, key: str | None = None) -> list[Part]:
         if record.unit is Unit.RATING:
             page.append(Part("Several ratings of one person", *_several(release)))
     page += [
-        Part("Checked on this machine", checked(record)),
+        Part("Checked on this machine", checked(record, key if trusted else None)),
         *([Part("Not checkable from files", unchecked(record))] if record.claims else []),
         Part(_basis_title(record), _proved(record)),
         Part("Assumptions about the data", record.sentences("assumptions") or ["none"]),
@@ -102,12 +124,13 @@ def _about(about: ReleaseMetadata | None) -> tuple[list[str], list[tuple[str, st
     return [], [(name.replace("_", " "), text) for name, text in about.to_dict().items() if text is not None]
 
 
-def checked(record: PrivacyRecord) -> list[str]:
-    """Return the checks of `Release.load` in words."""
+def checked(record: PrivacyRecord, trusted_key: str | None = None) -> list[str]:
+    """Return the checks of `Release.load` in words; ``trusted_key`` signed the release."""
+    general = [*CHECKED, *([] if trusted_key is None else [TRUSTED_BY.format(fingerprint(trusted_key))])]
     if not record.claims:
-        return [*CHECKED]
+        return general
     ours = [] if isinstance(record.mechanism, ThirdPartyMechanism) else [COMPARED]
-    return [*CHECKED, RECOMPUTED, *ours, *([PLAUSIBLE] if record.mechanism.checks_noise else [])]
+    return [*general, RECOMPUTED, *ours, *([PLAUSIBLE] if record.mechanism.checks_noise else [])]
 
 
 def unchecked(record: PrivacyRecord) -> list[str]:
@@ -119,15 +142,19 @@ def unchecked(record: PrivacyRecord) -> list[str]:
     return [UNKNOWN if isinstance(record.mechanism, ThirdPartyMechanism) else ours, *seed, *UNSEEN]
 
 
-def summary(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:
-    """Return a summary without jargon."""
-    if not record.claims or record.epsilon is None or record.delta is None or record.unit is None:
+def summary(record: PrivacyRecord) -> list[str]:
+    """Return a summary without jargon; an attack bound is given for what the guarantee covers alone."""
+    view = record.view
+    if record.unit is None or view.attack_success is None:
         return [f"This release guarantees nothing ({record.reason}). Treat it like the ratings themselves."]
-    guess = attack_success_of(ledger, record.relation)
+    about = "it, with even odds beforehand," if not view.attack_scope else "the user, with even odds beforehand,"
+    success = f"correctly in at most {share(view.attack_success)} of cases"
+    if view.attack_scope:
+        success += f" {view.attack_scope}. The vectors of other users reveal more of the user, and no bound covers them"
     return [
+        *([f"This is {view.label}: the attack bound exceeds 99 %."] if view.label else []),
         f"The guarantee protects {UNITS[record.unit]}.",
-        f"An attacker with this release and all other data answers a yes-or-no question about it, with even odds beforehand, "
-        f"correctly in at most {share(guess)} of cases.",
+        f"An attacker with this release and all other data answers a yes-or-no question about {about} {success}.",
         "This holds for every use of the release, any number of times.",
         *(
             ["For the source party's original file it holds only under the conditions below."]
@@ -139,14 +166,11 @@ def summary(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:
 
 def guaranteed(record: PrivacyRecord) -> dict[str, str]:
     """Return the guarantee of a record as texts by name; {} if there is none."""
-    if not record.claims or record.epsilon is None or record.delta is None:
+    if not (view := record.view.texts):
         return {}
     requested, mu, clip = record.requested_epsilon, record.mu, record.clip
     texts = {
-        "unit": str(record.unit),
-        "neighbours": str(record.relation).replace("_", " "),
-        "epsilon": rounded_up(record.epsilon),
-        "delta": shown_delta(record.delta),
+        **{name.replace("relation", "neighbours"): text for name, text in view.items()},
         f"epsilon asked for, {record.requested_scope}": None if requested is None else f"{requested:g}",
         "mu": None if mu is None else rounded_up(mu),
         "sensitivity": f"{record.sensitivity:g} ({record.sensitivity_norm})",
@@ -182,17 +206,6 @@ def _proved(record: PrivacyRecord) -> list[str]:
         "sensitivity, clip and noise scale are those of the code that ran; audits search it for errors",
         f"accountant: {record.accountant}",
     ]
-
-
-def share(probability: float) -> str:
-    """Return a probability in percent, rounded up.
-
-    Examples:
-        >>> share(0.98101)
-        '98.11 %'
-    """
-    percent = math.ceil(probability * 10_000) / 100
-    return "100 %" if percent >= 100 else f"{percent:.2f} %"
 
 
 def as_text(page: list[Part]) -> str:

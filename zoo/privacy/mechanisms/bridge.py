@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
-from scipy.stats import chi2
 
 from zoo.privacy.accounting.events import ComposedEvent, GaussianEvent
 from zoo.privacy.accounting.gaussian import check_sensitivity, gauss_mu
@@ -27,7 +26,7 @@ from zoo.privacy.mechanisms.base import (
     Statement,
     check_positive,
 )
-from zoo.privacy.mechanisms.goodness_of_fit import Squares, square_findings, unrounded
+from zoo.privacy.mechanisms.goodness_of_fit import Squares, square_findings
 from zoo.privacy.mechanisms.vectors import clip_vectors
 from zoo.privacy.randomness.noise import NoiseSource, round_to_lattice
 from zoo.privacy.rows.bounds import clip_rows
@@ -152,15 +151,15 @@ class Bridge(GaussianMechanism):
         return [*findings, *self.check_counts(tensors)]
 
     def check_counts(self, tensors: Arrays) -> list[Finding]:
-        """Test lattice and squares of the counts."""
+        """Test lattice and squares of the counts, of all together and of each: an exact zero has no noise."""
         noisy = tensors["counts"]
         if len(noisy) != self.num_items:
             raise MechanismError(
                 f"There are {len(noisy)} counts. The record of {self.name} has {self.num_items} items."
             )
         squares = Squares.of(noisy[:, None], self.counts_std, centred=False, binary=False)
-        few = chi2.cdf(unrounded(squares.of_rows.sum(), len(noisy), self.counts_std) / self.counts_std**2, len(noisy))
-        return [Finding("the counts vary too little", float(few))]
+        findings = square_findings(squares, self.counts_std, centred=False, independent=True)
+        return [Finding(f"of the counts, {what.replace('users', 'items')}", found) for what, found in findings]
 
 
 class NoisyMap(NamedTuple):

@@ -10,7 +10,7 @@ probability equally, and so do the users or items that one test covers.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,9 @@ FAR = 1.5
 _CHUNK = 2**20  # numbers per chunk
 _MOST_COLUMNS = 2**25  # above it, single items are not tested
 _MANY = 64  # squares whose sum rounding does not change
+_LOW_BITS = (
+    8  # of a lattice point; 2^8 steps are at most a quarter of the noise's deviation, so noise makes them uniform
+)
 
 
 def refuse_unlikely(mechanism: Mechanism, tensors: Arrays, false_alarm: float = FALSE_ALARM) -> None:
@@ -76,6 +79,9 @@ class Squares:
     of_rows: Floats  # (users,)
     of_columns: Floats  # (width,)
     far: int  # number of values far from both 0 and 1
+    low_bits: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(2**_LOW_BITS, dtype=np.int64)
+    )  # lattice points by them
 
     @classmethod
     def of(cls, rows: npt.NDArray[np.float32], sigma: float, *, centred: bool, binary: bool) -> "Squares":
@@ -85,6 +91,10 @@ class Squares:
         for users in _slices(len(rows), _CHUNK // rows.shape[1]):
             part = rows[users].astype(np.float64)
             _check_lattice(part, spacing, first if centred else None)
+            if not centred:
+                exact = part[np.abs(part) < 2.0**24 * spacing]  # single precision holds all their digits
+                points = (exact / spacing).astype(np.int64) & (2**_LOW_BITS - 1)
+                sums.low_bits += np.bincount(points, minlength=2**_LOW_BITS)
             if binary:
                 sums.far += int(np.count_nonzero(np.abs(np.abs(part - 0.5) - 0.5) > FAR * sigma))
             part *= part
@@ -116,7 +126,18 @@ def square_findings(squares: Squares, sigma: float, *, centred: bool, independen
         Finding("they vary too little", float(total)),
         Finding("those of some users vary too little", _smallest(rows, independent=independent)),
         Finding("some of their columns vary too little", _smallest(columns, independent=True)),
+        Finding("too many are on a coarser lattice", _coarse(squares.low_bits)),
     ]
+
+
+def _coarse(points: npt.NDArray[np.int64]) -> float:
+    """Return an upper bound of the probability that so many lattice points have zeros as their last bits, for some number of bits.
+
+    Noise makes the last bits of a point uniform, whatever it is added to. Exact counts or zeros have zeros there.
+    """
+    bits = np.arange(1, _LOW_BITS + 1)
+    counts = np.array([points[:: 2**number].sum() for number in bits])
+    return min(1.0, _LOW_BITS * float(np.min(binom.sf(counts - 1, points.sum(), 0.5**bits))))
 
 
 def unrounded(sums: Floats, count: int, sigma: float) -> Floats:

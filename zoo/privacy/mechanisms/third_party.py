@@ -29,7 +29,20 @@ _NORMS: dict[type[PrivacyEvent], str] = {
 }
 _SMALLEST = 1e-30  # number that a denoiser accepts; the largest is its inverse
 _RESULTS = {"guarantee", "unit", "relation", "epsilon", "delta", "mu", "compositions", "noise source", "accountant"}
-_LOSS = {"epsilon", "eps", "delta", "mu", "guarantee", "proved", "ε", "δ", "μ"}
+_LOSS = {
+    "epsilon",
+    "epsilons",
+    "eps",
+    "delta",
+    "deltas",
+    "mu",
+    "guarantee",
+    "guarantees",
+    "guaranteed",
+    "proved",
+    "proven",
+}
+_LOSS |= {"ε", "δ", "μ", "ɛ"}  # the last is a letter of its own that looks like epsilon
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,8 +170,11 @@ def nearly_equal(one: Any, other: Any, tolerance: float = 1e-9) -> bool:  # noqa
 def check_input_names(mechanism: str, names: Iterable[str]) -> None:
     """Refuse names of public inputs that repeat a result of the record, or reveal the seed of the noise."""
     for name in names:
-        plain = " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", name).casefold().replace("_", " ")))
-        if plain in _RESULTS or _LOSS & {*plain.split()} or "privacy loss" in plain:
+        # Words of letters alone: "rowEps", "eps_1" and "épsilon2" count as "eps" and "epsilon".
+        letters = "".join(c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
+        words = re.findall(r"[^\W\d_]+", re.sub(r"(?<=[^\W\d_A-Z])(?=[A-Z])", " ", letters).casefold())
+        plain = " ".join(words)
+        if plain in _RESULTS or _LOSS & {*words} or "privacyloss" in "".join(words):
             raise MechanismError(f"{mechanism}: the public input {name!r} repeats a result of the record. Rename it.")
-        if {"noise", "seed"} <= {*plain.split()}:
+        if {"noise", "seed"} <= {*words}:
             raise MechanismError(f"{mechanism}: the public input {name!r} reveals the noise. Do not publish the seed.")

@@ -14,7 +14,7 @@ from zoo.privacy.mechanisms.base import Mechanism, MechanismError, Plain, round_
 from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism, check_input_names, nearly_equal
 from zoo.privacy.randomness.noise import KEYED, OS_ENTROPY, SEEDED
 from zoo.privacy.record.fields import Guarantee, InconsistentRecordError, RecordError, check_number
-from zoo.privacy.record.steps import RecordedStep, conditions_of
+from zoo.privacy.record.steps import RecordedStep, conditions_of, refuse_missing_conditions
 from zoo.privacy.record.words import CLAIMED_BY
 
 NO_NOISE = "none"
@@ -112,6 +112,8 @@ class Derived:
                 f"noise_source is {self.noise_source!r}. A guarantee needs noise from {' or '.join(map(repr, _SECRET))}. Omit the "
                 "seed, or use without_guarantee."
             )
+        if self.unit is not None and "unstated" not in self.conditions:
+            refuse_missing_conditions((step.words for step in self.steps), self.conditions, self.unit)
         if self.selection is not None and not third_party:
             first, own = (event_to_dict(event) for event in (self.selection.events[0], self.mechanism.event))
             if not nearly_equal(first, own):

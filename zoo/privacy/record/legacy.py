@@ -33,7 +33,7 @@ from zoo.privacy.record.fields import (
     read_field,
 )
 from zoo.privacy.record.schema import DERIVED
-from zoo.privacy.record.steps import RecordedStep
+from zoo.privacy.record.steps import RecordedStep, refuse_missing_conditions
 from zoo.privacy.record.words import CLAIMED_BY, NOT_AUDITED
 
 _FIELDS = {
@@ -103,6 +103,8 @@ def fields_of_earlier(
         reasons = ("projection_known_before",)
     built = not isinstance(mechanism, ThirdPartyMechanism)
     stated = tuple(_code(text) for text in old["conditions"])
+    if schema > 1 and not reasons and old["unit"] is not None:
+        refuse_missing_conditions((step.words for step in steps), stated, old["unit"])
     provisos = tuple(code for code in stated if code not in mechanism.statement.conditions) if built else ()
     notes = {name: value for name, value in inputs.items() if name not in mechanism.public_inputs} if built else {}
     fields = {"mechanism": mechanism, "noise_source": old["noise_source"], "notes": notes, "reasons": reasons}

@@ -6,12 +6,14 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, Decimal
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
-from zoo.privacy.accounting.accountant import Accountant
+from scipy.special import expit
+
+from zoo.privacy.accounting.accountant import Accountant, attack_success_of
 from zoo.privacy.accounting.events import EventError, PrivacyEvent, event_to_dict
+from zoo.privacy.accounting.gaussian import gauss_delta
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.mechanisms.base import Mechanism, MechanismError, Plain
 from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism, nearly_equal
@@ -29,8 +31,11 @@ from zoo.privacy.record.fields import UnderstatedPrivacyError as UnderstatedPriv
 from zoo.privacy.record.legacy import check_earlier, fields_of_earlier
 from zoo.privacy.record.schema import DERIVED, RECORD_SCHEMA, check_derived, read_fields
 from zoo.privacy.record.steps import RecordedStep
+from zoo.privacy.record.view import PublicView as PublicView
+from zoo.privacy.record.view import rounded_up as rounded_up
+from zoo.privacy.record.view import share as share
+from zoo.privacy.record.view import shown_delta as shown_delta
 
-_ROUNDING = 1e-9  # relative; error of a calibration, far below the digits shown
 _TOLERANCE = 1e-6  # relative; more than the difference of convolutions between machines
 
 
@@ -49,7 +54,7 @@ class PrivacyRecord(Derived):
         >>> rows = NoisyRows.calibrate(epsilon=8.0, delta=1e-5, num_users=100, num_items=40)
         >>> record = PrivacyRecord.of(rows, NoiseSource.os())
         >>> record.summary()
-        'rating, eps 8.00, delta 1e-05, proved'
+        'rating (change one rating), eps 8.00, delta 1e-05, proved'
         >>> record.without_guarantee("a test").summary()
         'none (a test)'
         >>> PrivacyRecord.from_dict(record.to_dict()) == record
@@ -106,9 +111,11 @@ class PrivacyRecord(Derived):
         A subclass of a class of this package also counts as another package's. A record without a guarantee is unchanged.
         """
         code = f"{words.CLAIMED_BY}{maker.__module__}.{maker.__qualname__}"
-        if maker.__module__.startswith("zoo.") or not self.claims or code in self.provisos:
-            return self
-        return replace(self, provisos=(*self.provisos, code))
+        return self if maker.__module__.startswith("zoo.") else self.assuming(code)
+
+    def assuming(self, code: str) -> PrivacyRecord:
+        """Return the record with a further condition; one without a guarantee is unchanged."""
+        return replace(self, provisos=(*self.provisos, code)) if self.claims and code not in self.provisos else self
 
     def check_against(self, ledger: Iterable[PrivacyEvent]) -> None:
         """Compare the record with a ledger; a record without a guarantee is not compared.
@@ -230,17 +237,43 @@ class PrivacyRecord(Derived):
         texts = [words.sentence(code, self.mechanism) for code in getattr(self, field_name)]
         return texts + ([f"earlier step: {step.words}" for step in self.steps] if field_name == "assumptions" else [])
 
+    @cached_property
+    def attack_success(self) -> float | None:
+        """Upper bound of the success of an attack on a yes-or-no fact with even odds, or None without a guarantee."""
+        if not self.claims or self.epsilon is None or self.delta is None:
+            return None
+        if not isinstance(self.mechanism, ThirdPartyMechanism):
+            return attack_success_of(self.ledger, self.relation)
+        if self.mu is not None:
+            return (1 + gauss_delta(0.0, self.mu)) / 2
+        return float(expit(self.epsilon) + self.delta * expit(-self.epsilon))
+
+    @property
+    def view(self) -> PublicView:
+        """What every output states of the record."""
+        claims = self.claims
+        return PublicView(
+            guarantee=self.guarantee.value,
+            reason=self.reason,
+            relation=self.relation if claims else None,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            conditions=tuple(self.sentences("conditions")),
+            attack_success=self.attack_success,
+            attack_scope=words.OWN_VECTOR if "others_given" in self.conditions else "",
+            not_protected=tuple(self.sentences("not_protected")),
+        )
+
     def summary(self) -> str:
-        """Return one line for a table: ``rating, eps 8.00, delta 1e-05, proved`` or ``none (seeded noise)``, with conditions."""
-        if not self.claims or self.epsilon is None or self.delta is None or self.unit is None:
+        """Return one line: ``rating (change one rating), eps 8.00, delta 1e-05, proved`` or ``none (seeded noise)``."""
+        if not (texts := self.view.texts):
             return self.standing
-        claim = f"{self.unit.value}, eps {rounded_up(self.epsilon)}, delta {shown_delta(self.delta)}"
-        return f"{claim}, {self.standing}"
+        return f"{texts['unit']} ({texts['relation']}), eps {texts['epsilon']}, delta {texts['delta']}, {self.standing}"
 
     @property
     def standing(self) -> str:
         """Guarantee in words: ``proved``, ``conditional (assumes that ...)`` or ``none (...)``."""
-        return words.standing(self.guarantee, self.sentences("conditions"), self.reason)
+        return words.standing(self.guarantee, self.sentences("conditions"), self.reason, meaningful=not self.view.label)
 
     @property
     def requested_scope(self) -> str:
@@ -280,6 +313,8 @@ class PrivacyRecord(Derived):
             claims.append(("requested", f"epsilon {self.requested_epsilon:g} {self.requested_scope}"))
         if self.mu is not None:
             claims.append(("mu", rounded_up(self.mu)))
+        view = self.view
+        claims.append(("attack success", f"at most {view.bound}{f' ({view.label})' if view.label else ''}"))
         return claims
 
 
@@ -305,22 +340,3 @@ def unprotected_record(
 def warn_once(text: str, stacklevel: int = 2) -> None:
     """Warn once per text; ``stacklevel`` 1 shows the line of the caller, 2 that of its caller."""
     warnings.warn(text, stacklevel=stacklevel + 1)
-
-
-def rounded_up(value: float) -> str:
-    """Return a number with three significant digits, rounded up, so that a printed epsilon is never too small.
-
-    Examples:
-        >>> rounded_up(7.9912)
-        '8.00'
-    """
-    if value == 0:
-        return "0.00"
-    exact = Decimal(value) * (1 - Decimal(_ROUNDING))
-    up = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)
-    return f"{up.quantize(Decimal(1).scaleb(up.adjusted() - 2)):f}"  # 0.9996 became 1.000, which is shown as 1.00
-
-
-def shown_delta(delta: float) -> str:
-    """Return delta as a record shows it, rounded up like an epsilon: ``1e-05``."""
-    return f"{float(rounded_up(delta)):.3g}"

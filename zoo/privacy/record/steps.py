@@ -1,7 +1,10 @@
 """Steps: what was done to the ratings before a release, and which steps add a condition to its guarantee."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from typing import NamedTuple, Protocol
+
+from zoo.privacy.record.fields import ASK_SOURCE, InconsistentRecordError
 
 #: Reaches of steps that exceed the bound of a publisher, by privacy unit.
 _UNBOUNDED: dict[str, frozenset[str]] = {
@@ -35,6 +38,39 @@ class RecordedStep(NamedTuple):
     words: str
     condition: str = ""
     reach: str = "all"
+
+
+#: Words of steps that have a condition, with the condition (its parts by group) and reach.
+_KNOWN = (
+    (r"read by (.+)", r"read_by:\1", "values"),
+    (r"ratings >= the mean of all ratings .*", "threshold_from_ratings", "values"),
+    (r"users with at least \d+ and items with at least (?!1 )\d+ of them .*", "counts_decide", "all"),
+    (r"users with at least (?!1 )\d+ and items with at least 1 of them .*", "counts_decide", "row"),
+    (r"users are those in common, .*", "users_in_common", "all"),
+    (r"users are derived from the ratings", "users_from_ratings", "all"),
+    (r"items are derived from the ratings", "items_from_ratings", "all"),
+    (r"held-out items of this domain removed \(split global_time\)", "times_from_rows", "all"),
+    (r"held-out items of this domain removed \(split given\)", "validation_given", "row"),
+    (r"held-out items of this domain removed \(split cold_start\)", "cold_start_drawn", "all"),
+    (r"held-out items of this domain removed \(split (ratio)\)", r"held_out_by_split:\1:3", "row"),
+    (r"held-out items of this domain removed \(split ((?:random|latest)[12])\)", r"held_out_by_split:\1:2", "row"),
+)
+
+
+def refuse_missing_conditions(words: Iterable[str], conditions: Collection[str], unit: str) -> None:
+    """Refuse a claim that lists a step of the zoo without the condition that follows from the step.
+
+    Raises:
+        InconsistentRecordError: The condition of a step is not among ``conditions``.
+    """
+    for text in words:
+        for pattern, condition, reach in _KNOWN:
+            if (found := re.fullmatch(pattern, text.partition("; ")[0])) and reach in _UNBOUNDED[unit]:
+                due = found.expand(condition)
+                if due not in conditions:
+                    raise InconsistentRecordError(
+                        f"The record lists the step {text[:80]!r} without its condition {due}. {ASK_SOURCE}"
+                    )
 
 
 def recorded_steps(steps: Iterable[Step]) -> tuple[RecordedStep, ...]:

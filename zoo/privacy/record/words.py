@@ -12,6 +12,15 @@ CLAIMED_BY = "claimed_by:"
 """Prefix of the code of a condition: the claim of another package's class, or of an unknown mechanism, is true."""
 NOT_AUDITED = "not audited here"
 
+MEANINGLESS = "no meaningful guarantee"
+"""Label of a guarantee whose attack bound exceeds `MOST_SUCCESS`."""
+MOST_SUCCESS = 0.99
+"""Largest attack success of a meaningful guarantee."""
+OWN_VECTOR = "for this user's own vector alone"
+"""Scope of the attack bound of a guarantee with the condition `others_given`, which never holds."""
+CHOSEN_BY_METRICS = "chosen_by_metrics"
+"""Condition of a run that chose settings or weights by metrics of scores that read the source's rows without noise."""
+
 _OF_USER = "several ratings of one user: k of them cost"
 
 SENTENCES = {
@@ -40,6 +49,11 @@ SENTENCES = {
     # Conditions of mechanisms.
     "others_given": (
         "the network's weights and the vectors of other users are fixed; here they were also learned from this user's ratings"
+    ),
+    # Conditions of runs.
+    "chosen_by_metrics": (
+        "settings and weights of this run reveal no rating of the source; they were chosen by metrics of scores that read the "
+        "source's ratings without noise"
     ),
     # Conditions of steps.
     "users_from_ratings": "the user list is public; here it was derived from the ratings, so one rating can reveal a user",
@@ -100,20 +114,21 @@ SENTENCES = {
 """Sentence of each code, as a clause that follows "assumes that", a heading or a bullet."""
 
 
-def standing(guarantee: Guarantee, conditions: Sequence[str], reason: str | None) -> str:
-    """Return the guarantee in words, with its conditions.
+def standing(guarantee: Guarantee, conditions: Sequence[str], reason: str | None, *, meaningful: bool = True) -> str:
+    """Return the guarantee in words, with its conditions, and whether it has a meaning.
 
     Examples:
         >>> standing(Guarantee.CONDITIONAL, ["the user list is public"], None)
         'conditional (assumes that the user list is public)'
     """
+    label = "" if meaningful else f", {MEANINGLESS} (attack success may exceed {MOST_SUCCESS:.0%})".replace("%", " %")
     match guarantee:
         case Guarantee.NONE:
             return f"none ({reason})"
         case Guarantee.CONDITIONAL:
-            return f"conditional (assumes that {'; that '.join(conditions)})"
+            return f"conditional (assumes that {'; that '.join(conditions)}){label}"
         case Guarantee.PROVED:
-            return "proved"
+            return f"proved{label}"
 
 
 def sentence(code: str, mechanism: Mechanism | None = None) -> str:

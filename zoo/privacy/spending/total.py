@@ -6,17 +6,20 @@ import math
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
-from zoo.privacy.accounting.accountant import UnsupportedEventError, epsilon_of
+from zoo.privacy.accounting.accountant import UnsupportedEventError, attack_success_of, epsilon_of
 from zoo.privacy.accounting.events import GaussianEvent, PrivacyEvent, PureEvent, event_from_dict
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.record.fields import RecordError
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.record.shared_projection import refuse_shared_projection
 
-#: Keys of an entry of a run's ``privacy.json`` that are not in its record.
-EXTRA_KEYS = ("ledger", "num_users")
+#: Key of an entry of a run's ``privacy.json``: whether the run's scores also read the source's rows without noise.
+OWN_ROWS = "scores_read_own_rows"
+#: Keys of an entry that are not in its record.
+EXTRA_KEYS = ("ledger", "num_users", OWN_ROWS)
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,14 @@ class Total:
     reason: str | None
     conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # condition -> its releases
     copies: Mapping[str, str] = field(default_factory=dict)  # release that does not count -> the same release
+    ledgers: tuple[tuple[PrivacyEvent, ...], ...] = field(default=(), repr=False)  # each of releases that compose
+
+    @cached_property
+    def attack_success(self) -> float | None:
+        """Upper bound of the success of an attack on a yes-or-no fact about one privacy unit, or None without a total."""
+        if self.epsilon is None:
+            return None
+        return max(attack_success_of(ledger, self.relation) for ledger in self.ledgers)
 
 
 def total_of(accounts: Iterable[Account], delta: float | None = None) -> Total:
@@ -90,10 +101,12 @@ def total_of(accounts: Iterable[Account], delta: float | None = None) -> Total:
     if not counted or delta is None:
         return Total(domains, None, None, None, None, reason or "there are none", conditions, copies)
     unit, relation = counted[0].record.unit, counted[0].record.relation
-    epsilon, reason = _largest([counted] if unit is Unit.USER else groups.values(), delta)
+    composing = [counted] if unit is Unit.USER else [*groups.values()]
+    epsilon, reason = _largest(composing, delta)
+    ledgers = tuple(tuple(event for account in group for event in account.ledger) for group in composing)
     if epsilon is None:
         unit, relation, delta = None, None, None
-    return Total(domains, unit, relation, epsilon, delta, reason, conditions, copies)
+    return Total(domains, unit, relation, epsilon, delta, reason, conditions, copies, ledgers)
 
 
 def composed(accounts: Sequence[Account], delta: float) -> float:

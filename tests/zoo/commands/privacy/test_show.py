@@ -14,7 +14,7 @@ from dp_accounting.pld import PLDAccountant
 from scipy.stats import chi2, norm
 
 from tests.samples import MARKUP, UNPRINTABLE, binary
-from zoo import JLT, SPPG, FlippedRows, GeneratorPublisher, NoisyRows, Plaintext
+from zoo import JLT, SPPG, FlippedRows, GeneratorPublisher, NoisyRows, Plaintext, ProjectionPublisher
 from zoo.commands.privacy.several import group_epsilon
 from zoo.commands.privacy.show import (
     CHECKED,
@@ -73,13 +73,31 @@ def test_a_page_bounds_guesses_by_the_curve_of_its_own_mechanism() -> None:
     """For Gaussian noise ``Phi(mu/2)``, far below what epsilon and delta alone allow."""
     noisy = NoisyRows(epsilon=8.0, delta=1e-5).publish(binary(), "books")
     flipped = FlippedRows(epsilon=1.0).publish(binary(), "books")
-    assert "at most 79.76 % of cases" in summary(noisy.record, noisy.ledger)[1]
-    assert "at most 73.11 % of cases" in summary(flipped.record, flipped.ledger)[1]
+    assert "at most 79.76 % of cases" in summary(noisy.record)[1]
+    assert "at most 73.11 % of cases" in summary(flipped.record)[1]
     mu = 1.6660305978457182
     page = {part.title: part for part in parts(noisy, Path("noisy"))}
     for ratings, said in page["Several ratings of one person"].rows:
         guess = norm.cdf(math.sqrt(float(ratings.split()[0])) * mu / 2)
         assert f"(attack success {share(guess)})" in said
+
+
+def test_an_attack_bound_is_for_what_the_guarantee_covers_alone() -> None:
+    """Vectors of others decide the question: the bound is for the user's own vector. Above 99 % there is no meaning."""
+    record = ProjectionPublisher(epsilon=1.0).forecast(100, 40)
+    bound = share(norm.cdf(record.mu / 2))  # type: ignore[operator]
+    assert f"in at most {bound} of cases for this user's own vector alone" in " ".join(summary(record))
+    assert f"at most {bound}, for this user's own vector alone" in str(record)
+    assert record.view.to_dict()["attack_scope"] == "for this user's own vector alone"
+    large, small = (NoisyRows(epsilon=epsilon).forecast(9, 7) for epsilon in (1e6, 8.0))
+    assert "no meaningful guarantee" in summary(large)[0]
+    for text in (str(large), large.summary(), large.view.label):
+        assert "no meaningful guarantee" in text
+    assert "meaningful" not in f"{small} {small.summary()} {small.view.label}"
+    least, most = FlippedRows(epsilon=math.log(98)).forecast(9, 7), FlippedRows(epsilon=math.log(100)).forecast(9, 7)
+    assert (least.view.label, most.view.label) == ("", "no meaningful guarantee"), "99 % is at epsilon log(99)"
+    other = of_another_package()
+    assert other.attack_success == pytest.approx((math.e + 1e-5) / (1 + math.e))
 
 
 def test_a_page_says_what_was_checked_and_under_what_it_is_proved() -> None:

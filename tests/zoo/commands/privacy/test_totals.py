@@ -1,5 +1,6 @@
 """`privacy total`, `privacy budget` and the answers in JSON, from the command line down."""
 
+import hashlib
 import json
 import shutil
 from dataclasses import replace
@@ -223,6 +224,17 @@ def test_a_page_says_who_published_and_who_signed(tmp_path: Path, capsys: pytest
     signed, unsigned = saved(tmp_path / "a", key=key), saved(tmp_path / "b")
     page = said(capsys, "show", signed, "--trusted", public)
     assert f"signed by the key {key.public}" in page
+    der = private.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    fingerprint = hashlib.sha256(der).hexdigest()
+    assert f"The signature was checked; the key is among the trusted keys of {public}" in page
+    assert f"the signature of the manifest, which is by a trusted key: fingerprint {fingerprint}" in page
+    unconfirmed = said(capsys, "show", signed, "--html", tmp_path / "page.html")
+    assert (
+        f"fingerprint SHA-256 {fingerprint}. The signature fits; the key was compared with no trusted key"
+        in unconfirmed
+    )
+    assert "by a trusted key" not in unconfirmed
+    assert fingerprint in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "contact privacy@books.example" in page
     assert "deployment model central" in page
     assert f"date {ABOUT.date} code cdr-zoo 9" in page
@@ -230,7 +242,9 @@ def test_a_page_says_who_published_and_who_signed(tmp_path: Path, capsys: pytest
     assert "is not signed" in refused("show", unsigned, "--trusted", public)
     assert "is not signed" in refused("total", signed, unsigned, "--trusted", public)
     answer = values(capsys, "show", signed)
-    assert answer["signed_by"] == key.public
+    assert (answer["signed_by"], answer["signed_by_fingerprint"]) == (key.public, fingerprint)
+    trusting = values(capsys, "show", signed, "--trusted", public)
+    assert (answer["signed_by_trusted"], trusting["signed_by_trusted"]) == (False, True)
     assert answer["about"] == ABOUT.to_dict()
     assert values(capsys, "show", unsigned)["signed_by"] is None
 

@@ -191,7 +191,7 @@ def test_a_run_keeps_the_record_of_its_training(
     record = json.loads((folder / "privacy.json").read_text())["OneBitMC"]
     assert (record["guarantee"], record["epsilon"], record["unit"]) == ("proved", 4, "rating-value")
     report = json.loads((folder / "metrics.json").read_text())
-    assert report["privacy"]["OneBitMC"].startswith("rating-value, eps 4.00, delta 1e-05")
+    assert report["privacy"]["OneBitMC"].startswith("rating-value (change one rating value), eps 4.00, delta 1e-05")
     assert report["metrics"].keys() >= {"test/sign_accuracy", "test/average_relative_error"}
     (line,) = [line for line in shown.split("OneBitMC: test")[1].splitlines() if "HR@5" in line]
     assert line.split()[-3:] == ["4.00", "1e-05", "proved"]

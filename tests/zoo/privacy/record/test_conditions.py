@@ -25,7 +25,7 @@ def test_an_epsilon_is_never_shown_without_its_conditions() -> None:
         assert f"condition      {condition}" in text
     standing = f"conditional (assumes that {LISTED}; that {COUNTED})"
     assert conditional().standing == standing
-    assert conditional().summary() == f"rating, eps 8.00, delta 1e-05, {standing}"
+    assert conditional().summary() == f"rating (change one rating), eps 8.00, delta 1e-05, {standing}"
 
 
 def test_a_claim_withdrawn_has_no_conditions_left() -> None:

@@ -5,14 +5,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from datamodules import Evaluation, Filters
+from datamodules.protocol import SplitName
+from datamodules.public_lists import COMMON, OWN, list_steps
 from tests.samples import some_ratings
 from tests.zoo.methods.one_bit_mc.problems import problem
+from tests.zoo.privacy.record.stated import earlier_file
 from zoo import (
     BPR,
     JLT,
@@ -225,6 +229,35 @@ def test_a_step_that_makes_a_guarantee_conditional_contradicts_a_proved_one() ->
     assert "the user list is public; here it was derived from the ratings" in record.standing
 
 
+def test_a_listed_step_without_its_condition_contradicts_a_proved_guarantee() -> None:
+    """For the steps of every datamodule: words are enough, whatever the file says of condition and reach. Earlier files, too."""
+    splits = [Evaluation(split=split).step for split in get_args(SplitName)]
+    splits.append(Evaluation("latest2", hold_out_of_sources=True, earlier_sources=True).source_step)
+    filters = [step for one in (Filters("mean"), Filters(None, 1, 5), Filters(None, 2)) for step in one.steps]
+    lists = list_steps(OWN, derived=False, catalogue=None, shipped=False)
+    common = list_steps(COMMON, derived=True, catalogue=3, shipped=False)
+    steps = [*splits, *filters, *lists, *common, Step("read by plugin.Data", "read_by:plugin.Data", "values")]
+    found = 0
+    for step in steps:
+        record = NoisyRows(4.0).prepare(PublicSizes(60, 70, (step,))).record
+        values = file_of(record)
+        lie = values | {
+            "guarantee": "proved",
+            "conditions": [],
+            "steps": [{"words": step.words, "condition": "", "reach": "all"}],
+        }
+        old = earlier_file(mechanism="Other", assumptions=[f"done to the data before: {step.words}"])
+        if not record.conditions:
+            assert PrivacyRecord.from_dict(lie).conditions == ()
+            PrivacyRecord.from_dict(old)
+            continue
+        found += 1
+        for file in (lie, old):
+            with pytest.raises(InconsistentRecordError, match="without its condition"):
+                PrivacyRecord.from_dict(file)
+    assert found == 8 + 1 + 3 + 3 + 1
+
+
 @pytest.mark.parametrize("part", ["parameters", "steps", "selection", "notes"])
 @pytest.mark.parametrize("value", [None, 1, "x", [1], {"x": []}, {"x": None}, [{"words": 1}]])
 def test_hostile_parts_are_refused(part: str, value: object) -> None:
@@ -399,6 +432,13 @@ def test_flips_of_one_bit_protect_a_user_only_once_for_every_item() -> None:
         "noise-source",
         "guarantee",
         "\N{FULLWIDTH LATIN SMALL LETTER E}psilon",
+        "rowEps",
+        "eps_1",
+        "epsilons",
+        "privacyLoss",
+        "\N{LATIN SMALL LETTER E WITH ACUTE}psilon2",
+        "\N{LATIN SMALL LETTER OPEN E}",
+        "\N{MATHEMATICAL ITALIC SMALL DELTA} of the release",
         "noise_seed",
         "seed of the noise",
     ],

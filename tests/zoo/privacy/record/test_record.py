@@ -65,7 +65,7 @@ def test_a_proved_record_shows_its_epsilon() -> None:
     assert "unit           rating (change_one_rating)" in text
     assert "public input   projection_seed = 3" in text
     assert "not protected  who is a user" in text
-    assert proved().summary() == "rating, eps 8.00, delta 1e-05, proved"
+    assert proved().summary() == "rating (change one rating), eps 8.00, delta 1e-05, proved"
     assert proved().accountant == ACCOUNTANT
 
 
