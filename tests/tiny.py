@@ -27,6 +27,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "GANMF": {"num_factors": 4, "code_dim": 8},
     "IALS": {"num_factors": 4},
     "LightGCN": {"num_factors": 4},
+    "LowRank": {"num_directions": 4},
     "MultVAE": {"dims": [8, 4]},
     "NeuMF": {"gmf_dim": 4, "mlp_dims": (8, 4)},
     "PPGenCDR": {"dims": (8, 4), "encoder_dims": (8,)},
@@ -34,7 +35,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "PriCDRSym": {"dims": (8, 4)},
     "SPPG": {"sample_size": 4, "steps": 10, "n_critic": 1},
     "Synthetic": {"num_users": 24, "num_items": 30, "ratings_per_user": 6},
-    "LowRank": {"num_users": 24, "num_items": 30, "observed": 0.3},
+    "data.LowRank": {"num_users": 24, "num_items": 30, "observed": 0.3},
     "JLT": {"num_components": 8},
     "ProjectionPublisher": {"num_directions": 3},
     "EmbeddingPublisher": {"network.num_factors": 4, "max_epochs": 1},
@@ -44,4 +45,8 @@ SIZES: dict[str, dict[str, Any]] = {
 
 def arguments(part: str, name: str) -> list[str]:
     """The sizes of a class as the command line takes them, such as ``--model.dims [8, 4]``."""
-    return [word for key, value in SIZES.get(name, {}).items() for word in (f"--{part}.{key}", json.dumps(value))]
+    return [
+        word
+        for key, value in SIZES.get(f"data.{name}" if part == "data" else name, SIZES.get(name, {})).items()
+        for word in (f"--{part}.{key}", json.dumps(value))
+    ]

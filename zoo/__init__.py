@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from zoo.methods.ganmf import GANMF as GANMF
     from zoo.methods.ials import IALS as IALS
     from zoo.methods.light_gcn import LightGCN as LightGCN
+    from zoo.methods.low_rank import LowRank as LowRank
     from zoo.methods.mult_vae import MultVAE as MultVAE
     from zoo.methods.neumf import NeuMF as NeuMF
     from zoo.methods.one_bit_mc.gradient_perturbation import GradientPerturbation as GradientPerturbation

@@ -33,7 +33,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }
 #: Whose weights are all that they score by; the others read ratings, or a release.
-SCORES_ALONE = {"BPR", "IALS", "NeuMF", "OneBitMC", "Popularity", "RecentPopularity", "SPPG", "GANMF"}
+SCORES_ALONE = {"BPR", "IALS", "LowRank", "NeuMF", "OneBitMC", "Popularity", "RecentPopularity", "SPPG", "GANMF"}
 
 
 def tiny_method(name: str) -> Recommender:

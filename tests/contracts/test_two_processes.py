@@ -165,5 +165,6 @@ def test_what_one_has_to_train_is_refused_by_name(folder: Path, name: str) -> No
 
 def test_only_what_is_solved_private_or_of_several_is_refused() -> None:
     assert set(ALONE) == {
-        "Bridge", "EASE", "Ensemble", "IALS", "OneBitMC", "Popularity", "RecentPopularity", "Ridge", "SLIM", "SPPG", "UserKNN",
+        "Bridge", "EASE", "Ensemble", "IALS", "LowRank", "OneBitMC", "Popularity",
+        "RecentPopularity", "Ridge", "SLIM", "SPPG", "UserKNN",
     }  # fmt: skip

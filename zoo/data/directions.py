@@ -46,7 +46,7 @@ def directions_of(rows: csr_array, num_directions: int, item_damping: float) -> 
     unit = _unit(rated)
     mean: Floats = np.asarray(unit.mean(axis=0)).ravel()
     counts = np.maximum(np.bincount(rated.indices, minlength=num_items), 1.0)
-    own = _balanced(_leading(_unit(csr_array(rated @ diags_array(counts**-item_damping))), num_directions))
+    own = _balanced(leading_projections(_unit(csr_array(rated @ diags_array(counts**-item_damping))), num_directions))
     projections[has, : own.shape[1]] = own
     decoder[: own.shape[1]] = np.linalg.pinv(own.T @ own) @ (unit.T @ own - np.outer(mean, own.sum(axis=0))).T
     return Directions(mean, projections, decoder)
@@ -66,21 +66,30 @@ def _unit(rows: csr_array) -> csr_array:
     return csr_array((values, rows.indices, rows.indptr), shape=rows.shape)
 
 
-def _leading(rows: csr_array, count: int) -> Floats:
-    """Return projections of centred rows on their leading right singular vectors, (users, at most `count`)."""
-    mean: Floats = np.asarray(rows.mean(axis=0)).ravel()
+def leading_projections(rows: csr_array, count: int, *, centred: bool = True) -> Floats:
+    """Return projections of rows (users, items) on their leading right singular vectors, (users, at most `count`).
+
+    With ``centred`` the mean row is subtracted first. The largest number of each singular vector is positive.
+
+    Examples:
+        >>> import numpy as np
+        >>> from scipy.sparse import csr_array
+        >>> leading_projections(csr_array(np.array([[3.0, 0], [0, 1]])), 1, centred=False).round(3).tolist()
+        [[3.0], [0.0]]
+    """
+    mean: Floats = np.asarray(rows.mean(axis=0)).ravel() * centred
     smaller = min(rows.shape)
     if count >= smaller - 1 or rows.shape[0] * rows.shape[1] <= 2**16:
         left, values, right = np.linalg.svd(rows.toarray() - mean, full_matrices=False)
         left, values, right = left[:, :count], values[:count], right[:count]
     else:
-        centred = LinearOperator(
+        operator = LinearOperator(
             rows.shape,
             matvec=lambda v: rows @ v.ravel() - mean @ v.ravel(),
             rmatvec=lambda v: rows.T @ v.ravel() - mean * v.sum(),
             dtype=np.float64,
         )
-        left, values, right = svds(centred, k=count, v0=np.ones(smaller) / np.sqrt(smaller))
+        left, values, right = svds(operator, k=count, v0=np.ones(smaller) / np.sqrt(smaller))
         order = np.argsort(-values)
         left, values, right = left[:, order], values[order], right[order]
     signs = np.sign(right[np.arange(len(right)), np.abs(right).argmax(axis=1)])

@@ -66,6 +66,7 @@ REFUSED: dict[str, list[tuple[str, Any]]] = {
         ("num_factors", 0), ("unobserved_weight", 0.0), ("l2", math.nan), ("first_scale", -1.0), ("frequency", 1.5),
     ],
     "LightGCN": [("num_factors", 0), ("num_layers", -1), ("l2", -0.1), ("lr", 0.0)],
+    "LowRank": [("num_directions", 0), ("user_exponent", 1.1), ("item_exponent", -0.1), ("l2", 0.0)],
     "MultVAE": [("kl_weight", -0.1), ("anneal_steps", -1), ("input_dropout", 1.0), ("lr", 0.0)],
     "NeuMF": [
         ("parts", "all"), ("optimizer", "lion"), ("gmf_dim", 0), ("mlp_dims", [64]), ("mlp_dims", [7, 4]),
