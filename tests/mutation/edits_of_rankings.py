@@ -93,9 +93,11 @@ RANKINGS = (
         ),
         (
             "one item less than asked for",
-            "_highest(own, min(k, scores.shape[1]))",
-            "_highest(own, min(k, scores.shape[1] - 1))",
+            "_highest_of_others(own, min(k, scores.shape[1]), left_out)",
+            "_highest_of_others(own, min(k, scores.shape[1] - 1), left_out)",
         ),
+        ("items that no case ranks are listed", "block[:, left_out] = -torch.inf", "block[:, left_out] += 0"),
+        ("scores of left-out items are lost", "block[:, left_out] = before", "pass"),
         (
             "the best of half of the groups",
             'if scores.device.type != "cpu" or width < 4 * k:',
@@ -110,7 +112,7 @@ RANKINGS = (
             "return -(-len(self.order) // self.batch_size)",
             "return len(self.order) // self.batch_size",
         ),
-        ("a case has the ratings of the first", "*seen, self.ratings[index])", "*seen, self.ratings[: len(index)])"),
+        ("a case has the ratings of the first", "*seen, self.ratings[index],", "*seen, self.ratings[: len(index)],"),
         ("candidates are of the first cases", "self.candidates[index].long()", "self.candidates[: len(index)].long()"),
         (
             "what a user has is looked up by case",
