@@ -227,13 +227,11 @@ def ties_in_time(split: Split) -> dict[str, int]:
         >>> ties_in_time(leave_out_latest(with_categories(pl.DataFrame(rows)), 1))
         {'users': 1, 'of_users': 1}
     """
-    if split.test["timestamp"].null_count():
+    if any(part["timestamp"].null_count() for part in split):
         return {}
-    parts = {
-        name: (part["user_id"].to_physical().to_numpy(), part["timestamp"].to_numpy())
-        for name, part in split._asdict().items()
-    }
-    codes = 1 + max(int(users.max(initial=0)) for users, _ in parts.values())
+    columns = [(part["user_id"].to_physical().to_numpy(), part["timestamp"].to_numpy()) for part in split]
+    parts = dict(zip(Split._fields, columns, strict=True))
+    codes = 1 + max(int(users.max(initial=0)) for users, _ in columns)
     ends = np.iinfo(np.int64)
     first_test, first, last_validation, last_train = (
         np.full(codes, end) for end in (ends.max, ends.max, ends.min, ends.min)

@@ -126,11 +126,19 @@ def test_names_are_neither_markup_nor_obeyed() -> None:
         "seed": 0,
         "releases": {name: release},
         **counts,
+        "unknown_items": {"validation": 0, "of_validation": 3, "test": 1, "of_test": 2, "rule": "include"},
+        "ties_in_time": {"users": 4, "of_users": 1000},
     }
     console = Console(width=200, record=True, file=StringIO())
     console.print(data_table(summary))
     said = console.export_text()
-    for shown_as in (f"Data: target {read}, split", f" target {read} ", f"release of {read} (rows)"):
+    for shown_as in (
+        f"Data: target {read}, split",
+        f" target {read} ",
+        f"release of {read} (rows)",
+        "1 of 2 test cases",
+        "4 of 1,000",
+    ):
         assert shown_as in said
     lines = shown({"test/sign_accuracy": 0.5}, {name: of("x")})
     assert sum(read in line for line in lines) == 2, "in its row and where it has no guarantee"
@@ -169,7 +177,7 @@ def test_remarks_stand_below_the_figures() -> None:
 def test_why_figures_say_little_is_said_once_and_they_bear_a_mark(
     alone: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = [("a", f"{item}") for item in range(14)] + [("b", "0")]
+    rows = [("a", f"{item}") for item in range(14)] + [("b", "0"), ("c", "13")]
     data = Held({"b": table_of(rows)}, sources=(), evaluation=Evaluation("latest1", num_candidates=0))
     run = Trainer(
         max_epochs=1, accelerator="cpu", logger=CSVLogger(tmp_path), callbacks=[RunReport()], log_every_n_steps=1,

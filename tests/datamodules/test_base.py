@@ -138,7 +138,8 @@ def test_users_in_common_are_for_one_place_and_a_list_for_parties(tmp_path: Path
 def test_users_with_one_item_are_learned_from_and_not_tested(split: SplitName, tmp_path: Path) -> None:
     rows = ["user_id,item_id", *(f"u{n},i{m}" for n in range(5) for m in range(n + 1))]
     (tmp_path / "left.csv").write_text("\n".join(rows) + "\n")
-    data = files(root=tmp_path, rating_column=None, timestamp_column=None, evaluation=Evaluation(split=split))
+    data = files(root=tmp_path, rating_column=None, timestamp_column=None)
+    data.evaluation = Evaluation(split=split, unknown_items="include")
     data.read_target()
     assert data.test.users.tolist() == [1, 2, 3, 4]
     assert data.summary["users_without_test_item"] == 1

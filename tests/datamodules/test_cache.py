@@ -48,7 +48,7 @@ def kept(folder: Path) -> list[Path]:
 def same(one: Files, other: Files) -> bool:
     """All that a method could see of two."""
     for mine, theirs in ((one.validation, other.validation), (one.test, other.test)):
-        for name in ("users", "items", "candidates", "ratings"):
+        for name in ("users", "items", "candidates", "ratings", "left_out"):
             a, b = getattr(mine, name), getattr(theirs, name)
             if a.dtype != b.dtype or not torch.equal(a, b):
                 return False

@@ -13,7 +13,7 @@ from datamodules.cache import PreparedTarget
 from datamodules.synthetic import Synthetic
 from tests.fuzz.damage import CHANGES, ENDS, HITS, ODD, Change, Hit, cases, changed, damaged
 
-NAMES = ("ratings.safetensors", "users.parquet", "items.parquet", "warned.json", "digests.json")
+NAMES = ("ratings.safetensors", "users.parquet", "items.parquet", "warned.json", "facts.json", "digests.json")
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = Synthetic(num_users=20, num_items=15, ratings_per_user=5, seed=1)
     data.read_target()
     folder = tmp_path_factory.mktemp("prepared") / "whole"
-    PreparedTarget(data.train, data.validation, data.test).save(folder, ["odd"])
+    PreparedTarget(data.train, data.validation, data.test, {"remarks": []}).save(folder, ["odd"])
     return folder
 
 

@@ -105,11 +105,6 @@ DATA = (
             'is_between(first, second, closed="left"), time >= second',
             "is_between(first, second), time > second",
         ),
-        (
-            "an earlier row of a repeat counts",
-            'table.with_row_index("at").sort("timestamp", "at")).sort("at")',
-            'table.with_row_index("at")).sort("at")',
-        ),
     ),
     *edits_of(
         "datamodules/base.py",
@@ -172,8 +167,8 @@ DATA = (
         ("tests/datamodules/test_splits.py",),
         (
             "the earliest is held out",
-            '_OF_USER - 1 - pl.int_range(pl.len(), dtype=pl.Int64).over("user_id")',
-            'pl.int_range(pl.len(), dtype=pl.Int64).over("user_id")',
+            "rows.with_columns(position=SIZE - 1 - POSITION)",
+            "rows.with_columns(position=POSITION)",
         ),
         ("cold users keep a history", "hidden=(in_validation | in_test) & ~first", "hidden=in_validation & ~first"),
         (
@@ -186,7 +181,8 @@ DATA = (
             "FIRST = (POSITION == 0) & (SIZE > 1)",
             "FIRST = (POSITION == 0) & (SIZE > 0)",
         ),
-        ("the first of repeated rows counts", 'table.unique(PAIR, keep="last"', 'table.unique(PAIR, keep="first"'),
+        ("the file's order breaks ties", "pl.int_range(pl.len()) if missing", "pl.int_range(pl.len()) if True"),
+        ("ties of validation and test are none", "(last_validation == first_test) |", "(first_test < 0) |"),
     ),
     *edits_of(
         "datamodules/candidates.py",
@@ -194,8 +190,8 @@ DATA = (
         ("held-out items are negatives", 'own = _rising(earlier, keys["test"])', "own = earlier"),
         (
             "items that nobody has are candidates",
-            "pool = np.flatnonzero(popularity)",
-            "pool = np.arange(len(popularity))",
+            "pool = np.arange(train.num_items) if include and",
+            "pool = np.arange(train.num_items) if",
         ),
         (
             "popular items are asked for and not drawn",
@@ -207,6 +203,8 @@ DATA = (
             "return drawn if one_each else drawn[which]",
             "return drawn if one_each else drawn[which[::-1]]",
         ),
+        ("items without a training rating are tested", "> 0) | include | signs)", ">= 0) | include | signs)"),
+        ("signs of unknown items are dropped", "> 0) | include | signs)", "> 0) | include)"),
         ("the first users' lists are everybody's", "part = distinct[start :", "part = distinct[:"),
     ),
     *edits_of(
@@ -261,11 +259,8 @@ DATA = (
     *edits_of(
         "datamodules/tables.py",
         ("tests/datamodules/test_tables.py",),
-        (
-            "the first of a file's repeated rows counts",
-            'pl.col("rating", "timestamp").last()',
-            'pl.col("rating", "timestamp").first()',
-        ),
-        ("repeated rows stand at their last place", 'pl.col("at").first()', 'pl.col("at").last()'),
+        ("the first of a file's repeated rows counts", 'latest=pl.col("at").last()', 'latest=pl.col("at").first()'),
+        ("times of repeated rows do not count", '.sort("timestamp", at_one_time)', '.sort("at")'),
+        ("the last row of repeats at one time counts", '.otherwise(pl.col("rating"))', '.otherwise(pl.col("at"))'),
     ),
 )

@@ -60,14 +60,10 @@ DATAMODULES = (
         ("overfitting shuffles", "shuffle=not trainer.overfit_batches", "shuffle=True"),
         (
             "digests are of training alone",
-            "for tensor in (self.test.users, self.test.items, self.validation.users, self.validation.items):",
+            "for tensor in (cases.users, cases.items, validated.users, validated.items, cases.left_out):",
             "for tensor in ():",
         ),
-        (
-            "validation changes without a trace",
-            "self.test.items, self.validation.users, self.validation.items",
-            "self.test.items",
-        ),
+        ("validation changes without a trace", "cases.items, validated.users, validated.items,", "cases.items,"),
         ("what is denoised is as it came", "{name: d + denoised for", "{name: d for"),
         ("signs are in digests", "digest(values=not self.signs)", "digest(values=True)"),
         (
@@ -172,8 +168,8 @@ DATAMODULES = (
         ),
         (
             "validation negatives may be test items",
-            'users[phase], seen["test"], evaluation',
-            "users[phase], seen[phase], evaluation",
+            'own=seen["test"], evaluation',
+            'own=seen["validation"], evaluation',
         ),
         (
             "one list for both phases unasked",
@@ -211,17 +207,17 @@ DATAMODULES = (
             "train.num_users - len(test.users)",
         ),
         ("ratings are those of training", "rated = len(test.seen.items)", "rated = train.num_ratings"),
-        ("a kept phase is the other", 'for phase in ("validation", "test")))', 'for phase in ("test", "test")))'),
+        (
+            "a kept phase is the other",
+            'for phase in ("validation", "test")), facts)',
+            'for phase in ("test", "test")), facts)',
+        ),
         ("another batch size is another preparation", '{"batch_size", "evaluation', '{"evaluation'),
     ),
     *edits_of(
         "datamodules/data_quality.py",
         ("tests/datamodules/test_data_quality.py",),
-        (
-            "items of the first user are those of all",
-            "train.num_items - test.seen.counts()[test.users] < most",
-            "train.num_items - test.seen.counts()[0].expand(number) < most",
-        ),
+        ("items of the first user are those of all", "test.num_others() < most", "test.num_others()[:1] < most"),
         ("short lists are long enough", "test.candidates[:, most - 1] < 0", "test.candidates[:, 0] < 0"),
         (
             "the smallest cut-off decides",

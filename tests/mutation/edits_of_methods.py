@@ -16,9 +16,11 @@ METHODS = (
         ),
         (
             "seen items compete",
-            "count.index_add_(0, rows, others, alpha=-1)",
-            "count.index_add_(0, rows, others, alpha=0)",
+            "count.index_add_(0, rows, others * once, alpha=-1)",
+            "count.index_add_(0, rows, others * once, alpha=0)",
         ),
+        ("a seen item that no case ranks is subtracted twice", "others * once", "others"),
+        ("items that no case ranks compete", "            count -= others\n", "            count -= 0\n"),
         ("the first item is no candidate", "batch.candidates >= 0)", "batch.candidates > 0)"),
         ("a candidate is taken for the positive", "rank_counts(scores[:, 0],", "rank_counts(scores[:, 1],"),
     ),

@@ -102,9 +102,11 @@ RANKINGS = (
         ),
         (
             "one item less than asked for",
-            "_highest(own, min(k, scores.shape[1]))",
-            "_highest(own, min(k, scores.shape[1] - 1))",
+            "_highest_of_others(own, min(k, scores.shape[1]), left_out)",
+            "_highest_of_others(own, min(k, scores.shape[1] - 1), left_out)",
         ),
+        ("items that no case ranks are listed", "block[:, left_out] = -torch.inf", "block[:, left_out] += 0"),
+        ("scores of left-out items are lost", "block[:, left_out] = before", "pass"),
         (
             "the best of half of the groups",
             'if scores.device.type != "cpu" or width < 4 * k:',

@@ -20,13 +20,13 @@ SPLITS = (
         ("one and two random items share their draws", 'f"random{number}"', '"random"'),
         (
             "the seed of a random split is fixed",
-            "_ordered_by_key(_distinct(table), seed, f",
-            "_ordered_by_key(_distinct(table), 0, f",
+            "_ordered_by_key(merge_repeats(table), seed, f",
+            "_ordered_by_key(merge_repeats(table), 0, f",
         ),
         (
             "latest shares are random",
-            "rows = _ordered_by_time(table) if temporal else",
-            "rows = _ordered_by_time(table) if not temporal else",
+            "rows = _ordered_by_time(table, seed) if temporal else",
+            "rows = _ordered_by_time(table, seed) if not temporal else",
         ),
         ("a share is rounded up", "(SIZE * share + 1e-9).floor()", "(SIZE * share - 1e-9).ceil()"),
         ("an exact share is one row short", "(SIZE * share + 1e-9).floor()", "(SIZE * share).floor()"),
@@ -71,8 +71,8 @@ SPLITS = (
         ("cold users are the same for every seed", 'mix(seed, "cold user"', 'mix(0, "cold user"'),
         (
             "the cold item is the same for every seed",
-            '_ordered_by_key(_distinct(table), seed, "cold item")',
-            '_ordered_by_key(_distinct(table), 0, "cold item")',
+            '_ordered_by_key(merge_repeats(table), seed, "cold item")',
+            '_ordered_by_key(merge_repeats(table), 0, "cold item")',
         ),
         (
             "limits are of the test alone",
@@ -88,9 +88,9 @@ SPLITS = (
         ("users have one key for all items", "mix(seed, phase, users, items)", "mix(seed, phase, users)"),
         ("rows without times are latest", "if 0 < missing < table.height:", "if missing > table.height:"),
         (
-            "ties in time go backwards",
-            'sort("timestamp", "at"))\n    position',
-            'sort("timestamp", "at", descending=[False, True]))\n    position',
+            "rows without times go backwards",
+            'pl.arg_sort_by("timestamp", tie)',
+            'pl.arg_sort_by("timestamp", tie, descending=[False, True])',
         ),
         ("two items are validation and test", "(SIZE > 2) & (number == 2)", "(SIZE > 1) & (number == 2)"),
         ("one item asked for, two held out", "(SIZE > 2) & (number == 2)", "(SIZE > 2)"),
@@ -98,8 +98,8 @@ SPLITS = (
         ("validation is learned from", "parts = (~(validation | test | hidden),", "parts = (~(test | hidden),"),
         (
             "the number of latest items is forgotten",
-            "leave_out_latest(table, int(evaluation.split[-1]))",
-            "leave_out_latest(table, 2)",
+            "leave_out_latest(table, int(evaluation.split[-1]), seed)",
+            "leave_out_latest(table, 2, seed)",
         ),
         (
             "shares are at their default",

@@ -31,8 +31,11 @@ def test_counts_are_those_by_hand(tmp_path: Path) -> None:
     assert found["domains"]["m"]["filters"]["density"] == pytest.approx(5 / 6)
     assert found["domains"]["m"]["filters"]["share_of_the_most_rated_tenth"] == pytest.approx(2 / 5)
     assert tails == {"m": [2, 2, 1], "s": [1, 1]}
-    assert found["split"] == {"name": "latest1", "train": 3, "validation": 0, "test": 2, "hidden": 0}
-    # The test items are (a, z) at 3 and (b, y) at 2; of the source a alone has two ratings.
+    unknown = {"validation": 0, "of_validation": 0, "test": 1, "of_test": 2, "rule": "exclude"}
+    held_out = {"unknown_items": unknown, "ties_in_time": {"users": 0, "of_users": 2}}
+    assert found["split"] == {"name": "latest1", "train": 3, "validation": 0, "test": 2, "hidden": 0, **held_out}
+    assert "1 of 2 test cases, which are not ranked" in str(next(iter(tables(found))).caption)
+    # The test items are (a, z) at 3, which is not in train, and (b, y) at 2; of the source a alone has two ratings.
     assert found["sources"]["s"] == {
         "users_in_both": 1,
         "items_in_both": 1,
