@@ -58,9 +58,7 @@ def _task(folder: Path, task: str, rows: list[Row]) -> list[tuple[str, ...]]:
 
 def _short(name: str) -> str:
     """Return the name of a row without its epsilon, which has a column."""
-    return re.sub(r" (eps|at epsilon) [\d.e+]+$", "", name).replace(
-        ", scored by the target factor alone", ", target factor"
-    )
+    return re.sub(r" (eps|at epsilon) [\d.e+]+$", "", name).replace(", scored by the target factor alone", ", target")
 
 
 def _figures(row: Row, metric: str) -> tuple[str, str]:

@@ -88,6 +88,7 @@ RUNS = (
         ("a run of other settings is finished", 'report.get("settings") == self.settings()', 'report.get("settings")'),
         ("what is half removed is finished", "(self.folder / RUN_FILE).unlink(missing_ok=True)", "pass"),
         ("no run waits for a search", "and searcher in unfinished", "and False"),
+        ("the commit of a run is not kept", "            **origin,\n", ""),
     ),
     *edits_of(
         "zoo/runtime/run_folder.py",

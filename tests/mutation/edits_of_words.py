@@ -68,6 +68,11 @@ WORDS: tuple[Edit, ...] = (
         ),
         ("a report names a folder of the machine", "out if not out.is_absolute() else", "out if out else"),
         ("the tasks that were asked for are not said", 'f" --task {shlex.quote(task)}"', '""'),
+        (
+            "numbers of users change from row to row",
+            'pl.col("user_id", "item_id").cast(pl.String).rank("dense").cast(pl.Int32),',
+            'pl.col("user_id", "item_id").cast(pl.String).rank("random").cast(pl.Int32),',
+        ),
         ("another baseline is not said", "changed = results.baseline != (", "changed = results.baseline == ("),
         ("notes are left out", 'if path.is_file() else ""', 'if path.is_dir() else ""'),
         ("means stand in the place of seeds", "seeds_csv(results), ", "results_csv(results), "),
