@@ -79,8 +79,8 @@ def test_what_releases_guarantee_is_said_of_every_row(results: Results) -> None:
     assert said["EASE"] == "no release"
     assert said["PriCDR, Plaintext"] == "none (the ratings are handed over as they are)"
     assert said["PriCDR, Noise (JLT eps 8)"] == "none (control: the ratings were redrawn at random)"
-    assert said["PriCDR, JLT eps 8"] == "one rating (change one rating), delta 1e-05, epsilon 8.00: proved"
-    assert said["Whole users, smaller delta"] == "one user (replace one user), delta 1e-06, epsilon 5.00: proved"
+    assert said["PriCDR, JLT eps 8"] == "one rating (change one rating), delta 1e-05, epsilon 8.00: proved §"
+    assert said["Whole users, smaller delta"] == "one user (replace one user), delta 1e-06, epsilon 5.00: proved §"
     for line in results.lines[TASK]:
         assert ("epsilon" in said[line.name]) == (line.guarantee is not None)
 

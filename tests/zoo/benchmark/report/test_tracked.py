@@ -27,7 +27,7 @@ from zoo.benchmark.report.page import summary
 from zoo.benchmark.report.results import Results
 from zoo.benchmark.report.tables import condition_notes, marks
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.spending.total import OWN_ROWS
+from zoo.privacy.record.legacy import earlier_sentences
 from zoo.runs.trackers import TrackerError
 
 ROOT = Path(__file__).parents[4]
@@ -105,12 +105,13 @@ def test_an_epsilon_is_told_with_its_conditions(tmp_path: Path) -> None:
     releases = [{"publisher": JLT, "noise_control": False}]
     grid = BARE | {"seeds": [0], "systems": {"PriCDR": {"config": "system.yaml", "releases": releases}}}
     under = {"guarantee": "conditional", "conditions": ["users are public"]}
+    under["not_protected"] = [earlier_sentences()["personal_recommendations"][0]]
     record = proved(2.0, relation=Relation.REPLACE_ONE_USER) | under
 
     def facts(row: Row, seed: int) -> Facts | None:
         made = facts_of(row, seed, cases=20)
         assert made is not None
-        made.records = {"book": record | {OWN_ROWS: True}}
+        made.records = {"book": record}
         return made
 
     results = reread(tmp_path, grid, facts)
