@@ -73,7 +73,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         >>> from datamodules import CrossDomainDataModule, Evaluation
         >>> class Shop(CrossDomainDataModule):
         ...     def read(self, domain):
-        ...         rows = [(user, item) for user in "abc" for item in "wxyz"]
+        ...         rows = [(user, item) for n, user in enumerate("abc") for item in "wxyz"[n:] + "wxyz"[:n]]
         ...         return pl.DataFrame(rows, schema=["user_id", "item_id"], orient="row").with_columns(
         ...             rating=pl.lit(1.0), timestamp=pl.lit(None, pl.Int64)
         ...         )

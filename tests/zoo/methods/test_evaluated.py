@@ -85,7 +85,7 @@ def test_whoever_cannot_be_scored_is_ranked_by_item_counts(
     for ranking in ("sampled", "full") if full else ("sampled",):
         figures = []
         for user, item, listed in zip(*(part.tolist() for part in cases[:3]), strict=True):
-            known = {*cases.seen.dense(torch.tensor([user]))[0].nonzero()[:, 0].tolist()}
+            known = {*cases.seen.dense(torch.tensor([user]))[0].nonzero()[:, 0].tolist(), *cases.left_out.tolist()}
             every = [other for other in range(made.train.num_items) if other not in known]
             others = every if ranking == "full" else [other for other in listed if other >= 0]
             figures.append([expected(scores[user], item, others, k) for k in (3, 10)])

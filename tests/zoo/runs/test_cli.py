@@ -185,7 +185,9 @@ def test_the_end_is_one_table_with_the_guarantee(cli: Command, capsys: pytest.Ca
     assert all(len(line) <= 80 for line in shown.split("PriCDR: test")[1].splitlines())
     summary = json.loads((folder / "data.json").read_text())
     assert summary["target"]["users"] == 24
-    assert summary["users_without_test_item"] == 0
+    unknown = summary["unknown_items"]
+    assert (unknown["of_test"], unknown["rule"]) == (24, "exclude")
+    assert summary["users_without_test_item"] == unknown["test"] == 24 - summary["test_cases"]
     record = json.loads((folder / "privacy.json").read_text())["book"]
     assert record["guarantee"] == "proved"
     assert record["epsilon"] == 8.0
