@@ -110,7 +110,7 @@ class ListMetrics(Metric):
         """
         num_items, num_users = self.units.shape
         found = []
-        for lists in best.cpu().split(max(_AT_ONCE // max(num_users, 1), 1)):
+        for lists in torch.split(best.cpu(), max(_AT_ONCE // max(num_users, 1), 1)):
             items = lists.numpy()
             ends = np.append(0, (items >= 0).sum(1).cumsum())
             ones = np.ones(ends[-1], dtype=np.float32)

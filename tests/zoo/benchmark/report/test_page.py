@@ -19,7 +19,7 @@ from zoo.benchmark.report.results import Results
 from zoo.benchmark.report.tables import Table
 
 #: Of each task 3 + 2 of figures, 2 of gains, 2 of pairs, guarantees, slices and cost; papers, arithmetic and settings of one.
-TABLES = 45
+TABLES = 46
 NAMESPACES = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 
 
