@@ -44,7 +44,8 @@ def _task(folder: Path, task: str, rows: list[Row]) -> list[tuple[str, ...]]:
     """Return the best row of each kind; of those without the metric, none."""
     metric = next((metric for metric in METRICS if any(row[metric] for row in rows)), "")
     found = gains(folder, metric) if metric and (folder / "gains.csv").is_file() else {}
-    lines, single = [], math.nan
+    lines: list[tuple[str, ...]] = []
+    single = math.nan
     for kind, belongs in KINDS.items():
         own = [row for row in rows if belongs(row) and row.get(metric)]
         if own:
