@@ -377,6 +377,10 @@ RUNS = (
             '            guarantee="proved",\n',
         ),
         ("conditions are left out", "            conditions=self.conditions,\n", ""),
+    ),
+    *edits_of(
+        f"{REPORT}/files.py",
+        (f"{OF_REPORT}/test_tracked.py",),
         ("numbers are told as words", "infer_schema_length=None", "infer_schema_length=0"),
     ),
     *edits_of(
