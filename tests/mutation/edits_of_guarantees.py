@@ -129,6 +129,12 @@ GUARANTEES = (
         ("the odds of a binomial number", "(number + 1) * failure", "(number + 1) * total"),
     ),
     *edits_of(
+        "zoo/privacy/record/view.py",
+        ("tests/zoo/privacy/record/test_record.py", "tests/zoo/commands/privacy/test_show.py"),
+        ("epsilons are rounded to the nearest", "rounding=ROUND_CEILING", 'rounding="ROUND_HALF_EVEN"'),
+        ("any epsilon is a guarantee", "self.attack_success <= MOST_SUCCESS", "self.attack_success <= 1"),
+    ),
+    *edits_of(
         f"{RECORD}/record.py",
         ("tests/zoo/privacy/record/test_record.py",),
         (
@@ -136,7 +142,6 @@ GUARANTEES = (
             "if epsilon > self.epsilon * (1 + _TOLERANCE)",
             "if epsilon > 2 * self.epsilon",
         ),
-        ("epsilons are rounded to the nearest", "rounding=ROUND_CEILING", 'rounding="ROUND_HALF_EVEN"'),
     ),
     *edits_of(
         f"{RECORD}/shared_projection.py",
@@ -163,8 +168,8 @@ GUARANTEES = (
         ),
         (
             "releases of one user's data do not add up",
-            "[counted] if unit is Unit.USER else groups.values()",
-            "[counted] if unit is not Unit.USER else groups.values()",
+            "[counted] if unit is Unit.USER else [*groups.values()]",
+            "[counted] if unit is not Unit.USER else [*groups.values()]",
         ),
         (
             "what sources lose of a user does not compose",

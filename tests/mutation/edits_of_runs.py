@@ -369,19 +369,19 @@ RUNS = (
         ("a PNG has the size of an SVG's points", 'format="png", dpi=DPI)', 'format="png", dpi=72)'),
     ),
     *edits_of(
-        f"{REPORT}/files.py",
+        f"{REPORT}/results.py",
         (f"{OF_REPORT}/test_tracked.py",),
-        (
-            "a row without a guarantee has an empty epsilon",
-            '"epsilon": line.epsilon, "conditions"',
-            '"epsilon": line.epsilon or 0.0, "conditions"',
-        ),
+        ("a row has an empty epsilon", "            epsilon=self.epsilon,\n", "            epsilon=0.0,\n"),
         (
             "what is conditional is told as proved",
-            '"guarantee": line.guarantee_status, "epsilon"',
-            '"guarantee": "proved" if kind else "none", "epsilon"',
+            "            guarantee=self.guarantee_status,\n",
+            '            guarantee="proved",\n',
         ),
-        ("conditions are left out", "list(line.conditions) if kind else []", "[]"),
+        ("conditions are left out", "            conditions=self.conditions,\n", ""),
+    ),
+    *edits_of(
+        f"{REPORT}/files.py",
+        (f"{OF_REPORT}/test_tracked.py",),
         ("numbers are told as words", "infer_schema_length=None", "infer_schema_length=0"),
     ),
     *edits_of(

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from zoo.data.metrics import SELECTION_METRIC
 from zoo.runs.cli import ZooCLI, import_names
 
 
@@ -26,7 +25,7 @@ class Trial(ZooCLI):
         """The best validation NDCG@10; a split without validation is refused."""
         best = self.trainer.checkpoint_callback.best_model_score  # type: ignore[union-attr]
         if best is None:  # the last epoch was stored
-            best = self.trainer.callback_metrics.get(SELECTION_METRIC)
+            best = self.trainer.callback_metrics.get("val/ndcg@10")
         if best is None:
             raise ValueError(
                 "A search needs validation NDCG@10, and the split has no validation set. Change the split."
