@@ -127,7 +127,7 @@ def _check_fits(release: Release, keys: KeyPair) -> EncryptedBridge:
 
 
 def _use_once(key: Path, release: Release) -> None:
-    """Note beside a key file, durably and atomically, that it decrypts this release and no other from now on.
+    """Write next to a key file, atomically, which release it decrypts; no other and no second time from now on.
 
     Raises:
         SecretKeyError: The keys have been used.
