@@ -22,7 +22,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from encrypted_bridge.decryption import decrypt
-from encrypted_bridge.protocol import decrypted_map, encrypted_map, encrypted_places
+from encrypted_bridge.protocol import agree, decrypted_maps, encrypted_map, encrypted_places
 from encrypted_bridge.publishers import EncryptedBridgePublisher, EncryptedProjectionPublisher
 from zoo.privacy.mechanisms.bridge import Bridge, noisy_map
 from zoo.privacy.randomness.noise import NoiseSource
@@ -49,15 +49,17 @@ def sizes(users: int) -> str:
     rows.data[:] = 1
     places = rng.normal(size=(users, DIRECTIONS))
     places /= np.linalg.norm(places, axis=1, keepdims=True)
-    plan = Bridge.calibrate(epsilon=2.0, delta=min(1e-5, 0.1 / users), kept_items=ITEMS)
+    plan = Bridge.calibrate(epsilon=2.0, delta=min(1e-5, 0.1 / users), kept_items=ITEMS, num_users=users)
     given, at_target = timed(lambda: encrypted_places(places))
     known = np.arange(users)
     made, at_source = timed(
         lambda: encrypted_map(rows, given.places, given.public_key, DIRECTIONS, plan, NoiseSource.seeded(1), known)
     )
-    table, back = timed(lambda: decrypted_map(made.bodies, made.masks, given.secret, plan.noise_std))
+    maps, back = timed(lambda: decrypted_maps(made.bodies, made.masks, given.secret))
+    if not agree(maps, plan):
+        raise RuntimeError(f"The two maps of {users:,} users differ.")
     plain, without = timed(lambda: noisy_map(rows, places, plan, NoiseSource.seeded(1)))
-    apart = float(np.abs(table - plain.map).max() / plan.noise_std)
+    apart = float(np.abs(maps.mean(axis=0) - plain.map).max() / plan.noise_std)
     mega = [part / 1e6 for part in (given.places.nbytes, made.bodies.nbytes + made.masks.nbytes)]
     keys = (given.public_key.nbytes / 1e3, given.secret.nbytes / 1e3)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10

@@ -13,7 +13,7 @@ ENCRYPTION = (
         (
             "no fresh zero hides the mask",
             "encryptor.encrypt_zero(total)",
-            "total = ckks.ciphertexts(np.zeros((1, 2, DEGREE), dtype=np.int64))[0]",
+            "ckks._loaded(total, ckks._ciphertext(np.zeros((2, DEGREE), dtype=np.int64)))",
         ),
         ("half of the noise under encryption", "np.rint(sigma * SCALE", "np.rint(sigma / 2 * SCALE"),
         (
@@ -21,7 +21,7 @@ ENCRYPTION = (
             "_steps(plan.noise_std, noise, (len(items), directions))",
             "_steps(plan.noise_std, noise, (len(items), 1)).repeat(directions, axis=1)",
         ),
-        ("the noise is left out under encryption", "halves[0, :directions] + steps[item]", "halves[0, :directions]"),
+        ("the noise is left out under encryption", "halves[0, :directions] + steps[key][item]", "halves[0, :directions]"),
         ("noise stands as float64 has it", "return steps if step < 2 else", "return steps if True else"),
         ("places are encrypted as long as they are", "bounded * SHORTER * PLACES_SCALE", "bounded * PLACES_SCALE"),
         ("the target does not clip", "clip_vectors(places[:, None, :], LONGEST)[:, 0, :]", "places"),
@@ -36,8 +36,9 @@ ENCRYPTION = (
     *edits_of(
         f"{PACKAGE}/parameters.py",
         (f"{TESTS}/test_parameters.py",),
-        ("the error of a fresh zero counts once", "+ 2 * error_of_zero(", "+ error_of_zero("),
-        ("an error of two products is one of one", "(2 * DEGREE + 1)", "(DEGREE + 1)"),
+        ("the error of a fresh zero counts once", "room / (2 * most * zeros", "room / (most * zeros"),
+        ("an error of two products is one of one", "ERROR / 2 * (2 * DEGREE + 1)", "ERROR / 2 * (DEGREE + 1)"),
+        ("errors of places move no difference", "+ half**2 * room", "+ 0 * room"),
         ("errors of places are forgotten", "return SHORTER + math.sqrt(directions)", "return SHORTER + 0 * math.sqrt(directions)"),
         ("what cutting rows off moves is forgotten", "2 * math.sqrt(kept) / ROWS_SCALE", "0 * math.sqrt(kept) / ROWS_SCALE"),
         ("sums beyond the modulus", "MODULUS / (2 * SCALE)", "MODULUS / SCALE"),
@@ -45,14 +46,25 @@ ENCRYPTION = (
     *edits_of(
         f"{PACKAGE}/decryption.py",
         OF_PUBLISHER,
-        ("everybody may read the secret key", "0o600", "0o644"),
+        ("everybody may read the secret key", '0o600), "wb"', '0o644), "wb"'),
         (
             "keys take the place of others",
             "        check_new(path)\n        content",
             "        path.unlink(missing_ok=True)\n        content",
         ),
         ("any keys decrypt any map", "if made_with != tensor_digest(keys.public_key):", "if made_with is None:"),
-        ("a map without noise is decrypted", "    decrypted_release.check_noise()\n", ""),
+        ("a map without noise is decrypted", "        made.check_noise()\n", ""),
+    ),
+    *edits_of(
+        f"{PACKAGE}/decryption.py",
+        (f"{TESTS}/test_deviation.py",),
+        ("maps that differ are released", "accepted = agree(maps, mechanism)", "accepted = True"),
+        ("keys decrypt again", 'os.O_EXCL, 0o600), "w"', 'os.O_TRUNC, 0o600), "w"'),
+    ),
+    *edits_of(
+        f"{PACKAGE}/protocol.py",
+        (f"{TESTS}/test_deviation.py",),
+        ("the target adds no noise of its own", "own = FLOOD *", "own = 0 *"),
     ),
     *edits_of(
         f"{PACKAGE}/kinds.py",

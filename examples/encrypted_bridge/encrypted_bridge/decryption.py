@@ -12,10 +12,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from encrypted_bridge.ckks import Ckks
 from encrypted_bridge.kinds import EncryptedMap
 from encrypted_bridge.mechanism import PUBLIC_KEY, EncryptedBridge
-from encrypted_bridge.parameters import DEGREE, MODULUS
-from encrypted_bridge.protocol import decrypted_map
+from encrypted_bridge.parameters import DEGREE, KEYS, MODULUS
+from encrypted_bridge.protocol import agree, decrypted_map, decrypted_maps
+from zoo.privacy.randomness.noise import NoiseSource
 from zoo.release.files import ReleaseError, tensor_digest
 from zoo.release.release import Release
 from zoo.release.signature import TrustedKeys
@@ -25,15 +27,24 @@ _LARGEST = 2**18  # bytes of a key file, at most
 
 
 class SecretKeyError(ReleaseError):
-    """A key file that cannot be read, or that does not fit a map."""
+    """A key file that cannot be read, does not fit a map, or was used before."""
+
+
+class RefusedError(ReleaseError):
+    """A map that was decrypted and refused. The message is the same for every cause, so that the source learns nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Decryption refused (code R1). The keys are used up. Publish the embeddings again with new keys."
+        )
 
 
 @dataclass(frozen=True)
 class KeyPair:
     """Keys of a target. They decrypt its embeddings, so the file stays at the target."""
 
-    secret_key: Tensor = field(repr=False)  # (degree,), int64
-    public_key: Tensor  # (2, degree), int64; part of the release
+    secret_key: Tensor = field(repr=False)  # (keys, degree), int64
+    public_key: Tensor  # (keys, 2, degree), int64; part of the release
 
     def save(self, path: Path) -> Path:
         """Write the keys atomically to a new file that only its owner can read.
@@ -69,9 +80,10 @@ class KeyPair:
         except (SafetensorError, ValueError) as error:
             raise SecretKeyError(f"{path} cannot be read ({error}). Pass the file that publishing wrote.") from error
         shapes = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in found.items()}
-        if shapes != {"secret_key": ((DEGREE,), torch.int64), "public_key": ((2, DEGREE), torch.int64)} or not all(
-            0 <= int(tensor.min()) <= int(tensor.max()) < MODULUS for tensor in found.values()
-        ):
+        if shapes != {
+            "secret_key": ((KEYS, DEGREE), torch.int64),
+            "public_key": ((KEYS, 2, DEGREE), torch.int64),
+        } or not all(0 <= int(tensor.min()) <= int(tensor.max()) < MODULUS for tensor in found.values()):
             raise SecretKeyError(f"{path} has no keys of this encryption. Pass the file that publishing wrote.")
         return cls(found["secret_key"], found["public_key"])
 
@@ -96,13 +108,8 @@ def check_new(path: Path) -> None:
         raise FileNotFoundError(f"No folder {path.parent} for the key file {path.name}. Make it, or choose another.")
 
 
-def decrypted(release: Release, keys: KeyPair) -> Release:
-    """Return the decrypted map: a release of kind ``map`` with the same record and ledger.
-
-    Raises:
-        ReleaseError: The release is no encrypted map, or fails the noise test of its record.
-        SecretKeyError: The map was made with other keys.
-    """
+def _check_fits(release: Release, keys: KeyPair) -> EncryptedBridge:
+    """Refuse what is public to be wrong, before a key is used; return the mechanism."""
     if release.kind != EncryptedMap.kind:
         raise ReleaseError(f"The release is of kind {release.kind!r}. It must be of kind {EncryptedMap.kind!r}.")
     made_with = release.record.public_inputs.get(PUBLIC_KEY)
@@ -112,19 +119,52 @@ def decrypted(release: Release, keys: KeyPair) -> Release:
         raise SecretKeyError(
             "The map was made with another public key. Pass the key file of the embeddings of this source."
         )
-    bodies, masks = (release.tensors[name].numpy() for name in ("bodies", "masks"))
     mechanism = release.record.mechanism
     if not isinstance(mechanism, EncryptedBridge):
         raise ReleaseError(f"The record is of {mechanism.name}. It must be of {EncryptedBridge.name}.")
-    table = torch.from_numpy(decrypted_map(bodies, masks, keys.secret_key.numpy(), mechanism.noise_std))
-    tensors = {"map": table, "items": release.tensors["items"], "counts": release.tensors["counts"]}
-    decrypted_release = replace(release, kind="map", tensors=tensors)
-    decrypted_release.check_noise()
-    return decrypted_release
+    Ckks()  # says whether the library is installed
+    return mechanism
+
+
+def _use_once(key: Path, release: Release) -> None:
+    """Write next to a key file, atomically, which release it decrypts; no other and no second time from now on.
+
+    Raises:
+        SecretKeyError: The keys have been used.
+    """
+    used = key.with_name(f"{key.name}.used")
+    try:
+        with open(os.open(used, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(f"{release.digest}\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError as error:
+        raise SecretKeyError(
+            f"{key} has been used: {used.name} exists. Keys decrypt one map. Publish the embeddings again with new keys."
+        ) from error
+
+
+def _decrypted(release: Release, keys: KeyPair, mechanism: EncryptedBridge) -> Release:
+    """Return the decrypted map; every check runs before the one answer."""
+    bodies, masks = (release.tensors[name].numpy() for name in ("bodies", "masks"))
+    try:
+        maps = decrypted_maps(bodies, masks, keys.secret_key.numpy())
+        table = torch.from_numpy(decrypted_map(maps, mechanism, NoiseSource.os()))
+        accepted = agree(maps, mechanism)
+        tensors = {"map": table, "items": release.tensors["items"], "counts": release.tensors["counts"]}
+        made = replace(release, kind="map", tensors=tensors)
+        made.check_noise()
+    except (ValueError, RuntimeError):  # the latter is SEAL's
+        accepted = False
+    if not accepted:
+        raise RefusedError
+    return made
 
 
 def decrypt(encrypted: Path | str, key: Path | str, out: Path | str, *, trusted: Path | str | None = None) -> Release:
-    """Decrypt the map of a source and write it as a release for `zoo.fit`.
+    """Decrypt the map of a source and write it as a release for `zoo.fit`: once for each key file.
+
+    The map has noise of the target's own. A note beside the key file (``.used``) says that the keys were used.
 
     Args:
         encrypted: Folder of the release of the source, of kind ``encrypted_map``.
@@ -139,7 +179,9 @@ def decrypt(encrypted: Path | str, key: Path | str, out: Path | str, *, trusted:
         FileExistsError: ``out`` exists.
         FileNotFoundError: The key file or the release does not exist.
         SignatureError: No trusted key has signed the release.
-        ReleaseError: The release is damaged, of another kind, made with other keys, or fails its noise test.
+        ReleaseError: The release is damaged, of another kind, or made with other keys.
+        SecretKeyError: The keys cannot be read, are of another map, or were used before.
+        RefusedError: The maps under the two keys differ, or fail the noise test; the message does not say which.
         MissingLibraryError: TenSEAL is not installed.
     """
     out = Path(out)
@@ -147,6 +189,8 @@ def decrypt(encrypted: Path | str, key: Path | str, out: Path | str, *, trusted:
         raise FileExistsError(f"{out} exists, and a release is never overwritten. Choose another path or remove it.")
     keys = KeyPair.read(key)
     release = Release.load(encrypted, None if trusted is None else TrustedKeys.read(trusted))
-    made = decrypted(release, keys)
+    mechanism = _check_fits(release, keys)
+    _use_once(Path(key), release)
+    made = _decrypted(release, keys, mechanism)
     made.save(out)
     return made

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from encrypted_bridge.mechanism import EncryptedBridge
-from encrypted_bridge.parameters import DEGREE, MODULUS, MOST_DIRECTIONS, num_blocks
+from encrypted_bridge.parameters import DEGREE, KEYS, MODULUS, MOST_DIRECTIONS, num_blocks
 from zoo.data.rows import DenseRows
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.record.record import PrivacyRecord, RecordError
@@ -39,7 +39,7 @@ class Encrypted(Layout):
 
 
 class EncryptedPlaces(Encrypted):
-    """Encrypted embeddings ``places`` (blocks, 2, degree), ``public_key`` (2, degree) and ``directions`` (1,), int64."""
+    """Embeddings under two keys: ``places`` (2, blocks, 2, degree), ``public_key`` (2, 2, degree), ``directions`` (1,), int64."""
 
     kind = "encrypted_places"
     before_training = "Hand it to the source party, which computes a map with EncryptedBridgePublisher."
@@ -51,13 +51,13 @@ class EncryptedPlaces(Encrypted):
         if directions.shape != (1,) or not 1 <= int(directions) <= MOST_DIRECTIONS:
             raise ReleaseError(f"Tensor 'directions' must be one number from 1 to {MOST_DIRECTIONS}.")
         blocks = num_blocks(num_users, int(directions))
-        if tuple(places.shape) != (blocks, 2, DEGREE) or tuple(public_key.shape) != (2, DEGREE):
+        if tuple(places.shape) != (KEYS, blocks, 2, DEGREE) or tuple(public_key.shape) != (KEYS, 2, DEGREE):
             raise ReleaseError(
-                f"For {num_users} users places must be ({blocks}, 2, {DEGREE}) and public_key (2, {DEGREE}); got "
+                f"For {num_users} users places must be ({KEYS}, {blocks}, 2, {DEGREE}) and public_key ({KEYS}, 2, {DEGREE}); got "
                 f"{tuple(places.shape)} and {tuple(public_key.shape)}."
             )
         self._expect_below_modulus("places", "public_key")
-        self._expect_hidden(places=places[:, 1], public_key=public_key[1:])
+        self._expect_hidden(places=places[:, :, 1], public_key=public_key[:, 1])
 
     @property
     def width(self) -> int:
@@ -66,7 +66,7 @@ class EncryptedPlaces(Encrypted):
 
 
 class EncryptedMap(Encrypted):
-    """An encrypted `Map`: ``bodies`` (kept, directions) and ``masks`` (kept, degree), int64, instead of ``map``."""
+    """An encrypted `Map`: ``bodies`` (2, kept, directions) and ``masks`` (2, kept, degree), int64, not ``map``."""
 
     kind = "encrypted_map"
     before_training = (
@@ -79,15 +79,16 @@ class EncryptedMap(Encrypted):
         self._expect({**dict.fromkeys(names, torch.int64), "counts": torch.float32})
         bodies, masks, items = (self.tensors[name] for name in names)
         if (
-            bodies.ndim != 2
-            or not 1 <= bodies.shape[1] <= MOST_DIRECTIONS
-            or tuple(masks.shape) != (len(bodies), DEGREE)
+            bodies.ndim != 3
+            or len(bodies) != KEYS
+            or not 1 <= bodies.shape[2] <= MOST_DIRECTIONS
+            or tuple(masks.shape) != (*bodies.shape[:2], DEGREE)
         ):
             raise ReleaseError(
-                f"bodies must be (kept, 1 to {MOST_DIRECTIONS}) and masks (kept, {DEGREE}); got "
+                f"bodies must be ({KEYS}, kept, 1 to {MOST_DIRECTIONS}) and masks ({KEYS}, kept, {DEGREE}); got "
                 f"{tuple(bodies.shape)} and {tuple(masks.shape)}."
             )
-        as_map = {"map": torch.zeros(bodies.shape), "items": items, "counts": self.tensors["counts"]}
+        as_map = {"map": torch.zeros(bodies.shape[1:]), "items": items, "counts": self.tensors["counts"]}
         Map(as_map).check(num_users)
         self._expect_below_modulus("bodies", "masks")
         self._expect_hidden(masks=masks)
@@ -104,4 +105,4 @@ class EncryptedMap(Encrypted):
     @property
     def width(self) -> int:
         """Width of the map."""
-        return int(self.tensors["bodies"].shape[1])
+        return int(self.tensors["bodies"].shape[2])

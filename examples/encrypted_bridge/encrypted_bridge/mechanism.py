@@ -13,8 +13,8 @@ PLACES = "EncryptedProjectionPublisher"
 PUBLIC_KEY = "public_key"
 """Public input of the record of an encrypted map: SHA-256 of its public key."""
 ENCRYPTED = (
-    "the users' positions are encrypted, which is no differential privacy: the secret key reads them all, and without it they "
-    "are hidden as long as ring learning with errors is hard"
+    "the users' positions are encrypted, which is no differential privacy: the secret keys decrypt them all, and without the keys "
+    "and the decrypted map they are hidden if ring learning with errors is hard"
 )
 """Why there is no guarantee for encrypted positions."""
 
@@ -38,9 +38,13 @@ class EncryptedBridge(Bridge):
             "ring learning with errors is hard at these parameters: towards the target and holders of the encrypted map, the "
             "guarantee is computational"
         ),
+        "maps_agree": (
+            "for the target's keys: the target decrypts once, refuses maps that differ under its two keys, and adds noise of its "
+            "own; a source that deviates can then make both maps agree only by sums over positions"
+        ),
         "target_encrypted": (
             "the target's users: the source sees their ids, their number and ciphertexts of their positions; the decrypted map "
-            "reveals information about the positions to its readers, and exact sums to the source, which knows its noise"
+            "reveals information about the positions to its readers, and a source that reads it learns sums of its choice"
         ),
     }
 
@@ -49,13 +53,13 @@ class EncryptedBridge(Bridge):
         """Statement of a bridge with the conditions of protocol and encryption."""
         assumptions, not_protected, _ = super().statement
         swapped = tuple({"target_users": "target_encrypted"}.get(code, code) for code in not_protected)
-        return Statement((*assumptions, "whole_numbers"), swapped, ("target_follows", "encryption_hard"))
+        return Statement((*assumptions, "whole_numbers", "maps_agree"), swapped, ("target_follows", "encryption_hard"))
 
     def check(self, tensors: Arrays) -> list[Finding]:
         """Check a decrypted map; of an encrypted one only the shape."""
         if "map" in tensors:
             return super().check(tensors)
-        if (shape := tensors["bodies"].shape) != (self.public_inputs["kept_items"], self.num_directions):
+        if (shape := tensors["bodies"].shape[1:]) != (self.public_inputs["kept_items"], self.num_directions):
             raise MechanismError(f"The map has shape {shape}, which differs from the record of {self.name}.")
         return self.check_counts(tensors) if "counts" in tensors else []
 

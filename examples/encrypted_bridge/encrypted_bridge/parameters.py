@@ -2,6 +2,8 @@
 
 import math
 
+from scipy.stats import chi2
+
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.mechanisms.bridge import Bridge
 
@@ -10,7 +12,9 @@ DEGREE = 4096
 Standard*, 2018, table 1, ternary secrets), and SEAL refuses more."""
 MODULUS = 1152921504606830593
 """Modulus of ciphertext coefficients: a prime of 60 bits, 1 modulo ``2 DEGREE``."""
-PLACES_SCALE, ROWS_SCALE = 2**20, 2**18
+KEYS = 2
+"""Keys of a target: the maps under both must agree."""
+PLACES_SCALE, ROWS_SCALE = 2**22, 2**18
 """Scales of embeddings and rows, which are truncated to integers towards zero."""
 SCALE = PLACES_SCALE * ROWS_SCALE
 """Scale of a map."""
@@ -18,11 +22,16 @@ SHORTER = 1 - 2**-10
 """Factor by which embeddings are shortened before encryption, to leave room for its errors."""
 ERROR = 21
 """Largest absolute coefficient of an error of SEAL (centred binomial, 42 bits)."""
+FLOOD = 0.25
+"""Noise of the target on a decrypted map, in units of the source's sigma. Both together are 3.1 % more than sigma."""
 
 MOST_DIRECTIONS = 2048
 """Largest width of an embedding: beyond it errors could make an embedding of length `SHORTER` longer than 1."""
 
 _FAR = 12  # standard deviations that the noise never exceeds in practice
+_RARE_BITS = 80  # an error of a fresh zero exceeds its bound with a probability of 2^-80
+_LEAST_RATIO = 128  # of sigma to the noise between the two ciphertexts, at least
+_FALSE_ALARM = 1e-9  # probability that a map of a source that follows the protocol is refused
 
 
 def check_directions(directions: int) -> None:
@@ -47,26 +56,66 @@ def longest_place(directions: int) -> float:
 
 
 def error_of_zero(numbers: int) -> float:
-    """Return the largest L2 norm that fresh encryptions of zero add to the numbers of a map.
+    """Return the L2 norm that fresh encryptions of zero add to the numbers of a map at most, but for 2^-80 a number.
 
-    Each adds ``e + e' s - u e''``: errors ``e, e', e''`` with coefficients up to `ERROR`, and ternary ``s`` and ``u``.
+    Each adds ``e + e' s - u e''``: errors ``e, e', e''`` of 42 bits a coefficient, and ternary ``s`` and ``u``. So it is a sum of
+    ``42 (2 DEGREE + 1)`` independent numbers of +-1/2 at most, to which Hoeffding's inequality applies.
     """
-    return math.sqrt(numbers) * ERROR * (2 * DEGREE + 1) / SCALE
+    variance = ERROR / 2 * (2 * DEGREE + 1)
+    return math.sqrt(numbers * 2 * math.log(2) * (_RARE_BITS + 1) * variance) / SCALE
+
+
+def noise_between(plan: Bridge, kept: int, directions: int) -> float:
+    """Return the standard deviation of the noise that is added to one ciphertext and subtracted from the other.
+
+    The mean of the two decrypted maps has noise of sigma, and half of their difference has this noise. One user moves the mean by
+    ``mean``, the half difference by ``half``, and the fresh zeros move both by ``zeros``. The result is the smallest ``s`` with
+    ``hypot(mean / sigma, half / s) + 2 zeros / s <= sensitivity / sigma``, so epsilon is that of the plain map.
+
+    Raises:
+        ValueError: Errors need more than 1 / 128 of sigma, for which the two maps differ too much to be compared.
+    """
+    cut = 0.0 if plan.relation.unit is Unit.USER else 2 * math.sqrt(kept) / ROWS_SCALE
+    most, zeros = plan.sensitivity, error_of_zero(kept * directions)
+    mean = (most + cut) * longest_place(directions)
+    half = (most + cut) * math.sqrt(directions) * ERROR / PLACES_SCALE
+    room = most**2 - mean**2
+    ratio = room / (2 * most * zeros + math.sqrt(4 * (zeros * mean) ** 2 + half**2 * room)) if room > 0 else 0.0
+    if ratio < _LEAST_RATIO:
+        raise ValueError(
+            f"Encryption errors of {kept} items and {directions} directions exceed the sensitivity {most:g}. Lower kept_items or "
+            "num_directions, or raise clip."
+        )
+    return plan.noise_std / ratio
+
+
+def largest_half(plan: Bridge, kept: int, directions: int) -> float:
+    """Return the largest L2 norm of half the difference of two decrypted maps that the target accepts.
+
+    It has the noise of `noise_between` and errors of the embeddings, which do not depend on the rows of a source that follows the
+    protocol. Such a source is refused with a probability of 1e-9.
+    """
+    numbers, of_places = kept * directions, min(1.0, plan.clip) ** 2 * plan.num_users * ERROR / 4 / PLACES_SCALE**2
+    variance = noise_between(plan, kept, directions) ** 2 + of_places
+    return math.sqrt(variance * float(chi2.isf(_FALSE_ALARM, numbers))) + error_of_zero(numbers)
+
+
+def flooded_distance(plan: Bridge, kept: int, directions: int) -> float:
+    """Return the largest statistical distance that the largest accepted difference makes under the target's noise.
+
+    Two Gaussians of deviation `FLOOD` sigma whose means are `largest_half` apart have the distance ``erf(d / sqrt(8))``, where
+    ``d`` is the quotient.
+    """
+    return math.erf(largest_half(plan, kept, directions) / (FLOOD * plan.noise_std) / math.sqrt(8))
 
 
 def check_room(plan: Bridge, kept: int, directions: int, num_users: int) -> None:
     """Refuse public sizes whose encryption errors exceed the sensitivity, or whose sums exceed the modulus.
 
-    The sensitivity of the plan must cover a user's contribution with an embedding of length `SHORTER`, twice the norm of the fresh
-    encryptions of zero (reason: `encrypted_bridge.protocol`) and, for one rating, the truncation of the two rows.
+    The sensitivity of the plan must cover a user's contribution with an embedding of length `SHORTER`, the fresh encryptions of
+    zero (reason: `encrypted_bridge.protocol`) and, for one rating, the truncation of the two rows.
     """
-    cut = 0.0 if plan.relation.unit is Unit.USER else 2 * math.sqrt(kept) / ROWS_SCALE
-    moved = (plan.sensitivity + cut) * longest_place(directions) + 2 * error_of_zero(kept * directions)
-    if moved > plan.sensitivity:
-        raise ValueError(
-            f"With encryption errors the sensitivity is {moved:.6g}, above {plan.sensitivity:g}, for {kept} items and {directions} "
-            "directions. Lower kept_items or num_directions."
-        )
+    noise_between(plan, kept, directions)
     if (largest := num_users * min(1.0, plan.clip) + _FAR * plan.noise_std) > (most := MODULUS / (2 * SCALE)):
         raise ValueError(
             f"Noisy sums over {num_users:,} users may reach {largest:,.0f}, above the limit {most:,.0f}. Publish for fewer users, "

@@ -29,9 +29,9 @@ from zoo.release.files import tensor_digest
 class EncryptedProjectionPublisher(Publisher):
     """Release encrypted user embeddings (CKKS) in the leading directions of a domain: the target's part of an encrypted bridge.
 
-    The release holds ciphertexts and a public key; the secret key is written to a file at the target. The embeddings are secret if
-    ring learning with errors is hard; this is not differential privacy. The target publishes before the source builds the map
-    with `EncryptedBridgePublisher`.
+    The release holds ciphertexts under two keys and the public keys; the secret keys are written to a file at the target. The
+    embeddings are secret if ring learning with errors is hard and no decrypted map reaches the source. This is not differential
+    privacy. The target publishes before the source builds the map with `EncryptedBridgePublisher`.
 
     Args:
         secret_key: New file for the keys, in an existing folder. Only its owner can read it, and it stays at the target. It is

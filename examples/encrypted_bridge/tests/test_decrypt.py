@@ -1,5 +1,6 @@
 """``decrypt``: from the target's command to its next one, with what stands in between, and refusals of one sentence."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,7 @@ def test_the_map_is_decrypted_and_its_record_printed(
     assert "mechanism      BridgePublisher, encrypted" in out
     assert "condition      the target follows the protocol" in out
     assert out.endswith(f"Release of 'book' (map, 9 users): {tmp_path / 'map'}\n")
+    assert "has been used: own.key.used exists" in ended([*given[:-1], tmp_path / "again"])
     made, encrypted = Release.load(tmp_path / "map"), Release.load(exchange / "encrypted")
     assert (made.kind, made.record, made.ledger) == ("map", encrypted.record, encrypted.ledger)
     assert "never overwritten" in ended(given)
@@ -77,8 +79,9 @@ def test_who_trusts_keys_takes_signed_maps_alone(
 ) -> None:
     """Signed by the source as it published; the decrypted release is the target's own and has no signature."""
     key, public = key_pair
+    own = shutil.copy(exchange / "own.key", tmp_path / "own.key")
     Release.load(exchange / "encrypted").save(tmp_path / "signed", SigningKey(key))
-    options = ["--key", exchange / "own.key", "--trusted", public, "--out"]
+    options = ["--key", own, "--trusted", public, "--out"]
     assert "is not signed" in ended(["decrypt", exchange / "encrypted", *options, tmp_path / "no"])
     assert ended(["decrypt", tmp_path / "signed", *options, tmp_path / "map"]) == ""
     assert {file.name for file in (tmp_path / "map").iterdir()} == {"release.json", "tensors.safetensors"}

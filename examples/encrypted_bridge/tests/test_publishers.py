@@ -1,6 +1,7 @@
 """A bridge with encrypted places, from one party to the other and back: what is handed over, its record, what is refused."""
 
 import json
+import shutil
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from encrypted_bridge.decryption import KeyPair, SecretKeyError, decrypt, decrypted
-from encrypted_bridge.parameters import DEGREE, MODULUS
+from encrypted_bridge.decryption import KeyPair, RefusedError, SecretKeyError, decrypt
+from encrypted_bridge.parameters import DEGREE, FLOOD, MODULUS
 from encrypted_bridge.publishers import EncryptedBridgePublisher, EncryptedProjectionPublisher
 from zoo import BridgePublisher, Partial, Plaintext, ProjectionPublisher, Ratings, Release, Shuffled
 from zoo.privacy.randomness.noise import lattice_spacing
@@ -35,6 +36,11 @@ def handed_over(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def own_key(handed_over: Path, folder: Path) -> Path:
+    """Return a copy of the target's key file, since keys decrypt once."""
+    return shutil.copy(handed_over / "own" / "music.key", folder / "music.key")
+
+
 def bridge(handed_over: Path, epsilon: float = 4.0, **settings: Any) -> EncryptedBridgePublisher:  # noqa: ANN401
     return EncryptedBridgePublisher(epsilon, received=handed_over / "places", **settings)
 
@@ -44,16 +50,18 @@ def plain(**settings: Any) -> BridgePublisher:  # noqa: ANN401
 
 
 def test_what_the_target_decrypts_is_the_map_of_the_plain_publisher(handed_over: Path, tmp_path: Path) -> None:
-    """With the same noise; nine users whose places are a thousandth shorter, on a lattice."""
+    """With the same noise and the target's own: nine users whose places are a thousandth shorter, on a lattice. The noise of
+    14 numbers is below 7 deviations but for 4 in 10^11 draws."""
     bridge(handed_over, noise_seed=3).publish(ratings(), "book").save(tmp_path / "encrypted")
-    made = decrypt(tmp_path / "encrypted", handed_over / "own" / "music.key", tmp_path / "map")
+    made = decrypt(tmp_path / "encrypted", own_key(handed_over, tmp_path), tmp_path / "map")
     expected = plain(noise_seed=3).publish(ratings(), "book")
     assert made.kind == "map"
     assert Release.load(tmp_path / "map").digest == made.digest
     assert torch.equal(made.tensors["items"], expected.tensors["items"])
     assert torch.equal(made.tensors["counts"], expected.tensors["counts"])
-    apart = (made.tensors["map"] - expected.tensors["map"]).abs().max()
-    assert apart <= 9 * 1.2e-3 + lattice_spacing(float(expected.record.public_inputs["sigma"]))
+    apart, sigma = (made.tensors["map"] - expected.tensors["map"]).abs(), float(expected.record.public_inputs["sigma"])
+    assert apart.max() <= 9 * 1.2e-3 + lattice_spacing(sigma) + 7 * FLOOD * sigma
+    assert apart.min() > 0
     assert list(made.user_ids) == list(ratings().user_ids)
 
 
@@ -63,7 +71,7 @@ def test_the_secret_key_is_its_owners_alone_and_in_nothing_that_is_handed_over(
     file = handed_over / "own" / "music.key"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [path.name for path in file.parent.iterdir()] == ["music.key"]  # nothing of a temporary name is left
-    secret = KeyPair.read(file).secret_key
+    secret = KeyPair.read(file).secret_key[0]
     release = bridge(handed_over).publish(ratings(), "book").save(tmp_path / "encrypted")
     numbers = [secret.numpy().tobytes()[at : at + 64] for at in (0, 8192, 32704)]
     for folder in (handed_over / "places", release):
@@ -90,7 +98,7 @@ def test_the_record_of_the_map_names_what_encryption_rests_on(handed_over: Path)
     maker = "encrypted_bridge.mechanism.EncryptedBridge"
     assert encrypted.conditions == ("target_follows", "encryption_hard", f"claimed_by:{maker}")
     assert (encrypted.epsilon, encrypted.sensitivity, encrypted.noise_scale) == (4.0, 1.0, bare.noise_scale)
-    assert "whole_numbers" in encrypted.assumptions
+    assert {"whole_numbers", "maps_agree"} <= set(encrypted.assumptions)
     assert "target_encrypted" in encrypted.not_protected
     assert "target_users" not in encrypted.not_protected
     assert any("ring learning with errors" in text for text in encrypted.sentences("conditions"))
@@ -128,15 +136,16 @@ def test_every_release_has_masks_of_its_own(handed_over: Path) -> None:
     assert (first != second).float().mean() > 0.99
 
 
-def test_a_map_without_its_noise_is_refused_when_it_is_decrypted(handed_over: Path) -> None:
+def test_a_map_without_its_noise_is_refused_when_it_is_decrypted(handed_over: Path, tmp_path: Path) -> None:
     """60 items of nobody, so that all is noise, and of that a thousandth; before it is decrypted nobody sees it."""
     nobody = ratings(9, 60, density=0.0)
     release = bridge(handed_over, epsilon=4.0).publish(nobody, "book")
     silent = bridge(handed_over, epsilon=1e6, delta=1e-5).publish(nobody, "book")
     swapped = {name: silent.tensors[name] for name in ("bodies", "masks")}
     lying = replace(release, tensors={**release.tensors, **swapped})
-    with pytest.raises(ReleaseError, match="fail the noise test of BridgePublisher, encrypted"):
-        decrypted(lying, KeyPair.read(handed_over / "own" / "music.key"))
+    lying.save(tmp_path / "lying")
+    with pytest.raises(RefusedError):
+        decrypt(tmp_path / "lying", own_key(handed_over, tmp_path), tmp_path / "map")
 
 
 def test_other_keys_than_the_maps_are_refused(handed_over: Path, tmp_path: Path) -> None:
@@ -230,13 +239,13 @@ def places_with(**tensors: torch.Tensor) -> Any:  # noqa: ANN401
         (places_with(directions=torch.tensor([2**40])), "'directions' must be one number from 1 to 2048"),
         (places_with(directions=torch.tensor([1, 2])), "'directions' must be one number from 1 to 2048"),
         (places_with(directions=torch.tensor([4096])), "'directions' must be one number from 1 to 2048"),
-        (places_with(directions=torch.tensor([2048])), r"8 users places must be \(4, 2, 4096\)"),
-        (places_with(places=torch.zeros(1, 2, DEGREE).long()), "'places' has a ciphertext with second half 0"),
-        (places_with(public_key=torch.ones(2, DEGREE).long() * torch.tensor([[1], [0]])), "'public_key' has a ciphertext with"),
-        (places_with(places=torch.zeros(1, 2, 7).long()), r"got \(1, 2, 7\) and \(2, 4096\)"),
-        (places_with(places=torch.full((1, 2, DEGREE), -1)), r"Tensor 'places' must hold integers in \[0, 1152921504606830593\)"),
-        (places_with(public_key=torch.full((2, DEGREE), MODULUS)), "Tensor 'public_key' must hold integers in"),
-        (places_with(places=torch.zeros(1, 2, DEGREE)), r"'places' must be torch\.int64, got torch\.float32"),
+        (places_with(directions=torch.tensor([2048])), r"8 users places must be \(2, 4, 2, 4096\)"),
+        (places_with(places=torch.zeros(2, 1, 2, DEGREE).long()), "'places' has a ciphertext with second half 0"),
+        (places_with(public_key=torch.ones(2, 2, DEGREE).long() * torch.tensor([[1], [0]])), "'public_key' has a ciphertext with"),
+        (places_with(places=torch.zeros(2, 1, 2, 7).long()), r"got \(2, 1, 2, 7\) and \(2, 2, 4096\)"),
+        (places_with(places=torch.full((2, 1, 2, DEGREE), -1)), r"'places' must hold integers in \[0, 1152921504606830593\)"),
+        (places_with(public_key=torch.full((2, 2, DEGREE), MODULUS)), "Tensor 'public_key' must hold integers in"),
+        (places_with(places=torch.zeros(2, 1, 2, DEGREE)), r"'places' must be torch\.int64, got torch\.float32"),
         (places_with(more=torch.zeros(1)), "The tensors must be exactly"),
     ],
 )  # fmt: skip
@@ -249,11 +258,12 @@ def test_places_that_are_none_are_refused(handed_over: Path, tensors: Any, messa
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        ({"bodies": torch.zeros(7).long()}, r"bodies must be \(kept, 1 to 2048\) and masks \(kept, 4096\); got \(7,\)"),
-        ({"masks": torch.zeros(6, DEGREE).long()}, r"got \(7, 2\) and \(6, 4096\)"),
-        ({"masks": torch.full((7, DEGREE), MODULUS)}, "Tensor 'masks' must hold integers in"),
-        ({"masks": torch.zeros(7, DEGREE).long()}, "'masks' has a ciphertext with second half 0"),
-        ({"bodies": torch.full((7, 2), -5)}, "Tensor 'bodies' must hold integers in"),
+        ({"bodies": torch.zeros(7).long()}, r"must be \(2, kept, 1 to 2048\) and masks \(2, kept, 4096\); got \(7,\)"),
+        ({"bodies": torch.zeros(1, 7, 2).long()}, r"got \(1, 7, 2\) and \(2, 7, 4096\)"),
+        ({"masks": torch.zeros(2, 6, DEGREE).long()}, r"got \(2, 7, 2\) and \(2, 6, 4096\)"),
+        ({"masks": torch.full((2, 7, DEGREE), MODULUS)}, "Tensor 'masks' must hold integers in"),
+        ({"masks": torch.zeros(2, 7, DEGREE).long()}, "'masks' has a ciphertext with second half 0"),
+        ({"bodies": torch.full((2, 7, 2), -5)}, "Tensor 'bodies' must hold integers in"),
         ({"items": torch.tensor([0, 1, 2, 3, 4, 5, 9])}, r"Tensor 'items' must rise and lie in \[0, 7\)"),
         ({"counts": torch.full((7,), torch.nan)}, "NaN or infinite"),
     ],

@@ -15,7 +15,8 @@ from zoo.commands.privacy.audit import finding
 from zoo.commands.privacy.plan import Planned
 from zoo.commands.privacy.plan import total as planned_total
 from zoo.commands.privacy.several import several_ratings
-from zoo.commands.privacy.show import checked, fingerprint, guaranteed, unchecked
+from zoo.commands.privacy.show import UNITS, checked, fingerprint, guaranteed, unchecked
+from zoo.privacy.accounting.accountant import attack_success_of
 from zoo.privacy.accounting.events import PrivacyEvent, event_to_dict
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.audits.one_run import OneRunResult
@@ -71,6 +72,55 @@ def show_values(release: Release, path: Path, key: str | None, trusted: TrustedK
         "checked": checked(record, key if trusted else None),
         "unchecked": unchecked(record),
     }
+
+
+def registry_entry(release: Release) -> str:
+    """Return an entry of the registry of deployments (registry.opendp.org; arXiv 2509.13509) as JSON, with its keys.
+
+    Facts are those of the record and of the publisher's statement; unstated ones are null.
+
+    Raises:
+        ValueError: The release has no guarantee.
+    """
+    record, about = release.record, release.metadata
+    if not record.claims or record.unit is None:
+        raise ValueError(f"The release guarantees nothing ({record.reason}). Register a release with a guarantee.")
+    entry = {
+        "basic": {
+            "name": f"{release.domain}, {record.mechanism.name}",
+            "data_curators": [] if about is None or about.curator is None else [{"data_curator_name": about.curator}],
+            "description": f"{release.kind} of {release.num_users} users for cross-domain recommendation",
+            "intended_use": about and about.intended_use,
+            "data_product_type": release.kind,
+            "publication_date": about and about.date,
+        },
+        "dp_variant": {
+            "variant_name": "Approximate DP" if record.delta else "Pure DP",
+            "data_domain": "; ".join(record.sentences("assumptions")),
+            "unprotected_quantities": "; ".join(record.sentences("not_protected")),
+        },
+        "privacy_loss": {
+            "privacy_unit": record.unit,
+            "privacy_unit_details": f"{UNITS[record.unit]}; neighbours: {record.relation}",
+            "privacy_parameters": {"epsilon": record.epsilon, "delta": record.delta},
+            "privacy_parameters_details": record.standing,
+        },
+        "deployment_model": {
+            "model_name": about and about.deployment_model.partition(":")[0].capitalize(),
+            "model_name_details": about and f"{about.deployment_model}; threat model: {about.threat_model}",
+            "release_type": "One release",
+            "data_source_type": "Static",
+            "access_type": "Non-interactive",
+        },
+        "implementation": {
+            "preprocessing_and_hyperparameter_tuning": "; ".join(step.words for step in record.steps),
+            "mechanisms": f"{record.mechanism.name}, noise scale {record.noise_scale}; {record.noise_source}",
+            "composition": f"{record.compositions} uses of the data, {record.accountant}",
+            "post_processing": "free: every use of the release",
+            "justification": about and about.rationale,
+        },
+    }
+    return json.dumps({"deployment": entry}, indent=1, allow_nan=False)
 
 
 def total_values(accounts: Sequence[Account], total: Total) -> Values:

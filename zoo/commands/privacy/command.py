@@ -65,6 +65,10 @@ def _add_accounts(commands: Commands) -> None:
     show.add_argument("--html", type=Path, metavar="FILE", help="also write the page as HTML")
     show.set_defaults(run=_show)
 
+    register = commands.add_parser("register", help="entry of a release for the registry of deployments, as JSON")
+    register.add_argument("release", type=Path, metavar="RELEASE", help="folder of a release with a guarantee")
+    register.set_defaults(run=_register)
+
     total = commands.add_parser("total", help="total privacy loss of several releases", description=TOTAL)
     total.add_argument("releases", type=Path, nargs="+", metavar="RELEASE", help="folders of releases")
     total.set_defaults(run=_total)
@@ -75,7 +79,7 @@ def _add_accounts(commands: Commands) -> None:
     budget.add_argument("--delta", type=float, help="delta of the cap, below 1 / number of users")
     budget.add_argument("--relation", choices=[*map(str, Relation)], help="privacy unit and neighbouring relation")
     budget.set_defaults(run=_budget)
-    for each in (show, total):
+    for each in (show, register, total):
         each.add_argument("--trusted", type=Path, metavar="KEYS", help=TRUSTED)
     for each in (plan, show, total, budget):
         each.add_argument("--json", action="store_true", help=JSON)
@@ -164,6 +168,13 @@ def _show(options: argparse.Namespace, *_: object) -> None:
     if options.html is not None:
         with atomic_write(options.html) as file:
             file.write_text(as_html(page, f"Release {options.release.name}"), encoding="utf-8")
+
+
+def _register(options: argparse.Namespace, *_: object) -> None:
+    from zoo.commands.privacy.as_json import registry_entry
+    from zoo.release.release import Release
+
+    print(registry_entry(Release.load(options.release, _trusted(options))))
 
 
 def _trusted(options: argparse.Namespace) -> TrustedKeys | None:

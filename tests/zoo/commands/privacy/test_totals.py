@@ -273,6 +273,30 @@ def test_a_page_in_json_holds_the_numbers_as_they_are(tmp_path: Path, capsys: py
     assert plain["shown"] == {"guarantee": "none (the ratings are handed over as they are)"}
 
 
+def test_an_entry_of_the_registry_has_the_facts_of_record_and_statement(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Groups and keys are those of the registry's own entries."""
+    main(["register", str(saved(tmp_path / "a"))])
+    entry = json.loads(capsys.readouterr().out)["deployment"]
+    assert list(entry) == ["basic", "dp_variant", "privacy_loss", "deployment_model", "implementation"]
+    record = Release.load(tmp_path / "a").record
+    loss = entry["privacy_loss"]
+    assert (loss["privacy_unit"], loss["privacy_parameters_details"]) == (record.unit, record.standing)
+    assert loss["privacy_parameters"] == {"epsilon": record.epsilon, "delta": record.delta}
+    assert entry["dp_variant"]["variant_name"] == "Approximate DP"
+    assert all(text in entry["dp_variant"]["unprotected_quantities"] for text in record.sentences("not_protected"))
+    assert (entry["basic"]["publication_date"], entry["basic"]["data_curators"]) == (ABOUT.date, [])
+    stated = replace(ABOUT, curator="Books Ltd.", rationale="as agreed")
+    for name, about, model, why in (("b", stated, "Central", "as agreed"), ("none", None, None, None)):
+        replace(Release.load(tmp_path / "a"), metadata=about).save(tmp_path / name)
+        main(["register", str(tmp_path / name)])
+        entry = json.loads(capsys.readouterr().out)["deployment"]
+        assert entry["basic"]["data_curators"] == ([{"data_curator_name": "Books Ltd."}] if about else [])
+        assert (entry["deployment_model"]["model_name"], entry["implementation"]["justification"]) == (model, why)
+    assert "guarantees nothing" in refused("register", saved(tmp_path / "c", Plaintext()))
+
+
 @pytest.mark.parametrize("name", UNPRINTABLE.values(), ids=list(UNPRINTABLE))
 def test_names_of_folders_are_shown_and_not_obeyed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
