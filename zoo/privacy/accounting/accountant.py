@@ -20,12 +20,12 @@ from zoo.privacy.accounting.events import (
 )
 from zoo.privacy.accounting.gaussian import EPSILON_MARGIN, check_curve, gauss_delta, gauss_epsilon
 from zoo.privacy.accounting.gaussian_mixture import LARGEST_SQUARE, mixture_delta, mixture_epsilon
-from zoo.privacy.accounting.losses import MOST_TIMES, Losses, loss_delta, loss_epsilon
+from zoo.privacy.accounting.losses import MOST_TIMES, Losses, convolved_epsilon, loss_delta, loss_epsilon
 from zoo.privacy.accounting.pure import flips_epsilon, repeated_delta, repeated_epsilon
 from zoo.privacy.accounting.relation import Relation
 from zoo.runtime.renamed import OldName
 
-ACCOUNTANT = "zoo.privacy.accounting/2"
+ACCOUNTANT = "zoo.privacy.accounting/3"
 """Name and version of the accountant, for records. The version rises when one of its epsilons changes."""
 
 
@@ -43,9 +43,9 @@ class Accountant:
     later. Events through a public matrix are for `zoo.privacy.record.shared_projection`, which knows the seeds.
 
     Events without delta (flipped bits, Laplace noise) add up at delta 0. At a delta above 0 there are two bounds, and the smaller
-    one counts. The first composes privacy loss distributions (`zoo.privacy.accounting.losses`), sampled steps included. The
-    second adds the pure epsilons to the cost of the Gaussian releases, where a sampled step counts as a step on all users. Each
-    kind has half of delta if there are losses and Gaussian matrices, because one distribution cannot hold both.
+    one counts. The first composes the losses of all events, sampled steps included, by their distributions or Renyi divergences
+    (`zoo.privacy.accounting.losses`). The second adds the pure epsilons to the cost of the Gaussian releases, where a sampled step
+    counts as a step on all users. Each kind has half of delta if there are losses and Gaussian matrices.
 
     Args:
         relation: Neighbouring relation of the events' sensitivities. None leaves it unchecked; a sampled step then has its cost
@@ -135,6 +135,10 @@ class Accountant:
             return min(1.0, added)
         return min(1.0, added, self._delta_of_losses(epsilon))
 
+    def falls_back(self, delta: float) -> bool:
+        """Return whether epsilon at a delta is not from privacy loss distributions, although there are sampled steps."""
+        return bool(self._sampled) and convolved_epsilon(self._losses(), delta) > self.epsilon(delta)
+
     @property
     def max_attack_success(self) -> float:
         """Largest success rate of an attack on a yes-or-no fact with even odds, rounded up: (1 + delta(0))/2."""
@@ -200,7 +204,7 @@ class Accountant:
         return mixture_epsilon(delta, math.sqrt(square), self._projections, coupled=coupled)
 
     def _epsilon_of_losses(self, delta: float) -> float:
-        """Return epsilon of all events by privacy loss distributions; infinite if these give no bound."""
+        """Return epsilon of all events by the distributions or divergences of their losses."""
         if len(self._bits) == 1 and not (self._laplace or self._sampled or self._square or self._projections):
             ((epsilon, count),) = self._bits.items()  # in closed form, without the large library
             return repeated_epsilon(epsilon, int(count), delta) if count <= MOST_TIMES else math.inf
