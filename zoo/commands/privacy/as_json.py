@@ -16,7 +16,7 @@ from zoo.commands.privacy.plan import Planned
 from zoo.commands.privacy.plan import total as planned_total
 from zoo.commands.privacy.several import several_ratings
 from zoo.commands.privacy.show import checked, guaranteed, unchecked
-from zoo.privacy.accounting.accountant import attack_success_of
+from zoo.privacy.accounting.accountant import attack_success_of, detection_rates_of
 from zoo.privacy.accounting.events import PrivacyEvent, event_to_dict
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.audits.one_run import OneRunResult
@@ -61,6 +61,10 @@ def show_values(release: Release, path: Path, key: str | None) -> Values:
         "about": None if release.metadata is None else release.metadata.to_dict(),
         **_account_values(record, ledger),
         "guess": attack_success_of(ledger, record.relation) if record.claims else None,
+        "detection_rates": {
+            f"{alarm:g}": found
+            for alarm, found in (detection_rates_of(ledger, record.relation) if record.claims else {}).items()
+        },
         "several_ratings": [
             {"ratings": of.ratings, "epsilon": _number(of.epsilon), "guess": of.guess, "shown": _shown(of.epsilon)}
             for of in (several_ratings(record, ledger) if per_rating else ())

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from zoo.commands.privacy.several import basis, several_ratings
-from zoo.privacy.accounting.accountant import attack_success_of
+from zoo.privacy.accounting.accountant import attack_success_of, detection_rates_of
 from zoo.privacy.accounting.events import PrivacyEvent, event_to_dict
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.mechanisms.goodness_of_fit import FALSE_ALARM
 from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism
 from zoo.privacy.record.record import FLOATING_POINT, PrivacyRecord, rounded_up, shown_delta
 from zoo.privacy.record.shared_projection import seed_of
-from zoo.privacy.record.words import CLAIMED_BY
+from zoo.privacy.record.words import CLAIMED_BY, sentence
 from zoo.release.metadata import ReleaseMetadata
 from zoo.release.release import Release
 from zoo.runtime.run_folder import visible
@@ -124,10 +124,13 @@ def summary(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:
     if not record.claims or record.epsilon is None or record.delta is None or record.unit is None:
         return [f"This release guarantees nothing ({record.reason}). Treat it like the ratings themselves."]
     guess = attack_success_of(ledger, record.relation)
+    rates = [f"{share(found)} at {alarm:.1%}" for alarm, found in detection_rates_of(ledger, record.relation).items()]
     return [
         f"The guarantee protects {UNITS[record.unit]}.",
         f"An attacker with this release and all other data answers a yes-or-no question about it, with even odds beforehand, "
         f"correctly in at most {share(guess)} of cases.",
+        f"A test of one such fact, against many people, finds at most this share of the true cases, by its rate of false alarms: "
+        f"{', '.join(rates)}.",
         "This holds for every use of the release, any number of times.",
         *(
             ["For the source party's original file it holds only under the conditions below."]
@@ -147,6 +150,7 @@ def guaranteed(record: PrivacyRecord) -> dict[str, str]:
         "neighbours": str(record.relation).replace("_", " "),
         "epsilon": rounded_up(record.epsilon),
         "delta": shown_delta(record.delta),
+        "rule of delta": None if record.delta_rule is None else sentence(record.delta_rule),
         f"epsilon asked for, {record.requested_scope}": None if requested is None else f"{requested:g}",
         "mu": None if mu is None else rounded_up(mu),
         "sensitivity": f"{record.sensitivity:g} ({record.sensitivity_norm})",

@@ -5,6 +5,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Self
 
+from scipy.optimize import minimize_scalar
+from scipy.special import ndtr, ndtri
+
 from zoo.privacy.accounting.events import (
     SINGLE_EVENTS,
     ComposedEvent,
@@ -27,6 +30,10 @@ from zoo.runtime.renamed import OldName
 
 ACCOUNTANT = "zoo.privacy.accounting/3"
 """Name and version of the accountant, for records. The version rises when one of its epsilons changes."""
+
+FALSE_ALARM_RATES = (0.001, 0.01, 0.1)
+"""Rates at which a record shows the largest detection rate."""
+_STEEPEST = 40.0  # logarithm of the steepest tangent of a trade-off curve that is tried
 
 
 class UnsupportedEventError(ValueError):
@@ -143,6 +150,35 @@ class Accountant:
     def max_attack_success(self) -> float:
         """Largest success rate of an attack on a yes-or-no fact with even odds, rounded up: (1 + delta(0))/2."""
         return (1 + self.delta(0.0)) / 2
+
+    def max_detection_rate(self, false_alarm_rate: float) -> float:
+        """Return the largest detection rate of a test of one yes-or-no fact with this rate of false alarms, rounded up.
+
+        Each epsilon bounds it by ``delta(epsilon) + e^epsilon a`` and by ``1 - e^-epsilon (1 - delta(epsilon) - a)`` for a false
+        alarm rate a. The least bound is the trade-off curve (Dong, Roth & Su, JRSS B 2022, Proposition 2.12). Gaussian releases
+        have the closed form ``Phi(Phi^-1(a) + mu)``.
+
+        Examples:
+            >>> round(Accountant(ledger=[GaussianEvent(2.0)]).max_detection_rate(0.01), 4)
+            0.034
+        """
+        a = false_alarm_rate
+        if not 0 < a < 1:
+            raise ValueError(f"false_alarm_rate is {a!r}. Allowed: (0, 1), e.g. 0.01.")
+        if not self._private:
+            return 1.0
+        if not (self._projections or self._sampled or self._bits or self._laplace):
+            return min(1.0, float(ndtr(ndtri(a) + math.sqrt(self._square))) * (1 + EPSILON_MARGIN))
+
+        def bound(slope: float) -> float:  # any slope of a tangent is valid; the best one is searched
+            epsilon = abs(slope)
+            missed = 1 - self.delta(epsilon)
+            return 1 - missed + math.exp(epsilon) * a if slope > 0 else 1 - math.exp(-epsilon) * (missed - a)
+
+        pure = min(self._pure_epsilon(), _STEEPEST)
+        corners = () if self._square or self._projections or self._sampled else (bound(pure), bound(-pure))
+        best = minimize_scalar(bound, bounds=(-_STEEPEST, _STEEPEST), method="bounded", options={"xatol": 1e-4}).fun
+        return min(1.0, bound(0.0), float(best), *corners)
 
     def _delta_added_up(self, epsilon: float) -> float:
         """Return delta of the sum of pure epsilons and Gaussian releases, with a sampled step counted as one on all users."""
@@ -284,6 +320,17 @@ def epsilon_of(events: Iterable[PrivacyEvent], delta: float, relation: Relation 
 def attack_success_of(events: Iterable[PrivacyEvent], relation: Relation | None = None) -> float:
     """Return the largest success rate of an attack that sees a ledger's releases; see `Accountant.max_attack_success`."""
     return Accountant(relation, events).max_attack_success
+
+
+def detection_rates_of(events: Iterable[PrivacyEvent], relation: Relation | None = None) -> dict[float, float]:
+    """Return the largest detection rate at each of `FALSE_ALARM_RATES`; see `Accountant.max_detection_rate`.
+
+    Examples:
+        >>> {a: round(rate, 3) for a, rate in detection_rates_of([GaussianEvent(2.0)]).items()}
+        {0.001: 0.005, 0.01: 0.034, 0.1: 0.217}
+    """
+    accountant = Accountant(relation, events)
+    return {rate: accountant.max_detection_rate(rate) for rate in FALSE_ALARM_RATES}
 
 
 def mu_of(events: Iterable[PrivacyEvent]) -> float:

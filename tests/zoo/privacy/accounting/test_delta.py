@@ -136,7 +136,7 @@ def test_noise_and_flips_together_against_their_exact_law() -> None:
 
 
 def test_too_many_kinds_of_losses_cost_at_most_their_sum() -> None:
-    # 65 kinds of bits and noise: not convolved. At most a bit of their sum, and besides it what the noise shows; at least the noise.
+    # 65 kinds of bits and noise: not convolved. At most a bit of their sum, and what the noise shows; at least the noise.
     bits: list[PrivacyEvent] = [PureEvent(0.01 + 1e-6 * i) for i in range(65)]
     total, shown = sum(0.01 + 1e-6 * i for i in range(65)), erf(0.5 / 2 / sqrt(2))
     found = delta_of([*bits, GaussianEvent(2.0)], 0.0)
