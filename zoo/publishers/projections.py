@@ -47,8 +47,8 @@ class ProjectionPublisher(Publisher):
         noise_seed: Null: noise from the operating system. A number repeats the release, and makes the noise subtractable: the
             record then says `guarantee: none`.
         secret_key: Must be null. Older configs name it; encryption is now `EncryptedProjectionPublisher` of another package.
-        attack_success: Instead of epsilon: largest success rate of an attack on a yes-or-no fact about the user's own position, with
-            even odds, such as 0.6.
+        attack_success: Instead of epsilon: largest success rate of an attack on a yes-or-no fact about the user's own position,
+            with even odds, such as 0.6.
 
     Examples:
         >>> from datamodules import Synthetic

@@ -3,7 +3,7 @@
 import html
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -124,13 +124,13 @@ def summary(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:
     if not record.claims or record.epsilon is None or record.delta is None or record.unit is None:
         return [f"This release guarantees nothing ({record.reason}). Treat it like the ratings themselves."]
     guess = attack_success_of(ledger, record.relation)
-    rates = [f"{share(found)} at {alarm:.1%}" for alarm, found in detection_rates_of(ledger, record.relation).items()]
+    rates = detection_rates_of(ledger, record.relation)
+    alarms, found = _listed(f"{100 * alarm:g} %" for alarm in rates), _listed(map(share, rates.values()))
     return [
         f"The guarantee protects {UNITS[record.unit]}.",
         f"An attacker with this release and all other data answers a yes-or-no question about it, with even odds beforehand, "
         f"correctly in at most {share(guess)} of cases.",
-        f"A test of one such fact, against many people, finds at most this share of the true cases, by its rate of false alarms: "
-        f"{', '.join(rates)}.",
+        f"At a false-alarm rate of {alarms}, a test of such a fact detects at most {found} of the true cases.",
         "This holds for every use of the release, any number of times.",
         *(
             ["For the source party's original file it holds only under the conditions below."]
@@ -138,6 +138,11 @@ def summary(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:
             else []
         ),
     ]
+
+
+def _listed(texts: Iterable[str]) -> str:
+    *first, last = texts
+    return f"{', '.join(first)} and {last}"
 
 
 def guaranteed(record: PrivacyRecord) -> dict[str, str]:

@@ -5,6 +5,7 @@ from math import exp, log
 
 import numpy as np
 import pytest
+from dp_accounting.pld.privacy_loss_distribution import from_laplace_mechanism
 from scipy.stats import norm
 
 import zoo
@@ -49,8 +50,10 @@ def test_detection_rates_against_the_best_tests(alarm: float) -> None:
 def test_detection_rates_against_riskcal() -> None:
     riskcal = pytest.importorskip("riskcal")
     for alarm in ALARMS:
-        theirs = riskcal.analysis.gaussian.get_beta_for_mu(mu=0.5, alpha=alarm)
+        theirs = riskcal.analysis.get_beta_from_gdp(mu=0.5, alpha=alarm)
         assert rate(alarm, GaussianEvent(2.0)) == pytest.approx(1 - float(theirs), rel=1e-6)
+        theirs = riskcal.analysis.get_beta_from_pld(from_laplace_mechanism(2.0), alpha=alarm)
+        assert rate(alarm, LaplaceEvent(2.0)) == pytest.approx(1 - float(theirs), rel=5e-3)
 
 
 def test_detection_rates_of_sampled_steps_lie_between_those_of_many_and_no_steps() -> None:
@@ -91,9 +94,9 @@ def test_several_releases_share_an_attack_success() -> None:
 
 
 def test_the_papers_formula_and_nothing_at_all_are_refused() -> None:
-    with pytest.raises(ValueError, match="epsilon is None and attack_success None. Exactly one is needed"):
+    with pytest.raises(ValueError, match=r"epsilon is None and attack_success None. Exactly one is needed"):
         zoo.NoisyRows()
-    with pytest.raises(ValueError, match="calibration is 'paper'. Its formula needs epsilon"):
+    with pytest.raises(ValueError, match=r"calibration is 'paper'. Its formula needs epsilon"):
         zoo.JLT(attack_success=0.6, calibration="paper")
-    with pytest.raises(ValueError, match="attack_success > \\(1 \\+ delta\\)/2"):
+    with pytest.raises(ValueError, match=r"attack_success > \(1 \+ delta\)/2"):
         zoo.NoisyRows(attack_success=0.6, delta=0.3)

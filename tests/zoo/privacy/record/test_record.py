@@ -20,9 +20,9 @@ from zoo.privacy.mechanisms.jlt import JLT
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.delta import default_delta
 from zoo.privacy.record.record import (
-    InconsistentRecordError,
     FLOATING_POINT,
     Guarantee,
+    InconsistentRecordError,
     PrivacyRecord,
     RecordError,
     UnderstatedPrivacyError,
