@@ -43,9 +43,9 @@ class PublicSizes:
         """Return the sizes of given ratings."""
         return cls(source.num_users, source.num_items, source.applied)
 
-    def delta(self, requested: float | None) -> float:
-        """Return the requested delta or the default; refuse it unless it is below one over the users."""
-        return delta_for(self.num_users, requested)
+    def delta(self, requested: float | None, relation: Relation = Relation.ZERO_OUT_ONE_USER) -> float:
+        """Return the requested delta or the default of the relation; refuse it unless it is below one over the users."""
+        return delta_for(self.num_users, requested, relation.unit, self.num_items)
 
     @property
     def steps(self) -> tuple[RecordedStep, ...]:

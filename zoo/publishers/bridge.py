@@ -50,8 +50,8 @@ class BridgePublisher(Publisher):
     Matchings and Allocations*, STOC 2014 (the billboard). Not from a paper of cross-domain recommendation.
 
     Args:
-        epsilon: Privacy loss of sums and matrix together.
-        delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
+        epsilon: Privacy loss of sums and matrix together; null with `attack_success`.
+        delta: Null: the smaller of 1e-5 and a tenth of one over the number of users, or of entries if one rating is protected.
         relation: `zero_out_one_user`, `replace_one_user` or `change_one_rating`.
         clip: L2 norm that users' rows are clipped to: a public number. 1 makes all of unit length; larger ones give long rows
             more weight, which for one rating costs nothing.
@@ -62,6 +62,7 @@ class BridgePublisher(Publisher):
         noise_seed: Null: noise from the operating system. A number repeats the release, and makes the noise subtractable: the
             record then says `guarantee: none`.
         trusted: Public keys (a PEM file, or a folder of them), one of which must have signed ``received``; null: not checked.
+        attack_success: Instead of epsilon: largest success rate of an attack on a yes-or-no fact with even odds, such as 0.6.
 
     Examples:
         >>> from datamodules import Synthetic
@@ -76,7 +77,7 @@ class BridgePublisher(Publisher):
 
     def __init__(
         self,
-        epsilon: float,
+        epsilon: float | None = None,
         delta: float | None = None,
         relation: Literal["zero_out_one_user", "replace_one_user", "change_one_rating"] = "zero_out_one_user",
         clip: float = 1.0,
@@ -86,12 +87,14 @@ class BridgePublisher(Publisher):
         received: Path | None = None,
         noise_seed: int | None = None,
         trusted: Path | None = None,
+        attack_success: float | None = None,
     ) -> None:
         if projections is not None and received is not None:
             raise ValueError("projections and received are both set. Set one of them.")
         if trusted is not None and received is None:
             raise ValueError(f"trusted is {str(trusted)!r}. It needs received, whose signature it checks.")
         self.epsilon, self.delta, self.relation, self.clip = epsilon, delta, Relation(relation), clip
+        self.attack_success = attack_success
         self.kept_items, self.counts_share, self.noise_seed = kept_items, counts_share, noise_seed
         self.projections = ProjectionPublisher() if projections is None else projections
         self.received = None if received is None else Path(received)
@@ -100,6 +103,7 @@ class BridgePublisher(Publisher):
         self._plan = partial(
             Bridge.calibrate,
             epsilon=epsilon,
+            attack_success=attack_success,
             relation=self.relation,
             clip=clip,
             counts_share=counts_share,
@@ -132,7 +136,7 @@ class BridgePublisher(Publisher):
         """Return the noise of the map and the counts, for ratings of these sizes."""
         found = self.target_projections()
         return self._plan(
-            delta=sizes.delta(self.delta),
+            delta=sizes.delta(self.delta, self.relation),
             num_directions=self.projections.num_directions if found is None else found.width,
             num_users=sizes.num_users,
             num_items=sizes.num_items,

@@ -64,7 +64,7 @@ class EmbeddingPublisher(TrainedPublisher):
     Args:
         network: The trained recommender: `BPR`, `NeuMF`, `LightGCN`, `FedGNN`, or another LightningModule with the members of
             `EmbedsUsers` that reads no release.
-        epsilon: Privacy loss of all `num_releases` together; null: no noise and no guarantee.
+        epsilon: Privacy loss of all `num_releases` together; null without `attack_success`: no noise and no guarantee.
         delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
         clip: L2 norm that each layer of a user's vectors is clipped to: a public number, independent of the data. Required with
             epsilon; without, null leaves vectors unclipped.
@@ -76,6 +76,8 @@ class EmbeddingPublisher(TrainedPublisher):
         noise_seed: Null: noise from the operating system. A number repeats the release, and makes the noise subtractable: the
             record then says `guarantee: none`.
         callbacks: Callbacks of the training; no guarantee depends on them.
+        attack_success: Instead of epsilon: largest success rate of an attack on a yes-or-no fact about the user's own vectors, with
+            even odds, such as 0.6; of all `num_releases` together.
         **training: Further arguments of :class:`TrainedPublisher`.
 
     Examples:
@@ -97,6 +99,7 @@ class EmbeddingPublisher(TrainedPublisher):
         batch_size: int = 2048,
         noise_seed: int | None = None,
         callbacks: list[Callback] | None = None,
+        attack_success: float | None = None,
         **training: Any,  # noqa: ANN401
     ) -> None:
         if not isinstance(network, EmbedsUsers) or getattr(network, "accepted_releases", None):
@@ -113,17 +116,18 @@ class EmbeddingPublisher(TrainedPublisher):
         self.epsilon, self.delta, self.clip, self.relation = epsilon, delta, clip, Relation(relation)
         self.max_epochs, self.batch_size, self.noise_seed = max_epochs, batch_size, noise_seed
         check_releases(num_releases)
-        self.num_releases = num_releases
-        if epsilon is None:
+        self.num_releases, self.attack_success = num_releases, attack_success
+        self.has_noise = epsilon is not None or attack_success is not None
+        if not self.has_noise:
             _check_bare(clip, delta, noise_seed, num_releases)
         else:
             self._plan(1e-5 if delta is None else delta)  # refuse bad settings now, before data are opened
 
     def _plan(self, delta: float, num_users: int = 1) -> UserVectors:
-        assert self.epsilon is not None
         layers, width = self.network.vector_shape
         return UserVectors.calibrate(
             epsilon=self.epsilon,
+            attack_success=self.attack_success,
             delta=delta,
             clip=self.clip,
             num_layers=layers,
@@ -136,14 +140,16 @@ class EmbeddingPublisher(TrainedPublisher):
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """Plan one Gaussian release of all users' vectors, or one without a guarantee."""
         notes: dict[str, Plain] = {"network": type(self.network).__name__, "max_epochs": self.max_epochs}
-        if self.epsilon is None:
+        if not self.has_noise:
             layers, width = self.network.vector_shape
             inputs = notes | {"num_users": sizes.num_users, "num_layers": layers, "width": width}
             record = unprotected_record(UserVectors.name, BARE, sizes.steps, public_inputs=inputs)
             return PlannedRelease.of_tensors(record, NonPrivateEvent(), sizes, self._bare, "embeddings")
-        plan = self._plan(sizes.delta(self.delta), sizes.num_users)
+        plan = self._plan(sizes.delta(self.delta, self.relation), sizes.num_users)
         tensors = partial(self._noisy, plan)
-        planned = PlannedRelease.of(plan, self.noise_seed, sizes, tensors, kind="embeddings", notes=notes)
+        planned = PlannedRelease.of(
+            plan, self.noise_seed, sizes, tensors, kind="embeddings", notes=notes, withdrawn=self.withdrawn
+        )
         return _claimed_by(type(self.network), planned)
 
     def _bare(self, source: Ratings, domain: str) -> Mapping[str, Tensor]:
@@ -154,13 +160,18 @@ class EmbeddingPublisher(TrainedPublisher):
         vectors = self.learn(source, domain)[1].numpy()
         return {"vectors": torch.from_numpy(noisy_vectors(vectors, plan, NoiseSource.of(self.noise_seed)))}
 
+    @property
+    def repeats_noise(self) -> bool:
+        """Whether there is a noise seed."""
+        return self.noise_seed is not None
+
     def learn(self, source: Ratings, domain: str) -> tuple[LightningModule, Tensor]:
         """Return the trained network, and each user's vectors (users, layers, width) before clip and noise; neither is a release.
 
         Users without ratings have zeros.
         """
         check_has_ratings(source, domain)
-        ratings = SourceRatings(source, batch_size=self.batch_size, seed=self.seed, target=domain)
+        ratings = SourceRatings(source, batch_size=self.batch_size, seed=self.training_seed(), target=domain)
         network = self.trained(ratings, self.max_epochs).cpu().eval()
         with torch.no_grad():
             vectors = network.user_vectors().detach()  # possibly a view of the weights
@@ -172,7 +183,7 @@ class EmbeddingPublisher(TrainedPublisher):
 
     def audits(self) -> list[Audit]:
         """Return the audit of one user's vectors in two worlds; none without a claim."""
-        if self.epsilon is None:
+        if not self.has_noise or self.withdrawn is not None:
             return []
         return [vectors_audit(UserVectors.name, self._plan(1e-5 if self.delta is None else self.delta))]
 

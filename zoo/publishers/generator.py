@@ -76,21 +76,34 @@ class GeneratorPublisher(TrainedPublisher):
         """Plan the whole training; callbacks such as `PrivacyBudget` may allow fewer steps, which changes the record."""
         record = self.network.forecast(sizes.num_users, sizes.num_items, sizes.applied)
         events = tuple(self.network.events(sizes.num_users))
-        return PlannedRelease(record.claimed_by(type(self.network)), events, self.publish)
+        return PlannedRelease(self._claimed(record), events, self.publish)
+
+    @property
+    def repeats_noise(self) -> bool:
+        """Whether the network has a noise seed."""
+        return getattr(getattr(self.network, "privacy", None), "noise_seed", None) is not None
+
+    def _claimed(self, record: PrivacyRecord) -> PrivacyRecord:
+        withdrawn = self.withdrawn if record.claims else None
+        return (record if withdrawn is None else record.without_guarantee(withdrawn)).claimed_by(type(self.network))
 
     def publish(self, source: Ratings, domain: str) -> Release:
         """Train on the source's ratings, in [0, 1] and at least one, then release; all steps must be taken."""
         _check(source, domain)
-        network: ReleasableGenerator = self.trained(SourceRatings(source, self.network.training_batches, target=domain))
+        network: ReleasableGenerator = self.trained(
+            SourceRatings(source, self.network.training_batches, seed=self.training_seed(), target=domain)
+        )
         if network.steps_left:
             raise ValueError(
                 f"Training on {domain!r} stopped with {network.steps_left} steps left. Leave out callbacks that stop it early."
             )
         release = network.release(source, domain)
-        return replace(release, record=release.record.claimed_by(type(network)))
+        return replace(release, record=self._claimed(release.record))
 
     def audits(self) -> Sequence[Audit]:
-        """Return the audits of the network."""
+        """Return the audits of the network; none without a claim."""
+        if self.withdrawn is not None:
+            return []
         audits: Sequence[Audit] = self.network.audits()
         return audits
 

@@ -43,9 +43,9 @@ class Projected(Publisher):
     """Base of publishers of ``(M R + w N) / sqrt(n')``, M public, N Gaussian; see `JLT` and `SJLT` for their guarantees.
 
     Args:
-        epsilon: Privacy loss.
+        epsilon: Privacy loss; null with `attack_success`.
         num_components: Width n' of the published rows.
-        delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
+        delta: Null: the smaller of 1e-5 and a tenth of one over the number of users, or of entries if one rating is protected.
         calibration: `unit` (columns of M of equal norm; least noise), `gaussian` (M as in the paper; the only one for
             users), `max` (largest column of the drawn M), or `paper` (the paper's w; the record states the actual epsilon).
         relation: `change_one_rating`, `zero_out_one_user` or `replace_one_user`.
@@ -60,13 +60,14 @@ class Projected(Publisher):
         paper_faithful: Whether to publish the paper's printed form, for comparison: ratings centred first, singular values
             lifted by the paper's w, a secret M. Slow, and whole in memory. The record states the actual epsilon, or says
             `guarantee: none` and warns once: JLT's with fewer items than users, and SJLT's always.
+        attack_success: Instead of epsilon: largest success rate of an attack on a yes-or-no fact with even odds, such as 0.6.
     """
 
     mechanism: ClassVar[type[Projection]]
 
     def __init__(
         self,
-        epsilon: float,
+        epsilon: float | None = None,
         num_components: int = 400,
         delta: float | None = None,
         calibration: Calibration = "unit",
@@ -77,18 +78,21 @@ class Projected(Publisher):
         seed: int | None = None,
         noise_seed: int | None = None,
         paper_faithful: bool = False,
+        attack_success: float | None = None,
     ) -> None:
         if paper_faithful and calibration not in ("unit", "paper"):
             raise ValueError(f"paper_faithful takes the paper's noise, and calibration is {calibration!r}. Choose one.")
         self.epsilon, self.num_components, self.delta = epsilon, num_components, delta
+        self.relation, self.attack_success = Relation(relation), attack_success
         self.calibration, self.centre, self.seed = calibration, centre, seed
         self.noise_seed, self.paper_faithful = noise_seed, paper_faithful
         self._plan = partial(
             self.mechanism.calibrate,
             epsilon=epsilon,
+            attack_success=attack_success,
             dim=num_components,
             calibration="paper" if paper_faithful else calibration,
-            relation=Relation(relation),
+            relation=self.relation,
             rating_range=rating_range,
             clip=clip,
         )
@@ -115,7 +119,7 @@ class Projected(Publisher):
 
     def projection(self, sizes: PublicSizes, matrix: PublicMatrix) -> Projection:
         """Return the mechanism with M, its noise and its guarantee, from public settings alone."""
-        delta = sizes.delta(self.delta)
+        delta = sizes.delta(self.delta, self.relation)
         public: dict[str, Any] = {
             "num_users": sizes.num_users,
             "num_items": sizes.num_items,

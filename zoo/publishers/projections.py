@@ -38,7 +38,7 @@ class ProjectionPublisher(Publisher):
     encrypts positions instead.
 
     Args:
-        epsilon: Privacy loss; null: no noise and no guarantee.
+        epsilon: Privacy loss; null without `attack_success`: no noise and no guarantee.
         delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
         num_directions: Width of a position. Fewer carry less and need less noise.
         item_damping: Exponent of an item's count that its ratings are divided by, before rows are scaled to unit length; 0 keeps
@@ -47,6 +47,8 @@ class ProjectionPublisher(Publisher):
         noise_seed: Null: noise from the operating system. A number repeats the release, and makes the noise subtractable: the
             record then says `guarantee: none`.
         secret_key: Must be null. Older configs name it; encryption is now `EncryptedProjectionPublisher` of another package.
+        attack_success: Instead of epsilon: largest success rate of an attack on a yes-or-no fact about the user's own position,
+            with even odds, such as 0.6.
 
     Examples:
         >>> from datamodules import Synthetic
@@ -64,23 +66,26 @@ class ProjectionPublisher(Publisher):
         relation: Literal["zero_out_one_user", "replace_one_user"] = "zero_out_one_user",
         noise_seed: int | None = None,
         secret_key: Path | None = None,
+        attack_success: float | None = None,
     ) -> None:
         check_form(num_directions, item_damping)
-        if epsilon is None and (delta is not None or noise_seed is not None):
+        self.has_noise = epsilon is not None or attack_success is not None
+        if not self.has_noise and (delta is not None or noise_seed is not None):
             raise ValueError(
                 f"delta and noise_seed go with epsilon; got delta {delta} and noise_seed {noise_seed} without."
             )
         if secret_key is not None:
             raise ValueError("secret_key must be null. To encrypt, use EncryptedProjectionPublisher.")
         self.epsilon, self.delta, self.relation = epsilon, delta, Relation(relation)
+        self.attack_success = attack_success
         self.num_directions, self.item_damping, self.noise_seed = num_directions, item_damping, noise_seed
-        if epsilon is not None:
+        if self.has_noise:
             self._plan(1e-5 if delta is None else delta)  # refuse bad settings now, before data are opened
 
     def _plan(self, delta: float, sizes: PublicSizes = PublicSizes(1, 1)) -> UserPositions:  # noqa: B008  frozen
-        assert self.epsilon is not None
         return UserPositions.calibrate(
             epsilon=self.epsilon,
+            attack_success=self.attack_success,
             delta=delta,
             clip=LONGEST,
             num_layers=1,
@@ -99,10 +104,10 @@ class ProjectionPublisher(Publisher):
             "num_items": sizes.num_items,
             "num_layers": 1,
         }
-        if self.epsilon is None:
+        if not self.has_noise:
             record = unprotected_record(UserPositions.name, BARE, sizes.steps, public_inputs=inputs)
             return PlannedRelease.of_tensors(record, NonPrivateEvent(), sizes, self._bare, "embeddings")
-        plan = self._plan(sizes.delta(self.delta), sizes)
+        plan = self._plan(sizes.delta(self.delta, self.relation), sizes)
         notes: dict[str, Plain] = {"item_damping": self.item_damping}
         return PlannedRelease.of(
             plan, self.noise_seed, sizes, partial(self._noisy, plan), kind="embeddings", notes=notes
@@ -118,6 +123,6 @@ class ProjectionPublisher(Publisher):
 
     def audits(self) -> list[Audit]:
         """Return the audit of one user's position in two worlds; none without a claim."""
-        if self.epsilon is None:
+        if not self.has_noise:
             return []
         return [vectors_audit(UserPositions.name, self._plan(1e-5 if self.delta is None else self.delta))]

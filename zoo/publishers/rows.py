@@ -40,14 +40,15 @@ class NoisyRows(Publisher):
     carries more at the same epsilon, without delta.
 
     Args:
-        epsilon: Privacy loss.
-        delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
+        epsilon: Privacy loss; null with `attack_success`.
+        delta: Null: the smaller of 1e-5 and a tenth of one over the number of users, or of entries if one rating is protected.
         threshold: Standard deviations of the noise above which a value is stored, at least 0, e.g. 2.0; other values are 0.
             Null: all values are stored, which takes four bytes for every user and item.
         relation: `change_one_rating`, `zero_out_one_user` or `replace_one_user`.
         clip: L2 norm that users' rows are clipped to; for users only.
         noise_seed: Null: noise from the operating system. A number repeats the release, and makes the noise subtractable: the
             record then says `guarantee: none`.
+        attack_success: Instead of epsilon: largest success rate of an attack on a yes-or-no fact with even odds, such as 0.6.
 
     Examples:
         >>> from datamodules import Synthetic
@@ -59,16 +60,24 @@ class NoisyRows(Publisher):
 
     def __init__(
         self,
-        epsilon: float,
+        epsilon: float | None = None,
         delta: float | None = None,
         threshold: float | None = None,
         relation: Literal["change_one_rating", "zero_out_one_user", "replace_one_user"] = "change_one_rating",
         clip: float | None = None,
         noise_seed: int | None = None,
+        attack_success: float | None = None,
     ) -> None:
         self.epsilon, self.delta, self.threshold = epsilon, delta, threshold
+        self.attack_success = attack_success
         self.relation, self.clip, self.noise_seed = Relation(relation), clip, noise_seed
-        self._plan = partial(noisy_rows.NoisyRows.calibrate, epsilon=epsilon, relation=self.relation, clip=clip)
+        self._plan = partial(
+            noisy_rows.NoisyRows.calibrate,
+            epsilon=epsilon,
+            attack_success=attack_success,
+            relation=self.relation,
+            clip=clip,
+        )
         # Refuse bad settings now, before data are opened.
         self._plan(delta=1e-5 if delta is None else delta, threshold=threshold)
 
@@ -76,7 +85,7 @@ class NoisyRows(Publisher):
         """Plan one Gaussian release of all users' rows; only 0/1 ratings, and all values only if they fit into memory."""
         _check_sizes(sizes)
         plan = self._plan(
-            delta=sizes.delta(self.delta),
+            delta=sizes.delta(self.delta, self.relation),
             threshold=self.threshold,
             num_users=sizes.num_users,
             num_items=sizes.num_items,
@@ -112,11 +121,12 @@ class FlippedRows(Publisher):
     `NoisyRows` costs sqrt(k) times its mu.
 
     Args:
-        epsilon: Privacy loss.
+        epsilon: Privacy loss; null with `attack_success`.
         keep: Share of the reported ones that are released, above 0 and at most 1. Null: 1, or the share that reduces the false
             ones to 2^23 on average; it depends on epsilon and the numbers of users and items.
         noise_seed: Null: draws from the operating system. A number repeats the release, and makes the flips reversible: the
             record then says `guarantee: none`.
+        attack_success: Instead of epsilon: largest success rate of an attack on a yes-or-no fact with even odds, such as 0.6.
 
     Examples:
         >>> from datamodules import Synthetic
@@ -126,9 +136,15 @@ class FlippedRows(Publisher):
         (4.0, 0.0)
     """
 
-    def __init__(self, epsilon: float, keep: float | None = None, noise_seed: int | None = None) -> None:
-        self.epsilon, self.keep, self.noise_seed = epsilon, keep, noise_seed
-        self._plan = partial(flipped_rows.FlippedRows.calibrate, epsilon=epsilon)
+    def __init__(
+        self,
+        epsilon: float | None = None,
+        keep: float | None = None,
+        noise_seed: int | None = None,
+        attack_success: float | None = None,
+    ) -> None:
+        self.epsilon, self.keep, self.noise_seed, self.attack_success = epsilon, keep, noise_seed, attack_success
+        self._plan = partial(flipped_rows.FlippedRows.calibrate, epsilon=epsilon, attack_success=attack_success)
         self._plan(num_users=1, num_items=1, keep=keep)  # refuse bad settings before data are opened
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:

@@ -28,10 +28,10 @@ class SJLT(Projected):
     orthogonal. Columns of M are rescaled to equal norm. Rows are centred after the noise.
 
     Args:
-        epsilon: Privacy loss.
+        epsilon: Privacy loss; null with `attack_success`.
         num_components: Width n' of the published rows.
         density: Share q of non-zeros in P.
-        delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
+        delta: Null: the smaller of 1e-5 and a tenth of one over the number of entries (users times items).
         calibration: `unit` (columns of M of equal norm; least noise) or `max` (largest column of ``P H D``).
         relation: `change_one_rating`; those on users are refused.
         settings: The others of `Projected`.
@@ -47,7 +47,7 @@ class SJLT(Projected):
 
     def __init__(
         self,
-        epsilon: float,
+        epsilon: float | None = None,
         num_components: int = 400,
         density: float = 0.5,
         delta: float | None = None,

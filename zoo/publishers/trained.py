@@ -1,6 +1,7 @@
 """TrainedPublisher: common base of publishers that train a network on a source's ratings."""
 
 import copy
+import secrets
 import sys
 import warnings
 from collections.abc import Mapping
@@ -77,25 +78,24 @@ def check_has_ratings(source: Ratings, domain: str) -> None:
 class TrainedPublisher(Publisher):
     """Train a network on one source domain, with its own trainer and callbacks.
 
-    Nothing is selected by metrics on the ratings: there is no validation, and the last epoch is released. Each domain starts
-    from the same initial weights. The global random state is neither read nor changed.
+    Nothing is selected by metrics on the ratings: there is no validation, and the last epoch is released. Initial weights and
+    the order of batches are resampled for each release. The global random state is neither read nor changed.
 
     Args:
         network: The trained network.
         callbacks: Callbacks of the training; no guarantee depends on them.
         accelerator: `cpu`, `gpu` or `auto`.
-        seed: Seed of the initial weights; public.
+        seed: Seed of the training. Null: drawn from the operating system for each release (0 with a noise seed, which repeats
+            it). A number lets a reader repeat the training of all others: the record then says `guarantee: none`.
         progress: Whether to show a progress bar; null: on a terminal.
     """
-
-    repeats_seed = True
 
     def __init__(
         self,
         network: LightningModule,
         callbacks: list[Callback] | None = None,
         accelerator: str = "cpu",
-        seed: int = 0,
+        seed: int | None = None,
         progress: bool | None = None,
     ) -> None:
         self.network: Any = network
@@ -103,12 +103,28 @@ class TrainedPublisher(Publisher):
         self.accelerator, self.seed = accelerator, seed
         self.progress = sys.stderr.isatty() if progress is None else progress
 
+    @property
+    def repeats_noise(self) -> bool:
+        """Whether the noise is seeded, so that releases repeat."""
+        return False
+
+    @property
+    def withdrawn(self) -> str | None:
+        """Code of the reason why there is no guarantee, whatever the noise; None: there is one."""
+        return None if self.seed is None else "training_seed_known"
+
+    def training_seed(self) -> int:
+        """Return the seed of one training: the given one, 0 in a repeatable release, else a fresh one."""
+        if self.seed is not None or self.repeats_noise:
+            return self.seed or 0
+        return secrets.randbits(63)
+
     def trained(self, source: SourceRatings, max_epochs: int = 1) -> Any:  # noqa: ANN401  as the network
-        """Return a copy of the network after training on a source."""
+        """Return a copy of the network after training on a source, with the source's seed."""
         keep_freed_memory()
         network, callbacks = copy.deepcopy((self.network, self.callbacks))
         with isolate_rng(), warnings.catch_warnings():
-            torch.manual_seed(self.seed)
+            torch.manual_seed(source.seed)
             # A network may have a validation step, which is not used here.
             warnings.filterwarnings("ignore", "You defined a `validation_step` but have no `val_dataloader`")
             trainer = Trainer(

@@ -76,7 +76,7 @@ class EncryptedBridgePublisher(BridgePublisher):
     Args:
         epsilon: Privacy loss of sums and map together.
         received: Folder of the release of `EncryptedProjectionPublisher`.
-        delta: Null: the smaller of 1e-5 and a tenth of one over the number of users.
+        delta: Null: the smaller of 1e-5 and a tenth of one over the number of users, or of entries if one rating is protected.
         relation: `zero_out_one_user`, `replace_one_user` or `change_one_rating`.
         clip: L2 norm that users' rows are clipped to: a public number.
         kept_items: Number of items of the map, those with the largest noisy sums; null: all.

@@ -8,9 +8,10 @@ from pytorch_lightning import LightningModule, Trainer
 from torch import Tensor
 
 from tests.samples import binary
-from zoo import BPR, EASE, SPPG, NeuMF
+from zoo import BPR, EASE, SPPG, EmbeddingPublisher, GeneratorPublisher, NeuMF
 from zoo.data.batch_types import PairBatch, TripleBatch, UserBatch
-from zoo.publishers.trained import SourceRatings
+from zoo.publishers.base import PublicSizes
+from zoo.publishers.trained import SourceRatings, TrainedPublisher
 
 
 class Listener(LightningModule):
@@ -99,3 +100,24 @@ def test_methods_of_one_domain_train_on_a_source(method: Any) -> None:  # noqa: 
     assert not method.rankings, "nothing is ranked"
     with torch.no_grad():
         assert method.eval().score_all(torch.arange(3)).shape == (3, ratings.num_items)
+
+
+@pytest.mark.parametrize("generator", [False, True])
+def test_the_seed_of_a_training_comes_from_the_operating_system(generator: bool) -> None:
+    """A fixed seed lets a reader repeat the training, so it leaves no guarantee."""
+
+    def publisher(**settings: Any) -> TrainedPublisher:  # noqa: ANN401
+        if generator:
+            return GeneratorPublisher(SPPG(steps=2, sample_size=2, condition_dim=2, generator_dims=(3,)), **settings)
+        return EmbeddingPublisher(BPR(num_factors=3), epsilon=4.0, clip=1.0, max_epochs=1, **settings)
+
+    seeds = {publisher().training_seed() for _ in range(9)}
+    assert len(seeds) == 9
+    assert publisher().prepare(PublicSizes.of(binary())).record.claims
+    known = publisher(seed=3)
+    assert known.training_seed() == 3
+    for record in (known.forecast(60, 40), known.publish(binary(), "book").record):
+        assert (record.guarantee, record.epsilon) == ("none", None)
+        assert record.reason is not None
+        assert record.reason.startswith("the seed of the training was fixed")
+    assert not known.audits()

@@ -89,7 +89,7 @@ class Attack:
         shape: tuple[int, int] = publisher.network.vector_shape
         return UserVectors.calibrate(
             epsilon=epsilon,
-            delta=PublicSizes.of(self.ratings).delta(publisher.delta),
+            delta=PublicSizes.of(self.ratings).delta(publisher.delta, publisher.relation),
             clip=publisher.clip,
             num_layers=shape[0],
             num_releases=num_releases,

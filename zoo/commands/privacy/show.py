@@ -3,17 +3,19 @@
 import hashlib
 import html
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from zoo.commands.privacy.several import basis, several_ratings
+from zoo.privacy.accounting.accountant import detection_rates_of
 from zoo.privacy.accounting.events import event_to_dict
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.mechanisms.goodness_of_fit import FALSE_ALARM
 from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism
 from zoo.privacy.record.record import FLOATING_POINT, PrivacyRecord, rounded_up, share
 from zoo.privacy.record.shared_projection import seed_of
-from zoo.privacy.record.words import CLAIMED_BY
+from zoo.privacy.record.words import CLAIMED_BY, sentence
 from zoo.release.metadata import ReleaseMetadata
 from zoo.release.release import Release
 from zoo.release.signature import TrustedKeys
@@ -151,10 +153,13 @@ def summary(record: PrivacyRecord) -> list[str]:
     success = f"correctly in at most {share(view.attack_success)} of cases"
     if view.attack_scope:
         success += f" {view.attack_scope}. The vectors of other users reveal more of the user, and no bound covers them"
+    rates = detection_rates_of(record.ledger, record.relation)
+    alarms, found = _listed(f"{100 * alarm:g} %" for alarm in rates), _listed(map(share, rates.values()))
     return [
         *([f"This is {view.label}: the attack bound exceeds 99 %."] if view.label else []),
         f"The guarantee protects {UNITS[record.unit]}.",
         f"An attacker with this release and all other data answers a yes-or-no question about {about} {success}.",
+        f"At a false-alarm rate of {alarms}, a test of such a fact detects at most {found} of the true cases.",
         "This holds for every use of the release, any number of times.",
         *(
             ["For the source party's original file it holds only under the conditions below."]
@@ -164,6 +169,11 @@ def summary(record: PrivacyRecord) -> list[str]:
     ]
 
 
+def _listed(texts: Iterable[str]) -> str:
+    *first, last = texts
+    return f"{', '.join(first)} and {last}"
+
+
 def guaranteed(record: PrivacyRecord) -> dict[str, str]:
     """Return the guarantee of a record as texts by name; {} if there is none."""
     if not (view := record.view.texts):
@@ -171,6 +181,7 @@ def guaranteed(record: PrivacyRecord) -> dict[str, str]:
     requested, mu, clip = record.requested_epsilon, record.mu, record.clip
     texts = {
         **{name.replace("relation", "neighbours"): text for name, text in view.items()},
+        "rule of delta": None if record.delta_rule is None else sentence(record.delta_rule),
         f"epsilon asked for, {record.requested_scope}": None if requested is None else f"{requested:g}",
         "mu": None if mu is None else rounded_up(mu),
         "sensitivity": f"{record.sensitivity:g} ({record.sensitivity_norm})",

@@ -5,6 +5,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Self
 
+from scipy.optimize import minimize_scalar
+from scipy.special import ndtr, ndtri
+
 from zoo.privacy.accounting.events import (
     SINGLE_EVENTS,
     ComposedEvent,
@@ -20,13 +23,17 @@ from zoo.privacy.accounting.events import (
 )
 from zoo.privacy.accounting.gaussian import EPSILON_MARGIN, check_curve, gauss_delta, gauss_epsilon
 from zoo.privacy.accounting.gaussian_mixture import LARGEST_SQUARE, mixture_delta, mixture_epsilon
-from zoo.privacy.accounting.losses import MOST_TIMES, Losses, loss_delta, loss_epsilon
+from zoo.privacy.accounting.losses import MOST_TIMES, Losses, convolved_epsilon, loss_delta, loss_epsilon
 from zoo.privacy.accounting.pure import flips_epsilon, repeated_delta, repeated_epsilon
 from zoo.privacy.accounting.relation import Relation
 from zoo.runtime.renamed import OldName
 
-ACCOUNTANT = "zoo.privacy.accounting/2"
+ACCOUNTANT = "zoo.privacy.accounting/3"
 """Name and version of the accountant, for records. The version rises when one of its epsilons changes."""
+
+FALSE_ALARM_RATES = (0.001, 0.01, 0.1)
+"""Rates at which a record shows the largest detection rate."""
+_STEEPEST = 40.0  # logarithm of the steepest tangent of a trade-off curve that is tried
 
 
 class UnsupportedEventError(ValueError):
@@ -43,9 +50,9 @@ class Accountant:
     later. Events through a public matrix are for `zoo.privacy.record.shared_projection`, which knows the seeds.
 
     Events without delta (flipped bits, Laplace noise) add up at delta 0. At a delta above 0 there are two bounds, and the smaller
-    one counts. The first composes privacy loss distributions (`zoo.privacy.accounting.losses`), sampled steps included. The
-    second adds the pure epsilons to the cost of the Gaussian releases, where a sampled step counts as a step on all users. Each
-    kind has half of delta if there are losses and Gaussian matrices, because one distribution cannot hold both.
+    one counts. The first composes the losses of all events, sampled steps included, by their distributions or Renyi divergences
+    (`zoo.privacy.accounting.losses`). The second adds the pure epsilons to the cost of the Gaussian releases, where a sampled step
+    counts as a step on all users. Each kind has half of delta if there are losses and Gaussian matrices.
 
     Args:
         relation: Neighbouring relation of the events' sensitivities. None leaves it unchecked; a sampled step then has its cost
@@ -135,10 +142,43 @@ class Accountant:
             return min(1.0, added)
         return min(1.0, added, self._delta_of_losses(epsilon))
 
+    def falls_back(self, delta: float) -> bool:
+        """Return whether epsilon at a delta is not from privacy loss distributions, although there are sampled steps."""
+        return bool(self._sampled) and convolved_epsilon(self._losses(), delta) > self.epsilon(delta)
+
     @property
     def max_attack_success(self) -> float:
         """Largest success rate of an attack on a yes-or-no fact with even odds, rounded up: (1 + delta(0))/2."""
         return (1 + self.delta(0.0)) / 2
+
+    def max_detection_rate(self, false_alarm_rate: float) -> float:
+        """Return the largest detection rate of a test of one yes-or-no fact with this rate of false alarms, rounded up.
+
+        Each epsilon bounds it by ``delta(epsilon) + e^epsilon a`` and by ``1 - e^-epsilon (1 - delta(epsilon) - a)`` for a false
+        alarm rate a. The least bound is the trade-off curve (Dong, Roth & Su, JRSS B 2022, Proposition 2.12). Gaussian releases
+        have the closed form ``Phi(Phi^-1(a) + mu)``.
+
+        Examples:
+            >>> round(Accountant(ledger=[GaussianEvent(2.0)]).max_detection_rate(0.01), 4)
+            0.034
+        """
+        a = false_alarm_rate
+        if not 0 < a < 1:
+            raise ValueError(f"false_alarm_rate is {a!r}. Allowed: (0, 1), e.g. 0.01.")
+        if not self._private:
+            return 1.0
+        if not (self._projections or self._sampled or self._bits or self._laplace):
+            return min(1.0, float(ndtr(ndtri(a) + math.sqrt(self._square))) * (1 + EPSILON_MARGIN))
+
+        def bound(slope: float) -> float:  # any slope of a tangent is valid; the best one is searched
+            epsilon = abs(slope)
+            missed = 1 - self.delta(epsilon)
+            return 1 - missed + math.exp(epsilon) * a if slope > 0 else 1 - math.exp(-epsilon) * (missed - a)
+
+        pure = min(self._pure_epsilon(), _STEEPEST)
+        corners = () if self._square or self._projections or self._sampled else (bound(pure), bound(-pure))
+        best = minimize_scalar(bound, bounds=(-_STEEPEST, _STEEPEST), method="bounded", options={"xatol": 1e-4}).fun
+        return min(1.0, bound(0.0), float(best), *corners)
 
     def _delta_added_up(self, epsilon: float) -> float:
         """Return delta of the sum of pure epsilons and Gaussian releases, with a sampled step counted as one on all users."""
@@ -200,7 +240,7 @@ class Accountant:
         return mixture_epsilon(delta, math.sqrt(square), self._projections, coupled=coupled)
 
     def _epsilon_of_losses(self, delta: float) -> float:
-        """Return epsilon of all events by privacy loss distributions; infinite if these give no bound."""
+        """Return epsilon of all events by the distributions or divergences of their losses."""
         if len(self._bits) == 1 and not (self._laplace or self._sampled or self._square or self._projections):
             ((epsilon, count),) = self._bits.items()  # in closed form, without the large library
             return repeated_epsilon(epsilon, int(count), delta) if count <= MOST_TIMES else math.inf
@@ -280,6 +320,17 @@ def epsilon_of(events: Iterable[PrivacyEvent], delta: float, relation: Relation 
 def attack_success_of(events: Iterable[PrivacyEvent], relation: Relation | None = None) -> float:
     """Return the largest success rate of an attack that sees a ledger's releases; see `Accountant.max_attack_success`."""
     return Accountant(relation, events).max_attack_success
+
+
+def detection_rates_of(events: Iterable[PrivacyEvent], relation: Relation | None = None) -> dict[float, float]:
+    """Return the largest detection rate at each of `FALSE_ALARM_RATES`; see `Accountant.max_detection_rate`.
+
+    Examples:
+        >>> {a: round(rate, 3) for a, rate in detection_rates_of([GaussianEvent(2.0)]).items()}
+        {0.001: 0.005, 0.01: 0.034, 0.1: 0.217}
+    """
+    accountant = Accountant(relation, events)
+    return {rate: accountant.max_detection_rate(rate) for rate in FALSE_ALARM_RATES}
 
 
 def mu_of(events: Iterable[PrivacyEvent]) -> float:

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import erfcx, ndtr
+from scipy.special import erfcx, ndtr, ndtri
 
 Floats = npt.NDArray[np.float64]
 
@@ -126,6 +126,41 @@ def gauss_mu(epsilon: float, delta: float) -> float:
     check_epsilon(epsilon)
     check_delta(delta)
     return largest_shift(lambda mu: gauss_delta(epsilon, mu) <= delta)
+
+
+def check_target(epsilon: float | None, attack_success: float | None) -> None:
+    """Refuse anything but one of epsilon and attack success, the latter in (1/2, 1)."""
+    if (epsilon is None) == (attack_success is None):
+        raise ValueError(
+            f"epsilon is {epsilon!r} and attack_success {attack_success!r}. Exactly one is needed. Set the other to null."
+        )
+    if attack_success is not None and not 0.5 < attack_success < 1:
+        raise ValueError(f"attack_success is {attack_success!r}. Allowed: (0.5, 1), e.g. 0.6.")
+
+
+def target_mu(epsilon: float | None, delta: float, attack_success: float | None = None) -> float:
+    """Return the largest mu of a Gaussian release for an epsilon at delta, or for an attack success; rounded down.
+
+    The attack success of mu is ``(1 + delta(0))/2 = Phi(mu/2)``, and does not depend on delta.
+
+    Examples:
+        >>> round(target_mu(None, 1e-5, attack_success=0.6), 4)
+        0.5067
+    """
+    check_target(epsilon, attack_success)
+    if epsilon is not None:
+        return gauss_mu(epsilon, delta)
+    assert attack_success is not None
+    check_above_delta(attack_success, delta)
+    return 2 * float(ndtri(attack_success)) * (1 - CALIBRATION_MARGIN)
+
+
+def check_above_delta(attack_success: float, delta: float) -> None:
+    """Refuse an attack success that delta alone allows: epsilon would be 0."""
+    if 2 * attack_success - 1 <= delta * (1 + 1e-6):
+        raise ValueError(
+            f"attack_success is {attack_success!r} and delta {delta:g}. Needed: attack_success > (1 + delta)/2."
+        )
 
 
 def smallest_epsilon(is_safe: Callable[[float], bool], start: float = 1.0) -> float:

@@ -10,14 +10,16 @@ from scipy.special import gammainccinv, gammaincinv, ndtr
 from zoo.privacy.accounting.gaussian import (
     DELTA_MARGIN,
     Floats,
+    check_above_delta,
     check_curve,
     check_delta,
     check_epsilon,
     check_sensitivity,
+    check_target,
     gauss_curve,
-    gauss_mu,
     largest_shift,
     smallest_epsilon,
+    target_mu,
 )
 
 _NODES = 400
@@ -108,24 +110,38 @@ def mix_epsilon(delta: float, s: float, dim: int) -> float:
 
 # Typed, because True would otherwise be taken for width 1.
 @lru_cache(maxsize=256, typed=True)  # a publisher calibrates when it is created, and again for each plan
-def mix_w(dim: int, epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
+def mix_w(
+    dim: int, epsilon: float | None, delta: float, sensitivity: float = 1.0, attack_success: float | None = None
+) -> float:
     """Return the noise deviation that makes a release through a public Gaussian matrix of ``dim`` rows private, rounded up.
 
-    ``sensitivity`` is the L2 norm of the change before projection.
+    ``sensitivity`` is the L2 norm of the change before projection. The target is epsilon at delta, or an attack success.
     """
     check_dim(dim)
-    check_epsilon(epsilon)
+    check_target(epsilon, attack_success)
     _check_mixture_delta(delta)
     check_sensitivity(sensitivity)
-    return sensitivity / largest_shift(lambda s: mix_delta(epsilon, s, dim) <= delta)
+    if attack_success is not None:
+        check_above_delta(attack_success, delta)
+        epsilon, delta = 0.0, 2 * attack_success - 1
+    else:
+        check_epsilon(epsilon or 0.0)
+    at = epsilon or 0.0
+    return sensitivity / largest_shift(lambda s: mix_delta(at, s, dim) <= delta)
 
 
-def max_w(largest_norm: float, epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
+def max_w(
+    largest_norm: float,
+    epsilon: float | None,
+    delta: float,
+    sensitivity: float = 1.0,
+    attack_success: float | None = None,
+) -> float:
     """Return the noise deviation for a matrix whose columns have at most the given L2 norm, rounded up."""
     check_sensitivity(sensitivity)
     if not (largest_norm > 0 and math.isfinite(largest_norm)):
         raise ValueError(f"largest_norm is {largest_norm!r}. Allowed: finite, > 0.")
-    return largest_norm * sensitivity / gauss_mu(epsilon, delta)
+    return largest_norm * sensitivity / target_mu(epsilon, delta, attack_success)
 
 
 def paper_w(dim: int, epsilon: float, delta: float, sensitivity: float = 1.0) -> float:

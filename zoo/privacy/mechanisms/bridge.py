@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from zoo.privacy.accounting.events import ComposedEvent, GaussianEvent
-from zoo.privacy.accounting.gaussian import check_sensitivity, gauss_mu
+from zoo.privacy.accounting.gaussian import check_sensitivity, target_mu
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.mechanisms.base import (
     ONE_RATING,
@@ -65,7 +65,8 @@ class Bridge(GaussianMechanism):
     def calibrate(
         cls,
         *,
-        epsilon: float,
+        epsilon: float | None = None,
+        attack_success: float | None = None,
         delta: float,
         relation: Relation = Relation.ZERO_OUT_ONE_USER,
         clip: float = 1.0,
@@ -75,7 +76,9 @@ class Bridge(GaussianMechanism):
         num_users: int = 1,
         num_items: int = 1,
     ) -> Self:
-        """Return the mechanism with the least noise on a map and on the counts before it, for epsilon at delta. Opens no data.
+        """Return the mechanism with the least noise on a map and on the counts before it, for its target. Opens no data.
+
+        The target is epsilon at delta, or an attack success.
 
         First the sums of the users' rows ``r_u`` (0/1, clipped to an L2 norm of ``clip``) are published. Then
         ``C = sum_u r_u q_u'`` is published over the items with the largest noisy sums, with rows cut to these items and clipped
@@ -99,7 +102,7 @@ class Bridge(GaussianMechanism):
         return cls(
             relation=relation,
             delta=delta,
-            noise_multiplier=1 / (gauss_mu(epsilon, delta) * math.sqrt(1 - counts_share)),
+            noise_multiplier=1 / (target_mu(epsilon, delta, attack_success) * math.sqrt(1 - counts_share)),
             clip=clip,
             counts_share=counts_share,
             kept_items=kept_items,

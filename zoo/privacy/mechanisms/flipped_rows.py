@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from zoo.privacy.accounting.events import RandomisedResponseEvent
-from zoo.privacy.accounting.gaussian import check_epsilon
+from zoo.privacy.accounting.gaussian import check_target
 from zoo.privacy.accounting.pure import flip_probability
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.mechanisms.base import ONE_RATING, Arrays, Finding, Plain, ResponseMechanism, Statement, check_positive
@@ -47,14 +47,26 @@ class FlippedRows(ResponseMechanism):
         check_positive(self, "keep", most=1.0)
 
     @classmethod
-    def calibrate(cls, *, epsilon: float, num_users: int, num_items: int, keep: float | None = None) -> Self:
-        """Return the mechanism with the flip probability for epsilon, and the share of reported ones to release. Opens no data.
+    def calibrate(
+        cls,
+        *,
+        epsilon: float | None = None,
+        attack_success: float | None = None,
+        num_users: int,
+        num_items: int,
+        keep: float | None = None,
+    ) -> Self:
+        """Return the mechanism with the flip probability, and the share of reported ones to release. Opens no data.
+
+        The flips are for epsilon or an attack success.
 
         Thinning the reported ones costs no privacy. It limits the output of large catalogues, where flips make far more ones
         than there are ratings. By default ``keep`` reduces the false ones to 2^23 on average, which depends on public sizes only.
         """
-        check_epsilon(epsilon)
-        flip = flip_probability(epsilon)
+        check_target(epsilon, attack_success)
+        if attack_success is not None:  # that of reading the report
+            epsilon = math.log(attack_success / (1 - attack_success))
+        flip = flip_probability(epsilon or 0.0)
         if keep is None:
             keep = min(1.0, _FALSE_ONES / max(1.0, num_users * num_items * flip))
         return cls(flip_probability=flip, keep=keep, num_users=num_users, num_items=num_items)

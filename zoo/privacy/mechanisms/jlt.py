@@ -95,7 +95,8 @@ class JLT(Mechanism):
     def calibrate(
         cls,
         *,
-        epsilon: float,
+        epsilon: float | None = None,
+        attack_success: float | None = None,
         delta: float,
         dim: int,
         calibration: Calibration = "unit",
@@ -105,7 +106,9 @@ class JLT(Mechanism):
         largest_norm: float | None = None,
         **public: Any,  # noqa: ANN401  further fields
     ) -> Self:
-        """Return the mechanism with the noise of a calibration for epsilon at delta. Opens no data. Bounds: `l2_sensitivity`.
+        """Return the mechanism with the noise of a calibration for its target. Opens no data. Bounds: `l2_sensitivity`.
+
+        The target is epsilon at delta, or an attack success.
 
         Calibrations, all with the same meaning of epsilon:
 
@@ -130,10 +133,16 @@ class JLT(Mechanism):
         if calibration in OF_EVERY_PROJECTION:
             # For a fixed M, a rating moves R M^T by its item's column: at most largest_norm x sensitivity, with noise of w.
             largest_norm = math.sqrt(dim) if largest_norm is None else largest_norm
-            w = max_w(largest_norm, epsilon, delta, sensitivity)
-        else:
+            w = max_w(largest_norm, epsilon, delta, sensitivity, attack_success)
+        elif calibration == "gaussian":
             # A fixed change c gives M c of squared norm |c|^2 chi2(dim), whatever its direction; delta is a mean over M.
-            w = (mix_w if calibration == "gaussian" else paper_w)(dim, epsilon, delta, sensitivity)
+            w = mix_w(dim, epsilon, delta, sensitivity, attack_success)
+        else:
+            if epsilon is None or attack_success is not None:
+                raise ValueError(
+                    "calibration is 'paper'. Its formula needs epsilon. Set epsilon, and not attack_success."
+                )
+            w = paper_w(dim, epsilon, delta, sensitivity)
         return cls(
             relation=relation,
             delta=delta,

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from scipy.special import ndtr, ndtri
 from scipy.stats import binom, norm
 
-from zoo.privacy.accounting.gaussian import gauss_mu
+from zoo.privacy.accounting.gaussian import target_mu
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.mechanisms.base import (
     ONE_RATING,
@@ -79,7 +79,8 @@ class NoisyRows(GaussianMechanism):
     def calibrate(
         cls,
         *,
-        epsilon: float,
+        epsilon: float | None = None,
+        attack_success: float | None = None,
         delta: float,
         relation: Relation = Relation.CHANGE_ONE_RATING,
         clip: float | None = None,
@@ -87,14 +88,14 @@ class NoisyRows(GaussianMechanism):
         num_users: int = 1,
         num_items: int = 1,
     ) -> Self:
-        """Return the mechanism with the least noise for epsilon at delta. Opens no data.
+        """Return the mechanism with the least noise for epsilon at delta, or for an attack success. Opens no data.
 
         ``threshold`` is in standard deviations of the noise, at least 0. It is rounded up to the next midpoint of the lattice.
         """
         sensitivity = l2_sensitivity(relation, 1.0, clip)
         if threshold is not None and not 0 <= threshold < math.inf:
             raise ValueError(f"threshold is {threshold!r}. Allowed: >= 0 (standard deviations of the noise), or None.")
-        multiplier = 1 / gauss_mu(epsilon, delta)
+        multiplier = 1 / target_mu(epsilon, delta, attack_success)
         sigma = multiplier * sensitivity
         return cls(
             relation=relation,

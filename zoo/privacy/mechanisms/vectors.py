@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
+from zoo.privacy.accounting.gaussian import gauss_epsilon, target_mu
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.mechanisms.base import (
     ONE_USER,
@@ -58,7 +58,8 @@ class UserVectors(GaussianMechanism):
     def calibrate(
         cls,
         *,
-        epsilon: float,
+        epsilon: float | None = None,
+        attack_success: float | None = None,
         delta: float,
         clip: float | None,
         num_layers: int,
@@ -68,7 +69,7 @@ class UserVectors(GaussianMechanism):
         num_users: int = 1,
         num_items: int = 1,
     ) -> Self:
-        """Return the mechanism with the least noise on a user's vectors for epsilon at delta. Opens no data.
+        """Return the mechanism with the least noise on a user's vectors for epsilon or an attack success. Opens no data.
 
         Protects one user, for the user's own vectors. Each layer is clipped to an L2 norm of ``clip``, a public number and
         never a quantile of the data. Replacing the user moves a layer by at most ``2 clip``, and zeroing it out by ``clip``.
@@ -85,10 +86,10 @@ class UserVectors(GaussianMechanism):
         check_releases(num_releases)
         l2_sensitivity(relation, 1.0, clip)  # refuses a user without a bound
         assert clip is not None
-        mu = gauss_mu(epsilon, delta) / math.sqrt(num_releases)
+        mu = target_mu(epsilon, delta, attack_success) / math.sqrt(num_releases)
         if num_releases > 1 and not gauss_epsilon(delta, mu):
             raise ValueError(
-                f"epsilon is {epsilon:g}, shared among {num_releases} releases: too little at delta {delta:g}. Raise "
+                f"epsilon is {epsilon}, shared among {num_releases} releases: too little at delta {delta:g}. Raise "
                 "epsilon, or use fewer releases."
             )
         return cls(

@@ -13,6 +13,7 @@ from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.mechanisms.base import Mechanism, MechanismError, Plain, round_up_epsilon
 from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism, check_input_names, nearly_equal
 from zoo.privacy.randomness.noise import KEYED, OS_ENTROPY, SEEDED
+from zoo.privacy.record.delta import delta_rule
 from zoo.privacy.record.fields import Guarantee, InconsistentRecordError, RecordError, check_number
 from zoo.privacy.record.steps import RecordedStep, conditions_of, refuse_missing_conditions
 from zoo.privacy.record.words import CLAIMED_BY
@@ -159,6 +160,11 @@ class Derived:
         if not self.claims:
             return None
         return self.mechanism.delta if self.selection is None else self.selection.delta
+
+    @property
+    def delta_rule(self) -> str | None:
+        """Code of the rule that gives `delta`; None without one."""
+        return delta_rule(self.delta, self.unit, self.mechanism.num_users, self.mechanism.num_items)
 
     @property
     def mu(self) -> float | None:

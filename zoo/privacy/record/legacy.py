@@ -32,7 +32,7 @@ from zoo.privacy.record.fields import (
     RecordError,
     read_field,
 )
-from zoo.privacy.record.schema import DERIVED
+from zoo.privacy.record.schema import DERIVED, LATER
 from zoo.privacy.record.steps import RecordedStep, refuse_missing_conditions
 from zoo.privacy.record.words import CLAIMED_BY, NOT_AUDITED
 
@@ -41,7 +41,7 @@ _FIELDS = {
     "noise_source": "str",
     "public_inputs": "Mapping[str, Plain]",
     "reason": "str | None",
-    **DERIVED,
+    **{name: kind for name, kind in DERIVED.items() if name not in LATER},
 }
 _CLAIMS = ("epsilon", "delta", "mu", "requested_epsilon")  # absent from a record without a guarantee
 _TRIED, _OTHER_SEEDS = "releases it was chosen among, by results", "projection seeds of the others"

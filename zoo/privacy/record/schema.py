@@ -23,6 +23,7 @@ DERIVED = {
     "relation": "Relation | None",
     "epsilon": "float | None",
     "delta": "float | None",
+    "delta_rule": "str | None",
     "mu": "float | None",
     "requested_epsilon": "float | None",
     "sensitivity": "float | None",
@@ -36,6 +37,8 @@ DERIVED = {
     "not_protected": "tuple[str, ...]",
 }
 """Derived fields of a record, and the type of each."""
+LATER = {"delta_rule"}
+"""Derived fields that the first files of this schema lack."""
 
 _STATED = {
     "schema": "int",
@@ -57,6 +60,7 @@ _CONVOLVED = 1e-6  # relative; more than the difference of convolutions between 
 
 def read_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a record from the untrusted JSON of another party; `RecordError` if one has another type."""
+    values = {**dict.fromkeys(LATER), **values}
     expected = {*_STATED, *DERIVED}
     if values.keys() != expected:
         missing, unknown = sorted(expected - values.keys()), sorted(map(str, values.keys() - expected))
@@ -75,6 +79,7 @@ def check_derived(derived: Mapping[str, Any], stated: Mapping[str, Any]) -> None
     older = stated["accountant"] != ACCOUNTANT and bool(re.fullmatch(_ACCOUNTANT, stated["accountant"]))
     unknown = stated["known"] and not derived["known"]  # of a package that is not installed here
     passed_over = {"parameters", "known"} if unknown else set()
+    passed_over |= LATER - stated.keys()
     for name in derived.keys() - passed_over - ({"accountant"} if older else set()):
         tolerance = _CONVOLVED if name in ("epsilon", "mu") else 1e-9
         larger = older and name == "epsilon" and (stated[name] or 0.0) > (derived[name] or 0.0)

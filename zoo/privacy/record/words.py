@@ -70,10 +70,15 @@ SENTENCES = {
     "read_by": "{0} reads the rows of the file unchanged and derives no user or item list from them, " + NOT_AUDITED,
     "unstated": "no earlier step on the data depends on the privacy unit (this old record does not state such steps)",
     "claimed_by": "the claim of {0} is true, " + NOT_AUDITED,
+    # Rules of delta.
+    "delta_of_entries": "default for one rating: at most a tenth of one over the number of entries",
+    "delta_of_users": "default for one user: at most a tenth of one over the number of users",
+    "delta_requested": "as requested",
     # Reasons.
     "projection_known_before": (
         "the seed of the projection was fixed; its guarantee is a mean over projections that are unknown in advance"
     ),
+    "training_seed_known": "the seed of the training was fixed; a reader who knows it can repeat the training without a user",
     # Not protected.
     "everything": "everything in the release",
     "sets": "the lists of users and items: a list derived from the ratings can reveal a user or an item of one rating",

@@ -6,9 +6,11 @@ clipping unit.
 """
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from zoo.privacy.accounting.accountant import Accountant
 from zoo.privacy.accounting.events import NonPrivateEvent, PoissonSampledGaussianEvent, PrivacyEvent
 from zoo.privacy.accounting.gaussian import check_epsilon, gauss_mu
 from zoo.privacy.accounting.relation import Relation
@@ -16,6 +18,7 @@ from zoo.privacy.training.step_plan import StepPlan
 
 _PRECISION = 1e-3  # of the noise multiplier, relative; rounded up
 _LEAST, _MOST = 1e-2, 1e6  # range of noise multipliers
+_NOTED = 0.1  # share of noise above which the cost of a fallback is reported
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +49,24 @@ class TrainingPlan(StepPlan):
         """``clip``, because a user without data adds nothing to the sum; ``2 clip`` if a user is replaced."""
         return self.clip * (2 if self.relation is Relation.REPLACE_ONE_USER else 1)
 
+    @property
+    def falls_back(self) -> bool:
+        """Whether epsilon is from Renyi divergences, because delta is too small or steps too many for loss distributions."""
+        return Accountant(self.relation, [self.event]).falls_back(self.delta)
+
+    @property
+    def excess_noise(self) -> float:
+        """Share of noise above the estimate for many steps, which are close to one Gaussian release; it may be negative.
+
+        Its mu is ``rate sqrt(steps D)`` with the chi-square divergence D of one step without sampling (Bu et al., *Deep Learning
+        with Gaussian Differential Privacy*, Harvard Data Science Review 2020): ``e^(1/s^2) - 1``, or ``4 sinh(1/s^2)`` for
+        replacement.
+        """
+        divergence = (gauss_mu(self.epsilon, self.delta) / self.rate) ** 2 / self.steps
+        replaced = self.relation is Relation.REPLACE_ONE_USER
+        inverse = math.asinh(divergence / 4) if replaced else math.log1p(divergence)
+        return self.noise_multiplier * math.sqrt(inverse) - 1
+
 
 def plan_training(
     *,
@@ -58,8 +79,9 @@ def plan_training(
 ) -> TrainingPlan:
     """Return the plan with the least noise that keeps the steps within epsilon. Opens no data.
 
-    The privacy loss distribution of all steps is rounded up (`accounting.accountant`); the multiplier is accurate to 1e-3,
-    rounded up. The sample must be drawn by `poisson` and be secret: batches of a fixed size and shuffled ones are not accounted
+    Losses are rounded up (`accounting.losses`); the multiplier is accurate to 1e-3, rounded up. If loss distributions cannot
+    resolve delta, Renyi divergences count (`TrainingPlan.falls_back`), with a warning if that costs more than a tenth of the noise.
+    The sample must be drawn by `poisson` and be secret: batches of a fixed size and shuffled ones are not accounted
     for. Empty samples count as steps. ``replace_one_user`` costs more than ``zero_out_one_user``.
 
     Args:
@@ -94,6 +116,12 @@ def plan_training(
         middle = plan(_between(low, high, epsilon, tries))
         low, high = (low, middle) if middle.epsilon <= epsilon else (middle, high)
         tries += 1
+    if high.falls_back and high.excess_noise > _NOTED:
+        warnings.warn(
+            f"delta is {delta:g}, too small to compose {steps} steps exactly. The noise is about {high.excess_noise:.0%} above "
+            "what is needed. Raise delta.",
+            stacklevel=2,
+        )
     return high
 
 

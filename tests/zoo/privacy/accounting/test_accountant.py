@@ -159,7 +159,7 @@ def test_count_out_of_range() -> None:
 
 
 def test_the_accountant_has_a_version() -> None:
-    assert ACCOUNTANT == "zoo.privacy.accounting/2"
+    assert ACCOUNTANT == "zoo.privacy.accounting/3"
 
 
 @pytest.mark.parametrize("delta", [0.3, 0.5, 0.8])

@@ -135,13 +135,13 @@ def test_noise_and_flips_together_against_their_exact_law() -> None:
         assert exact - 1e-9 <= found <= exact + 1e-3
 
 
-def test_where_losses_are_too_many_they_are_added_up() -> None:
-    # 65 kinds of bits and noise: not composed. A bit of their sum, and besides it what the noise shows.
+def test_too_many_kinds_of_losses_cost_at_most_their_sum() -> None:
+    # 65 kinds of bits and noise: not convolved. At most a bit of their sum, and what the noise shows; at least the noise.
     bits: list[PrivacyEvent] = [PureEvent(0.01 + 1e-6 * i) for i in range(65)]
     total, shown = sum(0.01 + 1e-6 * i for i in range(65)), erf(0.5 / 2 / sqrt(2))
     found = delta_of([*bits, GaussianEvent(2.0)], 0.0)
-    assert found == pytest.approx(1 - (1 - tanh(total / 2)) * (1 - shown), rel=1e-9)
-    assert delta_of([*bits, GaussianEvent(2.0)], total + 0.3) == pytest.approx(gauss_delta(0.3, 0.5), rel=1e-9)
+    assert shown < found <= (1 - (1 - tanh(total / 2)) * (1 - shown)) * (1 + 1e-9)
+    assert delta_of([*bits, GaussianEvent(2.0)], total + 0.3) < gauss_delta(0.3, 0.5)  # Renyi divergences do not add up
     assert delta_of([GaussianProjectionEvent(1e-7, 3)], 1.0) == 1.0
 
 

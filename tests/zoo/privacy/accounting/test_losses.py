@@ -227,7 +227,6 @@ def test_without_delta_a_gaussian_beside_a_bit_costs_everything() -> None:
     [
         SelfComposedEvent(PoissonSampledGaussianEvent(1e-100, 0.5), 2**53),
         SelfComposedEvent(PoissonSampledGaussianEvent(0.1, 0.5), 10**6),
-        SelfComposedEvent(PoissonSampledGaussianEvent(1.0, 1e-12), 10**9),
         SelfComposedEvent(SelfComposedEvent(PureEvent(1e100), 2**53), 2**53),
         SelfComposedEvent(LaplaceEvent(1e-100), 2**53),
         SelfComposedEvent(RandomisedResponseEvent(1e-100), 10**6),
@@ -236,12 +235,16 @@ def test_without_delta_a_gaussian_beside_a_bit_costs_everything() -> None:
         ComposedEvent(tuple(PoissonSampledGaussianEvent(0.02 + i / 1000, 0.5) for i in range(80))),
     ],
 )
-def test_extreme_ledgers_of_losses_are_added_up(event: PrivacyEvent) -> None:
+def test_extreme_ledgers_of_losses_have_a_bound(event: PrivacyEvent) -> None:
     assert epsilon_of([event], 1e-5, ZERO_OUT) > 0.5
     assert epsilon_of([event], 1e-5, ZERO_OUT) <= epsilon_of([event], 1e-13, ZERO_OUT)
 
 
 def test_noise_without_end_costs_nothing_at_a_delta() -> None:
+    rare = SelfComposedEvent(
+        PoissonSampledGaussianEvent(1.0, 1e-12), 10**9
+    )  # in hardly any sample, and too often to convolve
+    assert epsilon_of([rare], 1e-5, ZERO_OUT) < 0.2
     for event in (PoissonSampledGaussianEvent(1e90, 0.5), LaplaceEvent(1e90), PureEvent(1e-90)):
         assert epsilon_of([SelfComposedEvent(event, 1000)], 1e-5, ZERO_OUT) == 0.0
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import zoo
 from tests.zoo.privacy.record.stated import earlier_file, stated
 from zoo.privacy.accounting.accountant import ACCOUNTANT, UnsupportedEventError
 from zoo.privacy.accounting.events import GaussianEvent, GaussianProjectionEvent, NonPrivateEvent, NoOpEvent
@@ -21,6 +22,7 @@ from zoo.privacy.record.delta import default_delta
 from zoo.privacy.record.record import (
     FLOATING_POINT,
     Guarantee,
+    InconsistentRecordError,
     PrivacyRecord,
     RecordError,
     UnderstatedPrivacyError,
@@ -209,6 +211,23 @@ def test_every_field_is_needed() -> None:
 def test_replacing_a_field_checks_anew() -> None:
     with pytest.raises(RecordError, match="needs noise from"):
         replace(proved(), noise_source="seeded noise")
+
+
+def test_the_default_delta_of_a_rating_counts_entries_and_the_record_names_its_rule() -> None:
+    rows, users = zoo.NoisyRows(8.0), zoo.NoisyRows(8.0, relation="zero_out_one_user", clip=1.0)
+    first = rows.forecast(943, 1682)
+    assert (first.delta, first.delta_rule) == (pytest.approx(1 / (10 * 943 * 1682)), "delta_of_entries")
+    second = users.forecast(943, 1682)
+    assert (second.delta, second.delta_rule) == (1e-5, "delta_of_users")
+    assert zoo.NoisyRows(8.0, delta=3e-6).forecast(943, 1682).delta_rule == "delta_requested"
+    assert zoo.JLT(8.0).forecast(100_000, 9).delta == pytest.approx(1 / 9e6)
+    # A file of before, whose delta is that of users, has no rule and stays readable; a wrong rule is refused.
+    values = zoo.NoisyRows(8.0, delta=1e-5).forecast(943, 1682).to_dict()
+    assert (
+        PrivacyRecord.from_dict({k: v for k, v in values.items() if k != "delta_rule"}).delta_rule == "delta_of_users"
+    )
+    with pytest.raises(InconsistentRecordError, match="delta_rule is delta_of_entries"):
+        PrivacyRecord.from_dict({**values, "delta_rule": "delta_of_entries"})
 
 
 def test_default_delta() -> None:
