@@ -39,13 +39,13 @@ class Files(CrossDomainDataModule):
         >>> from pathlib import Path
         >>> import polars as pl
         >>> from datamodules import Evaluation, Files
-        >>> rows = {"reader": ["ann"] * 3 + ["bob"] * 3, "title": ["emma", "dune", "solaris"] * 2}
+        >>> rows = {"reader": ["ann"] * 3 + ["bob"] * 3, "title": ["emma", "dune", "solaris", "solaris", "emma", "dune"]}
         >>> pl.DataFrame(rows).write_csv("books.csv")
         >>> columns = {"books": {"user": "reader", "item": "title", "rating": None, "timestamp": None}}
         >>> data = Files("shop", "books", root=Path("."), columns=columns, evaluation=Evaluation("latest1"))
         >>> data.read_target()
         >>> data.train.matrix.toarray().tolist()  # the last row of each user is the test
-        [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]
+        [[1.0, 1.0, 0.0], [0.0, 1.0, 1.0]]
         >>> data.train.item_ids.tolist()
         ['dune', 'emma', 'solaris']
     """
