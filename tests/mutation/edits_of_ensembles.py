@@ -72,6 +72,13 @@ ENSEMBLES = (
         ("first factors are as wide as their number", "self.first_scale / self.num_factors**0.5", "self.first_scale"),
     ),
     *edits_of(
+        f"{METHODS_ROOM}/low_rank.py",
+        (f"{OF_METHODS}/test_low_rank.py",),
+        ("items of many ratings weigh more", "items**-self.item_exponent", "items**self.item_exponent"),
+        ("scaled rows are decoded", ".weights(ratings, self.l2)", ".weights(csr_array(scaled), self.l2)"),
+        ("the mean row is taken off", "self.num_directions, centred=False", "self.num_directions, centred=True"),
+    ),
+    *edits_of(
         f"{METHODS_ROOM}/slim.py",
         (f"{OF_METHODS}/test_slim.py",),
         ("an item explains itself", "                new[item] = 0\n", ""),
