@@ -255,7 +255,7 @@ def full_counts(scores: Tensor, batch: RankingBatch) -> Counts:
     for count, others in zip(counts, rank_counts(positives[rows], scores[rows, items, None]), strict=True):
         count.index_add_(0, rows, others * once, alpha=-1)
     together = _AT_ONCE if scores.device.type == "cpu" else _AT_ONCE_ELSEWHERE
-    for columns in out.split(max(together // max(len(scores), 1), 1)) if len(out) else ():
+    for columns in torch.split(out, max(together // max(len(scores), 1), 1)) if len(out) else ():
         for count, others in zip(counts, rank_counts(positives, scores[:, columns]), strict=True):
             count -= others
     return counts
