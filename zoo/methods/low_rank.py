@@ -49,7 +49,7 @@ class LowRank(Recommender):
     decoder: Tensor
 
     def __init__(
-        self, num_directions: int = 8, user_exponent: float = 0.5, item_exponent: float = 0.4, l2: float = 1.0
+        self, num_directions: int = 4, user_exponent: float = 0.5, item_exponent: float = 0.35, l2: float = 1.0
     ) -> None:
         super().__init__()
         checks.at_least_one(num_directions=num_directions)
