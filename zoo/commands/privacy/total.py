@@ -7,6 +7,7 @@ from pathlib import Path
 from zoo.commands.privacy.show import Part
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.record import rounded_up, shown_delta
+from zoo.privacy.record.words import MEANINGLESS, MOST_SUCCESS
 from zoo.privacy.spending.budget import Budget, BudgetEntry
 from zoo.privacy.spending.total import Account, DomainTotal, Total
 from zoo.release.release import Release
@@ -58,6 +59,7 @@ def _together(total: Total) -> list[tuple[str, str]]:
         ("neighbours", str(total.relation).replace("_", " ")),
         ("epsilon", rounded_up(total.epsilon) + condition),
         ("delta", shown_delta(total.delta)),
+        *([("strength", MEANINGLESS)] if (total.attack_success or 0.0) > MOST_SUCCESS else []),
     ]
 
 

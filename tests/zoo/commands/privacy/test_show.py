@@ -35,10 +35,12 @@ from zoo.commands.privacy.show import (
     summary,
     unchecked,
 )
+from zoo.commands.privacy.total import total_parts
 from zoo.data.ratings import Step
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import PrivacyRecord
+from zoo.privacy.spending.total import Account, total_of
 
 
 def test_groups_cost_what_independent_formulas_give() -> None:
@@ -96,6 +98,9 @@ def test_an_attack_bound_is_for_what_the_guarantee_covers_alone() -> None:
     assert "meaningful" not in f"{small} {small.summary()} {small.view.label}"
     least, most = FlippedRows(epsilon=math.log(98)).forecast(9, 7), FlippedRows(epsilon=math.log(100)).forecast(9, 7)
     assert (least.view.label, most.view.label) == ("", "no meaningful guarantee"), "99 % is at epsilon log(99)"
+    for record, rows in ((large, [("strength", "no meaningful guarantee")]), (small, [])):
+        page = total_parts([], total_of([Account("a", "book", 9, record, record.ledger)]))[0]
+        assert [row for row in page.rows if row[0] == "strength"] == rows
     other = of_another_package()
     assert other.attack_success == pytest.approx((math.e + 1e-5) / (1 + math.e))
 
