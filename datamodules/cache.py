@@ -103,7 +103,8 @@ class PreparedTarget(NamedTuple):
             warned = json.loads((folder / _WARNED).read_text(encoding="utf-8"))
             train = Ratings(csr_array(parts, shape=(len(users), len(items))), users, items, applied)
             facts = dict(json.loads((folder / _FACTS).read_text(encoding="utf-8")))
-            found = cls(train, *(_cases(tensors, phase, len(items)) for phase in ("validation", "test")), facts)
+            validation, test = (_cases(tensors, phase, len(items)) for phase in ("validation", "test"))
+            found = cls(train, validation, test, facts)
         except _BROKEN:
             return None
         for text in warned:

@@ -64,7 +64,7 @@ def _highest_of_others(scores: Tensor, k: int, left_out: Tensor) -> tuple[Tensor
     if not len(left_out):
         return _highest(scores, k)
     found = []
-    for block in scores.split(max(_AT_ONCE // len(left_out), 1)):
+    for block in torch.split(scores, max(_AT_ONCE // len(left_out), 1)):
         before = block[:, left_out]
         block[:, left_out] = -torch.inf
         found.append(_highest(block, k))
