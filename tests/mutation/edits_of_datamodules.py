@@ -207,11 +207,7 @@ DATAMODULES = (
             "train.num_users - len(test.users)",
         ),
         ("ratings are those of training", "rated = len(test.seen.items)", "rated = train.num_ratings"),
-        (
-            "a kept phase is the other",
-            'for phase in ("validation", "test")), facts)',
-            'for phase in ("test", "test")), facts)',
-        ),
+        ("a kept phase is the other", 'for phase in ("validation", "test"))\n', 'for phase in ("test", "test"))\n'),
         ("another batch size is another preparation", '{"batch_size", "evaluation', '{"evaluation'),
     ),
     *edits_of(
