@@ -36,7 +36,7 @@ from zoo.release.lazy_rows import LazyRows
 LAZY_BYTES = 2**28
 """Size of the published rows beyond which they are made while the release is saved."""
 
-_AUDITED_USERS = 1000  # number of users of an audited claim, for the default delta
+_AUDITED_USERS = 1  # number of users of an audited claim; a default delta is then 1e-5
 
 
 class Projected(Publisher):

@@ -33,9 +33,9 @@ def empty(users: int, items: int = 6) -> Ratings:
 @pytest.mark.parametrize(
     ("settings", "w"),
     [
-        ({}, max_w(math.sqrt(50), 2.0, 1e-5)),
-        ({"calibration": "gaussian"}, mix_w(50, 2.0, 1e-5)),
-        ({"calibration": "paper"}, paper_w(50, 2.0, 1e-5)),
+        ({"delta": 1e-5}, max_w(math.sqrt(50), 2.0, 1e-5)),
+        ({"calibration": "gaussian", "delta": 1e-5}, mix_w(50, 2.0, 1e-5)),
+        ({"calibration": "paper", "delta": 1e-5}, paper_w(50, 2.0, 1e-5)),
         ({"calibration": "gaussian", "relation": "zero_out_one_user", "clip": 3.0}, mix_w(50, 2.0, 1e-5, 3.0)),
         ({"calibration": "gaussian", "relation": "replace_one_user", "clip": 3.0}, mix_w(50, 2.0, 1e-5, 6.0)),
     ],
@@ -49,7 +49,7 @@ def test_the_noise_has_the_scale_of_its_calibration(settings: dict[str, Any], w:
 
 
 def test_the_noise_of_max_is_enough_for_the_longest_column() -> None:
-    publisher = JLT(epsilon=2.0, num_components=20, calibration="max")
+    publisher = JLT(epsilon=2.0, num_components=20, delta=1e-5, calibration="max")
     matrix = publisher.drawn_matrix(30)
     norms = np.linalg.norm(GaussianMatrix(20, 30, matrix.seed).transposed(), axis=1)
     assert publisher.projection(PublicSizes(100, 30), matrix).w == pytest.approx(

@@ -163,7 +163,7 @@ def test_one_run_of_the_publishers_own_width_is_audited(publisher: JLT | SJLT) -
     # A fresh seed fails a sound release with probability 1e-3; this one is fixed.
     (audit,) = (audit for audit in publisher.audits() if isinstance(audit, OneRunAudit))
     assert audit.name == f"{publisher.mechanism.name} {publisher.calibration}, one run"
-    plan = publisher.projection(PublicSizes(1000, 600), publisher.drawn_matrix(600))
+    plan = publisher.projection(PublicSizes(1, 600), publisher.drawn_matrix(600))
     assert (audit.epsilon, audit.delta, audit.sigma, audit.canaries) == (2.0, 1e-5, plan.noise_std, 1500)
     assert run_once(audit, noise=NoiseSource.seeded(1)).verdict == "pass"
 

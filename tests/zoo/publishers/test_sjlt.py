@@ -39,14 +39,14 @@ def test_the_noise_is_that_of_the_unit_calibration(width: int, epsilon: float, d
 def test_the_noise_has_its_scale() -> None:
     """On no ratings the release is noise alone; outside the interval with probability below 1e-6."""
     nobody = Ratings(csr_array((1000, 6), dtype=np.float32), np.arange(1000), np.arange(6))
-    publisher = SJLT(epsilon=2.0, num_components=50, centre=False, noise_seed=7)
+    publisher = SJLT(epsilon=2.0, num_components=50, delta=1e-5, centre=False, noise_seed=7)
     rows = publisher.publish(nobody, "book").tensors["rows"].double().numpy()
     ratio = rows.size * rows.var() * gauss_mu(2.0, 1e-5) ** 2
     assert chi2.ppf(5e-7, rows.size) < ratio < chi2.isf(5e-7, rows.size)
 
 
 def test_max_takes_its_noise_from_the_longest_column() -> None:
-    publisher = SJLT(epsilon=2.0, num_components=20, calibration="max", density=0.3, seed=4)
+    publisher = SJLT(epsilon=2.0, num_components=20, delta=1e-5, calibration="max", density=0.3, seed=4)
     norms = SparseMatrix(20, 30, 4, density=0.3, unit=False).column_norms()
     plan = publisher.projection(PublicSizes(100, 30), publisher.drawn_matrix(30))
     assert plan.w == pytest.approx(norms.max() / gauss_mu(2.0, 1e-5), rel=1e-9)

@@ -201,7 +201,7 @@ def test_every_field_is_needed() -> None:
         PrivacyRecord.of(JLT.calibrate(epsilon=8.0, delta=1e-5, dim=4), NoiseSource.os()).to_dict(),
         earlier_file(),
     ):
-        for name in values:
+        for name in values.keys() - {"delta_rule"}:  # absent from earlier files
             with pytest.raises(RecordError, match=f"{name}|has exactly"):
                 PrivacyRecord.from_dict({key: value for key, value in values.items() if key != name})
     with pytest.raises(RecordError, match=r"is of type list, not a mapping"):
@@ -234,7 +234,7 @@ def test_default_delta() -> None:
     assert default_delta(924) == 1e-5
     assert default_delta(10_000) == 1e-5
     assert default_delta(29_476) == pytest.approx(1 / 294_760)
-    with pytest.raises(ValueError, match=r"num_users is 0.*Allowed: integers >= 1"):
+    with pytest.raises(ValueError, match=r"num_units is 0.*Allowed: integers >= 1"):
         default_delta(0)
 
 
