@@ -60,8 +60,8 @@ GUARANTEES = (
         ("noise for a sensitivity of 1", "return sensitivity / largest_shift(", "return 1 / largest_shift("),
         (
             "the largest column norm is left out",
-            "return largest_norm * sensitivity / gauss_mu",
-            "return sensitivity / gauss_mu",
+            "return largest_norm * sensitivity / target_mu",
+            "return sensitivity / target_mu",
         ),
         ("a constant of the paper's noise", "math.log(2 / delta)", "math.log(1 / delta)"),
         ("the mean of several matrices without their widths", "sum(square * dim for dim", "sum(square for dim"),
@@ -279,8 +279,19 @@ GUARANTEES = (
     *edits_of(
         f"{RECORD}/delta.py",
         ("tests/zoo/publishers/test_publisher.py", "tests/zoo/privacy/record/test_record.py"),
-        ("delta of one in all users", "1 / (10 * num_users)", "1 / num_users"),
+        ("delta of one in all users", "1 / (10 * num_units)", "1 / num_units"),
         ("any delta is private", "if delta >= 1 / num_users", "if delta >= 1"),
+        ("delta of users for ratings", "num_users * num_items if unit is Unit.RATING else num_users", "num_users"),
+    ),
+    *edits_of(
+        f"{ACCOUNTING}/renyi.py",
+        ("tests/zoo/privacy/accounting/test_renyi.py",),
+        ("a replaced user moves like one left out", "    if not zeroed_out:\n", "    if False:\n"),
+    ),
+    *edits_of(
+        f"{PUBLISHERS}/trained.py",
+        ("tests/zoo/publishers/test_trained.py",),
+        ("the training seed is constant", "return secrets.randbits(63)", "return 0"),
     ),
     *edits_of(
         f"{PUBLISHERS}/controls.py",

@@ -122,7 +122,7 @@ RECORDS = (
         f"{MADE}/vectors.py",
         (f"{OF_ROWS}/test_vectors.py", f"{OF_AUDITS}/test_vectors.py", "tests/zoo/publishers/test_embeddings.py"),
         ("layers do not compose", "math.sqrt(self.num_layers) * super()", "super()"),
-        ("releases do not compose", "gauss_mu(epsilon, delta) / math.sqrt(num_releases)", "gauss_mu(epsilon, delta)"),
+        ("releases do not compose", "attack_success) / math.sqrt(num_releases)", "attack_success)"),
         (
             "one release is said to spend what all do",
             "math.sqrt(self.num_releases) / self.noise_multiplier",
@@ -265,7 +265,7 @@ RECORDS = (
         ("tests/zoo/test_claimed.py",),
         (
             "a network of somebody else's is ours",
-            "return replace(release, record=release.record.claimed_by(type(network)))",
+            "return replace(release, record=self._claimed(release.record))",
             "return release",
         ),
     ),
