@@ -23,7 +23,7 @@ def test_a_delta_at_which_one_user_may_be_handed_over_is_refused_before_anything
 
 @pytest.mark.parametrize("delta", [None, 1e-6])
 def test_nobody_is_no_number_of_users(delta: float | None) -> None:
-    with pytest.raises(ValueError, match=r"num_users is 0.*Allowed: integers >= 1"):
+    with pytest.raises(ValueError, match=r"num_units is 0.*Allowed: integers >= 1"):
         PublicSizes(0, 5).delta(delta)
 
 
