@@ -38,10 +38,16 @@ MOST_WORKERS, GIB_EACH = 16, 2
 
 
 def write_csv(
-    path: Path, rows: list[tuple[str, str]], rating: str = "4", header: str = "user_id,item_id,rating,timestamp"
+    path: Path,
+    rows: list[tuple[str, str]],
+    rating: str = "4",
+    header: str = "user_id,item_id,rating,timestamp",
+    *,
+    timed: bool = False,
 ) -> None:
     ending = f",{rating}," if header.count(",") == 3 else ""
-    path.write_text("\n".join([header, *(f"{user},{item}{ending}" for user, item in rows)]) + "\n", encoding="utf-8")
+    lines = (f"{user},{item}{ending}{at if timed else ''}" for at, (user, item) in enumerate(rows))
+    path.write_text("\n".join([header, *lines]) + "\n", encoding="utf-8")
 
 
 def write_domain(folder: Path, domain: str, users: range, num_items: int, each: int, seed: int) -> None:
@@ -56,7 +62,7 @@ def write_domain(folder: Path, domain: str, users: range, num_items: int, each: 
         valid.append((f"u{user}", items[0]))
         test.append((f"u{user}", items[1]))
         negatives += [(f"u{user}", item) for item in items[each : each + 12]]
-    write_csv(folder / f"{domain}.csv", rows)
+    write_csv(folder / f"{domain}.csv", rows, timed=folder.name == "amazon-food-kitchen")
     write_csv(folder / f"{domain}_valid.csv", valid)
     write_csv(folder / f"{domain}_test.csv", test)
     write_csv(folder / f"{domain}_negatives.csv", negatives, header="user_id,item_id")
