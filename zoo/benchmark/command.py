@@ -48,10 +48,7 @@ def parser() -> Arguments:
     verified = "repeat runs of this report, drawn at random, and compare their figures; exit with code 1 if one differs"
     option("--verify", type=Path, metavar="REPORT", help=verified)
     option("--seed", type=int, help="with --verify: seed of the draw (default: from the clock)")
-    widest = "with --verify: largest absolute difference (default: none for a single-domain row solved in one epoch with the same "
-    widest += (
-        "versions, threads and machine; else .005, or 3 standard deviations over the row's seeds if they are more)"
-    )
+    widest = "with --verify: largest absolute difference (default: by row, as the page on reports describes)"
     option("--tolerance", type=float, help=widest)
     option(
         "--search", action="store_true", help="with --verify: search settings again instead of taking the chosen ones"
