@@ -1,7 +1,9 @@
 """Alignment: from which domains a target may learn, and which row of a release belongs to which of its users."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +12,9 @@ from torch import Tensor
 
 from zoo.data.arrays import Ids
 from zoo.data.ratings import index_of
+from zoo.release.files import ReleaseError
 from zoo.release.release import Release
+from zoo.release.signature import TrustedKeys
 
 
 class MissingReleaseError(FileNotFoundError):
@@ -27,6 +31,42 @@ def check_sources(target: str, sources: Sequence[str]) -> None:
         raise ValueError(f"sources are {list(sources)}. Remove the target {target!r}.")
     if repeated := sorted(name for name, count in Counter(sources).items() if count > 1):
         raise ValueError(f"sources repeat {repeated}. Name each source once.")
+
+
+def check_domains(argument: str, given: Iterable[str], allowed: Sequence[str]) -> None:
+    """Refuse an argument by domain that names other domains than those allowed."""
+    if unknown := sorted({*given} - {*allowed}):
+        raise ValueError(f"{argument} has {unknown}. It may have {allowed}.")
+
+
+@contextmanager
+def needing_all_domains(what: str, instead: str = "") -> Iterator[None]:
+    """Add to the error of a missing file what needs all domains, and what to do instead."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{what} needs all domains locally: {error}{instead}") from error
+
+
+def load_releases(
+    sources: Sequence[str], paths: Mapping[str, Path], trusted: Path | None
+) -> Iterator[tuple[str, Release]]:
+    """Yield the release of each source; refuse a missing one, and one that is read before training.
+
+    Args:
+        sources: Names of the sources.
+        paths: Folder of each release.
+        trusted: Public keys, of which one must have signed each release; None: any release is read.
+    """
+    if missing := [name for name in sources if name not in paths]:
+        option = f"--data.releases.{missing[0]} PATH (in Python releases={{{missing[0]!r}: PATH}})"
+        raise MissingReleaseError(f"No release of {missing}. Set {option}, or set `publisher` and use `fit`.")
+    keys = None if trusted is None else TrustedKeys.read(trusted)
+    for name in sources:
+        release = Release.load(paths[name], keys)
+        if why := release.layout.before_training:
+            raise ReleaseError(f"{paths[name]} is a release of kind {release.kind!r}. {why}")
+        yield name, release
 
 
 def link_users(users: Ids, name: str, release: Release, path: str, *, missing_is_error: bool) -> Tensor:

@@ -11,22 +11,21 @@ import polars as pl
 from pytorch_lightning import LightningDataModule
 from torch import Tensor
 
-from datamodules.alignment import MissingReleaseError, aligned_rows, check_sources, link_users
+from datamodules import public_lists
+from datamodules.alignment import (
+    aligned_rows,
+    check_domains,
+    check_sources,
+    link_users,
+    load_releases,
+    needing_all_domains,
+)
 from datamodules.cache import PreparedTarget, cache_key_settings, load_or_prepare, progress_reporter, report_large_files
-from datamodules.candidates import candidates, unequal_shares, unknown_items
+from datamodules.candidates import cases_and_facts
 from datamodules.data_quality import negative_ratings, users_not_listed, warn_once
 from datamodules.filters import binarise, common_users, filter_counts
 from datamodules.protocol import Evaluation, Filters
-from datamodules.public_lists import (
-    COMMON,
-    OWN,
-    agreed_users,
-    apply_catalogue,
-    catalogue_ids,
-    check_lists,
-    is_derived_list,
-    list_steps,
-)
+from datamodules.public_lists import COMMON, OWN
 from datamodules.splits import PAIR, Split, before_held_out, hold_out, ties_in_time
 from datamodules.tables import merge_repeats, with_categories
 from zoo.data.batch_types import Batch, PredictBatch, RankingBatch
@@ -34,9 +33,7 @@ from zoo.data.held_out_cases import EvaluationBatches, HeldOutCases, Made, entri
 from zoo.data.ratings import Ratings, Step
 from zoo.data.training_batches import Batches, Share, share_of, training_batches
 from zoo.release.denoiser import Denoiser
-from zoo.release.files import ReleaseError
 from zoo.release.release import Release
-from zoo.release.signature import TrustedKeys
 from zoo.runtime.run_folder import CapturesInit, class_path
 
 
@@ -116,8 +113,8 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         self.filters, self.evaluation = filters, evaluation
         # Read by recommenders.
         self.ks, self.ties, self.signs = tuple(evaluation.ks), evaluation.ties, filters.signs
-        self.average = evaluation.average
-        self.full_ranking, self.sampled_ranking = evaluation.full_ranking, evaluation.num_candidates > 0
+        self.average, self.full_ranking = evaluation.average, evaluation.full_ranking
+        self.sampled_ranking = evaluation.num_candidates > 0
         self.batch_size, self.evaluation_batch_size, self.top_k = batch_size, evaluation_batch_size, top_k
         self.seed, self.trusted, self.denoiser = seed, trusted, denoiser
         self.users_from_ratings = False  # whether this process derived the list of users from private ratings
@@ -128,11 +125,9 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         self._release_digests: dict[str, str] = {}
         self.links: dict[str, Tensor] = {}  # row of each target user in the release, (num_users,), -1 for none
         self.summary: dict[str, Any] = {}  # counts for people
-        allowed = {"releases": list(self.sources), "catalogues": self._domains}
-        for name, found in (("releases", {*self.release_paths}), ("catalogues", {*self.catalogues})):
-            if unknown := sorted(found - {*allowed[name]}):
-                raise ValueError(f"{name} has {unknown}. It may have {allowed[name]}.")
-        check_lists(users, self.catalogues, target, evaluation)
+        check_domains("releases", self.release_paths, list(self.sources))
+        check_domains("catalogues", self.catalogues, self._domains)
+        public_lists.check_lists(users, self.catalogues, target, evaluation)
 
     # For data sets to override.
 
@@ -179,7 +174,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         if name not in self.sources:
             raise ValueError(f"{name!r} is no source of this experiment. The sources are {list(self.sources)}.")
         report_large_files(self.files(name))
-        listed = None if self.users_from_ratings else agreed_users(self.users)
+        listed = None if self.users_from_ratings else public_lists.agreed_users(self.users)
         shipped = self.public_ids(name) is not None
         on_lists = (shipped or self.users not in (OWN, COMMON)) and (shipped or name in self.catalogues)
         table, evaluation = self._filtered(name, may_be_empty=on_lists), self.evaluation
@@ -188,37 +183,31 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
             held_out = False  # it ships no held-out rows
         part = self._split(name, table).train if held_out else table
         if evaluation.earlier_sources:
-            part = before_held_out(part, self._held_out_of_target(), name)
-        return self._matrix(name, part, table, self.steps(name), listed)
-
-    def _held_out_of_target(self) -> Split:
-        try:
-            return self._split(self.target, self._filtered(self.target))
-        except FileNotFoundError as error:
-            raise FileNotFoundError(f"evaluation.earlier_sources needs all domains locally: {error}") from error
+            with needing_all_domains("evaluation.earlier_sources"):
+                held_out_of_target = self._split(self.target, self._filtered(self.target))
+            part = before_held_out(part, held_out_of_target, name)
+        users, items = self._ids(name, table)
+        return Ratings.from_table(part, users if listed is None else listed, items, self.steps(name))
 
     def steps(self, name: str) -> tuple[Step, ...]:
         """Return the steps of preprocessing before a domain is published or learned from; they depend on settings alone."""
         last = self.evaluation.step if name == self.target else self.evaluation.source_step
         users, shipped = self.users if self.limited_to_list(name) else OWN, self.public_ids(name) is not None
-        lists = list_steps(users, derived=self._derived_users, catalogue=self.catalogues.get(name), shipped=shipped)
+        derived, catalogue = self._derived_users, self.catalogues.get(name)
+        lists = public_lists.list_steps(users, derived=derived, catalogue=catalogue, shipped=shipped)
         return (*self._read_by_plugin, *self.filters.steps, *lists, last)
 
     @property
     def _read_by_plugin(self) -> tuple[Step, ...]:
         """The step of a class of another package, whose filters and lists are unknown."""
-        if (module := type(self).__module__).startswith("datamodules."):
-            return ()
-        path = f"{module}.{type(self).__qualname__}"
-        return (Step(f"read by {path}", f"read_by:{path}", "values"),)
+        path = f"{type(self).__module__}.{type(self).__qualname__}"
+        own = path.startswith("datamodules.")
+        return () if own else (Step(f"read by {path}", f"read_by:{path}", "values"),)
 
     def common_users(self) -> list[str]:
         """Return the users who pass the threshold and the minimum count of every domain; needs all domains locally."""
-        try:
+        with needing_all_domains("users 'common'", " Or pass an agreed list: --data.users FILE."):
             tables = {name: self._binarised(name) for name in self._domains}
-        except FileNotFoundError as error:
-            message = f"users 'common' needs all domains locally: {error} Or pass an agreed list: --data.users FILE."
-            raise FileNotFoundError(message) from error
         return common_users(tables, self.filters.min_user_ratings)
 
     def _binarised(self, name: str, *, may_be_empty: bool = False) -> pl.DataFrame:
@@ -234,7 +223,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
     @property
     def _derived_users(self) -> bool:
         """Whether the list of users is derived from ratings, in this process or an earlier one."""
-        return self.users_from_ratings or is_derived_list(self.users)
+        return self.users_from_ratings or public_lists.is_derived_list(self.users)
 
     def limited_to_list(self, name: str) -> bool:
         """Return whether a domain is limited to the list of users, if there is one; an agreed list does not limit the target."""
@@ -247,9 +236,10 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
 
     def _filtered(self, name: str, *, may_be_empty: bool = False) -> pl.DataFrame:
         filters = self.filters
-        whole = apply_catalogue(self._binarised(name, may_be_empty=may_be_empty), self.catalogues.get(name))
+        binarised = self._binarised(name, may_be_empty=may_be_empty)
+        whole = public_lists.apply_catalogue(binarised, self.catalogues.get(name))
         least = filters.min_user_ratings, filters.min_item_ratings
-        listed = agreed_users(self.users) if self.limited_to_list(name) else None
+        listed = public_lists.agreed_users(self.users) if self.limited_to_list(name) else None
         return filter_counts(whole, *least, listed, filters.iterated, may_be_empty=may_be_empty)
 
     def shipped_rows(self, name: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
@@ -263,21 +253,11 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
     def _split(self, name: str, table: pl.DataFrame) -> Split:
         return hold_out(table, self.evaluation, self.split_seed, name, self.shipped_rows(name))
 
-    def _matrix(
-        self,
-        name: str,
-        part: pl.DataFrame,
-        whole: pl.DataFrame,
-        applied: tuple[Step, ...],
-        users: list[str] | None = None,
-        *,
-        with_times: bool = False,
-    ) -> Ratings:
-        """Return the ratings of ``part`` over the users (those of ``whole`` unless listed) and items of a domain."""
-        own_users, own_items = self.public_ids(name) or (whole[column].unique().sort() for column in PAIR)
+    def _ids(self, name: str, table: pl.DataFrame) -> tuple[pl.Series, pl.Series | list[str]]:
+        """Return the users and items of a domain: of the data set or a catalogue, else of its ratings."""
+        users, items = self.public_ids(name) or (table[column].unique().sort() for column in PAIR)
         listed = self.catalogues.get(name)
-        items = own_items if listed is None else catalogue_ids(listed)
-        return Ratings.from_table(part, own_users if users is None else users, items, applied, with_times)
+        return users, items if listed is None else public_lists.catalogue_ids(listed)
 
     # The target.
 
@@ -303,15 +283,14 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         self.train, self.validation, self.test, _ = made
         self.summary = made.summary(self.target, self.evaluation, self.signs, self.split_seed)
         if not self.limited_to_list(self.target):
-            self.summary["remarks"] += users_not_listed(self.train, agreed_users(self.users) or ())
+            self.summary["remarks"] += users_not_listed(self.train, public_lists.agreed_users(self.users) or ())
 
     def _prepare(self, applied: tuple[Step, ...]) -> PreparedTarget:
         table = self._filtered(self.target)
-        say = progress_reporter(table.height)
-        say(f"Holding out of {table.height:,} ratings ({self.evaluation.split}).")
+        say, height = progress_reporter(table.height), table.height
+        say(f"Holding out of {height:,} ratings ({self.evaluation.split}).")
         name, parts = self.evaluation.split, self._split(self.target, table)
-        train = self._matrix(self.target, parts.train, table, applied, with_times=self.evaluation.by_time)
-        height = table.height
+        train = Ratings.from_table(parts.train, *self._ids(self.target, table), applied, self.evaluation.by_time)
         del table  # a large table takes more memory than all results
         ties = ties_in_time(parts) if self.evaluation.by_time else {}
         parts = parts._replace(train=parts.train.clear())
@@ -320,13 +299,8 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         if not (parts.test.height or name == "none") or not train.num_ratings:
             left = f"{train.num_ratings} training ratings and {parts.test.height} test cases of {height} ratings"
             raise ValueError(f"split {name!r} leaves {left} ({train.num_users} users). Change split or filters.")
-        cases = candidates(train, parts, self.evaluation, self.split_seed, negatives, signs=self.signs)
-        if not (len(cases.test.users) or name == "none"):
-            none = f"None of {parts.test.height} test items has a training rating"
-            raise ValueError(f"{none}. Change split or filters, or set evaluation.unknown_items to include.")
-        unknown = unknown_items(train, parts, cases, "include" if self.signs else self.evaluation.unknown_items)
-        remarks = [] if negatives is None else unequal_shares(train, cases.test, unknown)
-        return PreparedTarget(train, *cases, {"unknown_items": unknown, "ties_in_time": ties, "remarks": remarks})
+        cases, facts = cases_and_facts(train, parts, self.evaluation, self.split_seed, negatives, self.signs, ties)
+        return PreparedTarget(train, *cases, facts)
 
     def _files(self) -> list[Path] | None:
         """Return all files that the target depends on; None if a class of another package may read unknown ones."""
@@ -340,15 +314,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
 
     def read_releases(self) -> None:
         """Read the releases and align their users with the target's; the second part of `setup`."""
-        if missing := [name for name in self.sources if name not in self.release_paths]:
-            option = f"--data.releases.{missing[0]} PATH (in Python releases={{{missing[0]!r}: PATH}})"
-            raise MissingReleaseError(f"No release of {missing}. Set {option}, or set `publisher` and use `fit`.")
-        trusted = None if self.trusted is None else TrustedKeys.read(self.trusted)
-        for name in self.sources:
-            release = Release.load(self.release_paths[name], trusted)
-            if release.layout.before_training:
-                path, why = self.release_paths[name], release.layout.before_training
-                raise ReleaseError(f"{path} is a release of kind {release.kind!r}. {why}")
+        for name, release in load_releases(self.sources, self.release_paths, self.trusted):
             self.links[name] = links = self.link_users(name, release, str(self.release_paths[name]))
             self.releases[name] = release if self.denoiser is None else self.denoiser(release)
             self._release_digests[name] = release.digest
@@ -371,9 +337,8 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
 
     def check_source_users(self, name: str, source: Ratings) -> None:
         """Refuse a source whose users do not match, before it is published; needs all domains locally."""
-        aligned_rows(
-            self.train.user_ids, source.user_ids, f"The source {name!r}", missing_is_error=self._missing_is_error
-        )
+        what, own = f"The source {name!r}", self.train.user_ids
+        aligned_rows(own, source.user_ids, what, missing_is_error=self._missing_is_error)
 
     # For recommenders.
 
@@ -399,9 +364,6 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
 
     # Batches.
 
-    def _share(self) -> Share:
-        return share_of(self.trainer) if self.trainer else Share()
-
     def train_dataloader(self) -> Batches[Batch]:
         """Return training batches in the form that the method uses."""
         trainer: Any = self.trainer
@@ -411,7 +373,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
             self.batch_size,
             self.split_seed,
             lambda: trainer.current_epoch,
-            self._share(),
+            share_of(trainer),
             shuffle=not trainer.overfit_batches,
             device=trainer.strategy.root_device,
         )
@@ -430,4 +392,5 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         return self._in_batches(self.train.num_users, make)
 
     def _in_batches(self, size: int, make: Callable[[Tensor], Made]) -> EvaluationBatches[Made]:
-        return EvaluationBatches(size, self.evaluation_batch_size, make, self._share())
+        share = share_of(self.trainer) if self.trainer else Share()
+        return EvaluationBatches(size, self.evaluation_batch_size, make, share)

@@ -87,6 +87,25 @@ def candidates(
     return Cases(**cases)
 
 
+def cases_and_facts(
+    train: Ratings,
+    split: Split,
+    evaluation: Evaluation,
+    seed: int,
+    negatives: pl.DataFrame | None,
+    signs: bool,
+    ties: Mapping[str, int],
+) -> tuple[Cases, dict[str, Any]]:
+    """Return the `candidates` and facts about them; raise a `ValueError` if no test item is known."""
+    cases = candidates(train, split, evaluation, seed, negatives, signs=signs)
+    if not (len(cases.test.users) or evaluation.split == "none"):
+        none = f"None of {split.test.height} test items has a training rating"
+        raise ValueError(f"{none}. Change split or filters, or set evaluation.unknown_items to include.")
+    unknown = unknown_items(train, split, cases, "include" if signs else evaluation.unknown_items)
+    remarks = [] if negatives is None else unequal_shares(train, cases.test, unknown)
+    return cases, {"unknown_items": unknown, "ties_in_time": ties, "remarks": remarks}
+
+
 def unknown_items(train: Ratings, split: Split, cases: Cases, rule: UnknownItems) -> dict[str, int | str]:
     """Return the number of held-out rows whose item has no training rating, of how many, by phase, and the rule for them."""
     known, found = _popularity(train) > 0, dict[str, int | str]()

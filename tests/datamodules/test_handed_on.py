@@ -21,7 +21,6 @@ from tests.datamodules.handmade import ITEMS, RICH, USERS, Held, Row, pairs_of, 
 from zoo import NoisyRows, Plaintext
 from zoo.data.held_out_cases import HeldOutCases
 from zoo.data.ratings import Ratings
-from zoo.data.training_batches import Share
 from zoo.release.denoiser import Denoiser
 from zoo.release.files import ReleaseError
 from zoo.testing.tiny import attached
@@ -230,7 +229,7 @@ def test_batches_are_of_their_own_size_seed_and_epoch_and_of_every_process() -> 
     assert all(one != other for one, other in pairwise([*epochs, epochs[0]]))
     own.trainer.overfit_batches = 2  # type: ignore[union-attr]
     assert next(iter(own.train_dataloader())).users.tolist() == own.train.pairs()[0][:7].tolist()
-    own._share = lambda: Share(1, 3)  # type: ignore[method-assign]
+    own.trainer.distributed_sampler_kwargs = {"rank": 1, "num_replicas": 3}  # type: ignore[misc, union-attr]
     shared = [len(batch.users) for batch in own.test_dataloader()]
     assert sum(shared) == len(own.test.users[1::3])
 

@@ -50,7 +50,7 @@ DATAMODULES = (
             "self._in_batches(len(self.validation.users), self.validation.batch)",
             "self._in_batches(len(self.test.users), self.test.batch)",
         ),
-        ("each process tests everything", "make, self._share())", "make, Share())"),
+        ("each process tests everything", "make, share)", "make, Share())"),
         ("every epoch is the first", "lambda: trainer.current_epoch,", "lambda: 0,"),
         (
             "batches are drawn by no seed",
@@ -66,22 +66,7 @@ DATAMODULES = (
         ("validation changes without a trace", "cases.items, validated.users, validated.items,", "cases.items,"),
         ("what is denoised is as it came", "{name: d + denoised for", "{name: d for"),
         ("signs are in digests", "digest(values=not self.signs)", "digest(values=True)"),
-        (
-            "the first release is read for all sources",
-            "release = Release.load(self.release_paths[name], trusted)",
-            "release = Release.load(self.release_paths[self.sources[0]], trusted)",
-        ),
-        (
-            "releases are read with any key",
-            "Release.load(self.release_paths[name], trusted)",
-            "Release.load(self.release_paths[name])",
-        ),
         ("rows are left with their noise", "release if self.denoiser is None else self.denoiser(release)", "release"),
-        (
-            "the last release alone is missing",
-            "name not in self.release_paths]:",
-            "name not in self.release_paths and name == self.sources[0]]:",
-        ),
         ("who is linked is counted as all", '"overlap": int((links >= 0).sum())', '"overlap": len(links)'),
         (
             "own rows are read of every release",
@@ -98,7 +83,7 @@ DATAMODULES = (
             'return (self.missing_users or default) == "error"',
             'return default == "error"',
         ),
-        ("a catalogue is of who rated", "own_items if listed is None else catalogue_ids(listed)", "own_items"),
+        ("a catalogue is of who rated", "items if listed is None else public_lists.catalogue_ids(listed)", "items"),
         ("filters count once", "listed, filters.iterated, may_be_empty", "listed, False, may_be_empty"),
         (
             "minimums change places",
@@ -122,11 +107,7 @@ DATAMODULES = (
             "common_users(tables, self.filters.min_user_ratings)",
             "common_users(tables)",
         ),
-        (
-            "earlier sources are whole",
-            "part = before_held_out(part, self._held_out_of_target(), name)",
-            "self._held_out_of_target()",
-        ),
+        ("earlier sources are whole", "part = before_held_out(part, held_out_of_target, name)", "pass"),
         (
             "the steps of a source are the target's",
             "self.evaluation.step if name == self.target else self.evaluation.source_step",
@@ -137,7 +118,18 @@ DATAMODULES = (
             "(*self._read_by_plugin, *self.filters.steps, *lists, last)",
             "(*self._read_by_plugin, *lists, last)",
         ),
-        ("users without ratings are none of the list", "own_users if users is None else users", "own_users"),
+        ("users without ratings are none of the list", "users if listed is None else listed", "users"),
+    ),
+    *edits_of(
+        "datamodules/alignment.py",
+        READ,
+        (
+            "the first release is read for all sources",
+            "release = Release.load(paths[name], keys)",
+            "release = Release.load(paths[sources[0]], keys)",
+        ),
+        ("releases are read with any key", "Release.load(paths[name], keys)", "Release.load(paths[name])"),
+        ("the last release alone is missing", "name not in paths]:", "name not in paths and name == sources[0]]:"),
     ),
     *edits_of(
         "datamodules/public_lists.py",

@@ -337,7 +337,7 @@ RUNS = (
         ),
     ),
     *edits_of(
-        f"{REPORT}/results.py",
+        f"{REPORT}/lists.py",
         (f"{OF_REPORT}/test_lists.py",),
         ("a tie is a hit of all", "hits = share * (k - before)", "hits = m * (k - before)"),
         ("held-out items do not push each other down", 'pl.col("above") + h,', 'pl.col("above"),'),
@@ -351,7 +351,7 @@ RUNS = (
         f"{REPORT}/run_folders.py",
         (f"{OF_REPORT}/test_run_folders.py",),
         ("whatever was held out is compared", "if key in common and ours[key] != theirs[key]", "if False"),
-        ("any noise is a row's control", "return made.release if there or", "return made.release if True or"),
+        ("any noise is a row's control", "return made.row if there or", "return made.row if True or"),
         ("a second run of a seed takes the first's place", "and made.run.seed not in row.runs", ""),
     ),
     *edits_of(

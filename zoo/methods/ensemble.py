@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from zoo.data.batch_types import Batch, RankingBatch
 from zoo.data.metrics import full_counts, listed_items, ranking_values, sampled_counts
 from zoo.methods.base import Outputs, Recommender
-from zoo.methods.members import Member, checkpoint_in, copy_sizes, method_in, take, train
+from zoo.methods.members import Member, check_names, checkpoint_in, copy_sizes, take, train
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.runtime import checks
 from zoo.runtime.run_folder import plain
@@ -121,7 +121,7 @@ class Ensemble(Recommender):
         self.weights_from_own_rows = weights_from_own_rows
         self.rounds, self.fixed = rounds, None if weights is None else {**weights}
         self.members = {name: Member.of(member) for name, member in members.items()}
-        _check_names(self.members, self.fixed)
+        check_names(self.members, self.fixed)
         self._know(self.members)
         self.save_hyperparameters({"members": self._plain_members()})
         self.methods = nn.ModuleList()  # every copy, member by member, in the order of training
@@ -130,7 +130,7 @@ class Ensemble(Recommender):
     def _know(self, members: Mapping[str, Member]) -> None:
         """Take over the class attributes of the members; a missing run is read from the checkpoint later, or `build` raises."""
         self.members = {**members}
-        known = [method for member in members.values() if (method := _method_of(member)) is not None]
+        known = [method for member in members.values() if (method := member.known()) is not None]
         for method in known:
             _check_method(method)
         self.accepted_releases = frozenset[str]().union(*(method.accepted_releases for method in known))
@@ -362,28 +362,6 @@ class HeldOutScores:
         values = torch.cat(found)
         shares = [share for batch, _ in self.parts if (share := batch.weights(self.average)) is not None]
         return float((values if not shares else values * torch.cat(shares) / torch.cat(shares).mean()).mean())
-
-
-def _method_of(member: Member) -> Recommender | None:
-    """New method of a member; None if its run is missing."""
-    if member.method is not None:
-        return member.made()
-    assert member.run is not None
-    try:
-        return method_in(checkpoint_in(member.run))
-    except ValueError:  # it is said when it is needed: a checkpoint of the ensemble does without
-        return None
-
-
-def _check_names(members: Mapping[str, Member], weights: Mapping[str, float] | None) -> None:
-    if not members or any(not name.replace("-", "").replace("_", "").isalnum() for name in members):
-        raise ValueError(f"members must name at least one, by letters, digits, - and _; got {list(members)}.")
-    if weights is None:
-        return
-    if set(weights) != set(members) or min(weights.values()) < 0 or not 0 < sum(weights.values()) < float("inf"):
-        raise ValueError(
-            f"weights are {dict(weights)}. Give each of {sorted(members)} a weight of at least 0, one above 0, or null."
-        )
 
 
 def _check_method(method: Recommender) -> None:

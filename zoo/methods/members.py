@@ -76,9 +76,30 @@ class Member:
             made.accepted_releases = frozenset()
         return made
 
+    def known(self) -> Recommender | None:
+        """Return a new method, or None if the run is missing."""
+        if self.run is None:
+            return self.made()
+        try:
+            return self.found().method
+        except ValueError:  # it is said when it is needed: a checkpoint of the ensemble does without
+            return None
+
     def found(self) -> Member:
         """Replace the path of a run by its method; raise a `ValueError` if the run has no checkpoint."""
         return self if self.run is None else replace(self, method=method_in(checkpoint_in(self.run)), run=None)
+
+
+def check_names(members: Mapping[str, Member], weights: Mapping[str, float] | None) -> None:
+    """Refuse unusable names of members, and weights that are not one for each."""
+    if not members or any(not name.replace("-", "").replace("_", "").isalnum() for name in members):
+        raise ValueError(f"members must name at least one, by letters, digits, - and _; got {list(members)}.")
+    if weights is None:
+        return
+    if set(weights) != set(members) or min(weights.values()) < 0 or not 0 < sum(weights.values()) < float("inf"):
+        raise ValueError(
+            f"weights are {dict(weights)}. Give each of {sorted(members)} a weight of at least 0, one above 0, or null."
+        )
 
 
 def method_of(settings: Mapping[str, Any]) -> Recommender:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
@@ -17,7 +17,7 @@ from zoo.benchmark.grid import Row, slug
 from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results, ResultsError, Run, read_files
 from zoo.benchmark.runs import BENCHMARK
 from zoo.runtime.exports import PUBLISHERS
-from zoo.runtime.run_folder import CASES, CONFIG, DATA, FREE, METRICS, PRIVACY, flat
+from zoo.runtime.run_folder import CASES, CONFIG, DATA, FREE, METRICS, PRIVACY, differing, flat
 
 #: Settings in which runs of one row differ.
 SEEDS = ("seed_everything", "data.init_args.seed", "publisher.init_args.seed", "publisher.init_args.of.init_args.seed")
@@ -37,16 +37,6 @@ REASONS = {
 MAX_SETTINGS_IN_NAME = 3
 
 
-@dataclass(frozen=True)
-class Release:
-    """The release that a run was trained with, as in a row of a benchmark."""
-
-    name: str = ""  # empty for none
-    control: Literal["", "noise", "control"] = ""
-    of: str = ""  # release that a noise baseline imitates
-    epsilon: float | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class RunFolder:
     """A run with its settings and a description of its test."""
@@ -62,9 +52,9 @@ class RunFolder:
         return str(self.run.report["method"])
 
     @cached_property
-    def release(self) -> Release:
-        """Release that it was trained with."""
-        return infer_release(self.settings.get("publisher"), self.run)
+    def row(self) -> Row:
+        """Release that it was trained with, as in a row of a benchmark, without task and system."""
+        return infer_row(self.settings.get("publisher"), self.run)
 
     @property
     def target(self) -> dict[str, Any]:
@@ -118,8 +108,7 @@ class _Table:
                 ours, theirs = row.runs[seed].tested, other.runs[seed].tested
                 common = ours.keys() & theirs.keys()
                 reasons += [why for key, why in REASONS.items() if key in common and ours[key] != theirs[key]]
-            mine, theirs = row.first.target, other.first.target
-            if not both and (changed := sorted(k for k in {*mine, *theirs} if mine.get(k) != theirs.get(k))):
+            if not both and (changed := differing(row.first.target, other.first.target)):
                 names = ", ".join(map(short_setting, changed))
                 reasons.append(f"no common seed, and other settings of the data: {names}")
         return list(dict.fromkeys(reasons))
@@ -234,7 +223,7 @@ def _rows(runs: Sequence[RunFolder]) -> list[_RowRuns]:
     """Group runs that differ only in their seed; a repeated seed starts a new row."""
     rows: list[tuple[str, _RowRuns]] = []
     for made in runs:
-        key = json.dumps([made.method, made.release.name, made.run.settings], sort_keys=True, default=str)
+        key = json.dumps([made.method, made.row.release, made.run.settings], sort_keys=True, default=str)
         seeded = next((row for own, row in rows if own == key and made.run.seed not in row.runs), None)
         if seeded is None:
             rows.append((key, _RowRuns({made.run.seed: made})))
@@ -250,19 +239,18 @@ def _lines(task: str, table: _Table) -> Iterator[Line]:
     # Without the publisher's settings: a row and its noise baseline have the same name.
     own = [{k: v for k, v in made.run.settings.items() if not k.startswith("publisher")} for made in firsts]
     named_by = zip(firsts, own, places, strict=True)
-    systems = system_names([(made.method, made.release.name, settings, place) for made, settings, place in named_by])
+    systems = system_names([(made.method, made.row.release, settings, place) for made, settings, place in named_by])
     for row, system in zip(table.rows, systems, strict=True):
-        release = _imitating(row.first, firsts)
         runs = tuple(made.run for _, made in sorted(row.runs.items()))
-        yield Line(Row(task, system, release.name, release.control, release.of, release.epsilon), runs)
+        yield Line(replace(_imitating(row.first, firsts), task=task, system=system), runs)
 
 
-def _imitating(made: RunFolder, others: Sequence[RunFolder]) -> Release:
-    """Return its release, without `of` if no other row has the imitated publisher."""
+def _imitating(made: RunFolder, others: Sequence[RunFolder]) -> Row:
+    """Return its row, without `of` if no other row has the imitated publisher."""
     of = init_args(made.settings.get("publisher")).get("of")
-    imitated = [other for other in others if other.release.name == made.release.of]
+    imitated = [other for other in others if other.row.release == made.row.of]
     there = any(same_settings(of, other.settings.get("publisher")) for other in imitated)
-    return made.release if there or made.release.control != "noise" else replace(made.release, of="")
+    return made.row if there or made.row.control != "noise" else replace(made.row, of="")
 
 
 def _title(table: _Table) -> str:
@@ -312,11 +300,11 @@ def _digest(*values: list[Any]) -> str:
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
-def infer_release(publisher: Any, run: Run) -> Release:  # noqa: ANN401  plain settings
-    """Return the release by the settings of the publisher, or of a given release by its record."""
+def infer_row(publisher: Any, run: Run) -> Row:  # noqa: ANN401  plain settings
+    """Return the row of a release by the settings of the publisher, or of a given release by its record."""
     sources = run.report["release_bytes"]
     if not sources:
-        return Release()
+        return Row("", "")
     if publisher:
         return _published(publisher)
     records = [run.records[name] for name in sources if name in run.records]
@@ -324,19 +312,19 @@ def infer_release(publisher: Any, run: Run) -> Release:  # noqa: ANN401  plain s
     names = dict.fromkeys(
         f"{record.mechanism.name}{epsilon}" for record, epsilon in zip(records, epsilons, strict=True)
     )
-    return Release(" and ".join(names) or "a release")
+    return Row("", "", " and ".join(names) or "a release")
 
 
-def _published(publisher: Any) -> Release:  # noqa: ANN401  plain settings
+def _published(publisher: Any) -> Row:  # noqa: ANN401  plain settings
     name, given = class_name(publisher), init_args(publisher)
     if name == "Noise":
         of = _published(given.get("of") or "")
-        return Release(f"Noise ({of.name})", "noise", of.name, of.epsilon)
+        return Row("", "", f"Noise ({of.release})", "noise", of.release, of.epsilon)
     epsilon = given.get("epsilon")
     number = float(epsilon) if isinstance(epsilon, int | float) else None
     shown = name if number is None else f"{name} eps {number:g}"
     is_control = PUBLISHERS.get(name, "").endswith(".controls")
-    return Release(shown, "control" if is_control else "", "", number)
+    return Row("", "", shown, "control" if is_control else "", "", number)
 
 
 def class_name(settings: Any) -> str:  # noqa: ANN401  plain settings

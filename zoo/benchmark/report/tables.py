@@ -8,9 +8,10 @@ from typing import Any
 
 import polars as pl
 
+from zoo.benchmark.report.lists import activity_groups
 from zoo.benchmark.report.paired_differences import NOISE_BASELINE, Gain, Transfer
 from zoo.benchmark.report.papers import PaperComparison, published, violations
-from zoo.benchmark.report.results import LIST_NAMES, MEASURES, PRIMARY_METRIC, RANKINGS, Line, Results, activity_groups
+from zoo.benchmark.report.results import LIST_NAMES, MEASURES, PRIMARY_METRIC, RANKINGS, Line, Results
 from zoo.benchmark.report.run_folders import format_value, short_setting
 from zoo.privacy.record.fields import Guarantee
 from zoo.privacy.record.record import rounded_up

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zoo.benchmark.report.results import activity_gap, activity_groups, list_figures
+from zoo.benchmark.report.lists import activity_gap, activity_groups, list_figures
 
 Scores = tuple[list[int], list[int]]  # of held-out items, and of all others that may be listed
 
