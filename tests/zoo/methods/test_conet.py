@@ -10,8 +10,8 @@ from pytorch_lightning import Trainer, seed_everything
 from torch import Tensor
 from torch.nn import functional as F
 
-from datamodules import Evaluation, Synthetic
-from tests.zoo.methods.quiet_trainer import quiet
+from datamodules import Evaluation
+from tests.zoo.methods.quiet_trainer import quiet, released
 from zoo import JLT, CoNet, FlippedRows, Noise, Nothing, Partial, Plaintext, Publisher, Shuffled, Thinned
 from zoo.data.batch_types import PairBatch
 from zoo.data.released_pairs import ReleasedPairs
@@ -31,15 +31,11 @@ def fitted(
     **data: Any,  # noqa: ANN401
 ) -> tuple[CoNet, Trainer]:
     """The method after so many epochs on `Synthetic`, with the release of a publisher, or without a source."""
-    settings = SMALL | data
-    releases = {}
-    if publisher is not None:
-        source = Synthetic(**settings, sources=["video"]).source("video")
-        place = folder / f"{type(publisher).__name__}-{len(list(folder.iterdir()))}"
-        releases = {"video": publisher.publish(source, "video").save(place)}
+    place = folder / str(len([*folder.iterdir()]))
+    made = released(place, {} if publisher is None else {"video": publisher}, **SMALL | data)
     seed_everything(0)
     trainer = quiet(max_epochs=epochs, check_val_every_n_epoch=max(epochs, 1))
-    trainer.fit(method, datamodule=Synthetic(**settings, sources=list(releases), releases=releases))
+    trainer.fit(method, datamodule=made)
     return method, trainer
 
 
@@ -128,12 +124,10 @@ def test_users_of_both_domains_share_a_row_and_strangers_have_their_own(tmp_path
 
 
 def test_two_sources_have_strangers_of_their_own(tmp_path: Path) -> None:
-    settings = SMALL | {"overlap": 0.5, "missing_users": "zero", "sources": ["video", "movie"]}
-    sources = {name: Synthetic(**settings).source(name) for name in ("video", "movie")}
-    releases = {name: Plaintext().publish(source, name).save(tmp_path / name) for name, source in sources.items()}
+    settings = SMALL | {"overlap": 0.5, "missing_users": "zero"}
     method = CoNet(dims=(8, 6, 4))
     trainer = quiet(max_epochs=1)
-    trainer.fit(method, datamodule=Synthetic(**settings, releases=releases))
+    trainer.fit(method, datamodule=released(tmp_path, dict.fromkeys(("video", "movie"), Plaintext()), **settings))
     book, movie = (method.released[name].people for name in ("video", "movie"))  # type: ignore[union-attr]
     assert sorted(book[book >= 40].tolist()) == [40 + row for row in range(40) if book[row] >= 40]
     assert sorted(movie[movie >= 40].tolist()) == [80 + row for row in range(40) if movie[row] >= 40]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch.nn import functional as F
 
 from datamodules import CrossDomainDataModule, Evaluation, Synthetic
 from tests.samples import binary
-from tests.zoo.methods.quiet_trainer import quiet
+from tests.zoo.methods.quiet_trainer import cold_hit_rate, quiet, released
 from zoo import JLT, DARec, Nothing, Partial, Plaintext, Publisher, Shuffled
 from zoo.data.batch_types import UserBatch
 from zoo.data.rows import DenseRows, SparseRows
@@ -31,11 +32,7 @@ def trainer_of(epochs: int) -> Trainer:
 
 
 def data_of(folder: Path, publishers: Mapping[str, Publisher], **settings: Any) -> Synthetic:  # noqa: ANN401
-    settings = SIZES | {"sources": list(publishers)} | settings
-    paths = {}
-    for name, publisher in publishers.items():
-        paths[name] = publisher.publish(Synthetic(**settings).source(name), name).save(folder / name)
-    return Synthetic(**settings, missing_users="zero", releases=paths)
+    return released(folder, publishers, **SIZES | {"missing_users": "zero"} | settings)
 
 
 def read(data: CrossDomainDataModule, **settings: Any) -> DARec:  # noqa: ANN401
@@ -237,22 +234,12 @@ def test_without_a_source_it_is_an_autoencoder_of_the_target(tmp_path: Path, kin
     assert torch.equal(method.score_all(users), method.logits(made.patterns))
 
 
-def cold_hit_rate(publisher: Publisher, folder: Path) -> float:
-    settings: dict[str, Any] = {"evaluation": Evaluation(split="cold_start"), "link": 1.0, "seed": 0, "num_users": 300}
-    settings |= {"num_items": 100, "batch_size": 32, "ratings_per_user": 12}
-    data = data_of(folder, {"book": publisher}, **settings)
-    seed_everything(0)
-    method = DARec(vector_dim=32, pattern_dims=(32,), lr=5e-3)
-    trainer = trainer_of(10)
-    trainer.fit(method, datamodule=data)
-    trainer.test(method, datamodule=data, verbose=False)
-    return float(trainer.callback_metrics["test/full/hit_rate@10"])
-
-
 def test_a_planted_transfer_is_found_and_wrong_rows_are_not_taken_for_one(tmp_path: Path) -> None:
     """60 cold test users; the margin is some three standard errors of the difference; seeds are fixed."""
-    control = cold_hit_rate(Shuffled(Plaintext()), tmp_path / "shuffled")
-    assert cold_hit_rate(Plaintext(), tmp_path / "linked") > control + 0.2
+    make = partial(DARec, vector_dim=32, pattern_dims=(32,), lr=5e-3)
+    sizes = {"num_users": 300, "num_items": 100, "batch_size": 32, "ratings_per_user": 12}
+    found, control = (cold_hit_rate(make, made, tmp_path, 10, **sizes) for made in (Plaintext(), Shuffled(Plaintext())))
+    assert found > control + 0.2
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.1, 3.0])

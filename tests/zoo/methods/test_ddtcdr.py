@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from datamodules import Evaluation, Synthetic
-from tests.zoo.methods.quiet_trainer import quiet
+from tests.zoo.methods.quiet_trainer import quiet, released
 from zoo import DDTCDR, JLT, FlippedRows, Noise, Nothing, Partial, Plaintext, Publisher, Shuffled, Thinned
 from zoo.data.batch_types import PairBatch
 from zoo.data.ratings import Ratings
@@ -32,11 +32,7 @@ def trainer(epochs: int, validated: bool = False) -> Trainer:
 
 def data(folder: Path, publishers: Mapping[str, Publisher], **settings: Any) -> Synthetic:  # noqa: ANN401
     """Two domains or more; each source has released what its publisher makes."""
-    settings = SIZES | {"sources": list(publishers) or ["book"]} | settings
-    paths = {}
-    for name, publisher in publishers.items():
-        paths[name] = publisher.publish(Synthetic(**settings).source(name), name).save(folder / name)
-    return Synthetic(**settings, releases=paths)
+    return released(folder, publishers, **SIZES | settings)
 
 
 def fitted(made: Synthetic, epochs: int = 0, **settings: Any) -> DDTCDR:  # noqa: ANN401

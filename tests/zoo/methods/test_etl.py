@@ -1,6 +1,7 @@
 """ETL: its losses and scores written out user by user, and a planted transfer that it finds."""
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ from pytorch_lightning import Trainer, seed_everything
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from datamodules import Evaluation, Synthetic
-from tests.zoo.methods.quiet_trainer import quiet
+from datamodules import Evaluation
+from tests.zoo.methods.quiet_trainer import cold_hit_rate, quiet, released
 from zoo import ETL, JLT, FlippedRows, Nothing, Partial, Plaintext, Publisher, Shuffled
 from zoo.data.batch_types import UserBatch
 from zoo.methods.etl import PriorDiscriminator
@@ -28,15 +29,12 @@ def trainer(epochs: int) -> Trainer:
 def made(folder: Path, *publishers: Publisher, split: str = "random2", **settings: Any) -> ETL:  # noqa: ANN401
     """The method with the data read and weights far from what they began as, without dropout; one source a publisher."""
     names = [f"book{k}" for k in range(len(publishers))]
-    shape = SIZES | {"sources": names, "missing_users": "zero"}
-    shape["evaluation"] = Evaluation(split=split)  # type: ignore[arg-type]
-    paths = {}
-    for name, publisher in zip(names, publishers, strict=True):
-        paths[name] = publisher.publish(Synthetic(**shape).source(name), name).save(folder / name)
+    shape = SIZES | {"missing_users": "zero", "evaluation": Evaluation(split=split)}  # type: ignore[arg-type]
+    data = released(folder, dict(zip(names, publishers, strict=True)), **shape)
     seed_everything(0)
     method = ETL(**{"dims": (8, 4)} | WITHOUT_DROPOUT | settings)
-    trainer(0).fit(method, datamodule=Synthetic(**shape, releases=paths))
-    for name in paths:
+    trainer(0).fit(method, datamodule=data)
+    for name in names:
         torch.nn.init.normal_(method.generator.sources[name].map.weight, std=0.5)
     torch.nn.init.normal_(method.generator.users.weight, std=2.0)
     return method.eval()
@@ -182,23 +180,12 @@ def test_a_release_of_nobody_changes_no_score(tmp_path: Path) -> None:
     assert torch.equal(mixed, method.score_all(USERS))
 
 
-def cold_hit_rate(publisher: Publisher, folder: Path) -> float:
-    settings: dict[str, Any] = {"num_users": 200, "num_items": 60, "link": 1.0, "seed": 0}
-    settings["evaluation"] = Evaluation(split="cold_start")
-    path = publisher.publish(Synthetic(**settings).source("book"), "book").save(folder / type(publisher).__name__)
-    seed_everything(0)
-    method, run = ETL(dims=(32,), lr_generator=1e-2, lr_discriminator=1e-2), trainer(12)
-    data = Synthetic(**settings, releases={"book": path})
-    run.fit(method, datamodule=data)
-    run.test(method, datamodule=data, verbose=False)
-    return float(run.callback_metrics["test/full/hit_rate@10"])
-
-
 @pytest.mark.slow
 def test_a_planted_transfer_is_found(tmp_path: Path) -> None:
     """80 cold test users, one fixed seed."""
-    found = cold_hit_rate(Plaintext(), tmp_path)
-    control = cold_hit_rate(Shuffled(Plaintext()), tmp_path)
+    make = partial(ETL, dims=(32,), lr_generator=1e-2, lr_discriminator=1e-2)
+    both = Plaintext(), Shuffled(Plaintext())
+    found, control = (cold_hit_rate(make, made, tmp_path, 12, num_users=200, num_items=60) for made in both)
     assert found > control + 0.15
 
 

@@ -1,38 +1,26 @@
 """PriCDR finds a planted transfer, and finds none where there is none."""
 
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from pytorch_lightning import seed_everything
 
 from datamodules import Evaluation, Synthetic
-from tests.zoo.methods.quiet_trainer import quiet
-from zoo import Noise, Partial, Plaintext, PriCDR, Publisher
+from tests.zoo.methods.quiet_trainer import cold_hit_rate, quiet, released
+from zoo import Noise, Partial, Plaintext, PriCDR
 from zoo.data.batch_types import UserBatch
 from zoo.nn.losses import all_items_loss
 
 
-def cold_hit_rate(publisher: Publisher, link: float, folder: Path, seed: int) -> float:
-    settings: dict[str, Any] = {"link": link, "evaluation": Evaluation(split="cold_start"), "seed": seed}
-    source = Synthetic(**settings).source("book")
-    path = publisher.publish(source, "book").save(folder / f"{type(publisher).__name__}-{link}-{seed}")
-    seed_everything(seed)
-    method = PriCDR(dims=(64, 32), lr=2e-3, alignment_weight=1.0, transfer_weight=1.0)
-    trainer = quiet(max_epochs=12, limit_val_batches=0)
-    data = Synthetic(**settings, releases={"book": path})
-    trainer.fit(method, datamodule=data)
-    trainer.test(method, datamodule=data, verbose=False)
-    return float(trainer.callback_metrics["test/full/hit_rate@10"])
-
-
 def test_a_planted_transfer_is_found_and_noise_is_not_taken_for_one(tmp_path: Path) -> None:
     """80 cold test users, three seeds: the margin is some three standard errors of the difference; seeds are fixed."""
-    seeds = range(3)
-    linked = sum(cold_hit_rate(Plaintext(), 1.0, tmp_path, seed) for seed in seeds) / 3
-    control = sum(cold_hit_rate(Noise(Plaintext()), 1.0, tmp_path, seed) for seed in seeds) / 3
-    unlinked = sum(cold_hit_rate(Plaintext(), 0.0, tmp_path, seed) for seed in seeds) / 3
+    make = partial(PriCDR, dims=(64, 32), lr=2e-3, alignment_weight=1.0, transfer_weight=1.0)
+    linked, control, unlinked = (
+        sum(cold_hit_rate(make, publisher, tmp_path, 12, seed, link=link) for seed in range(3)) / 3
+        for publisher, link in ((Plaintext(), 1.0), (Noise(Plaintext()), 1.0), (Plaintext(), 0.0))
+    )
     assert linked > control + 0.1
     assert linked > unlinked + 0.1
 
@@ -57,16 +45,13 @@ def test_alignment_weighs_what_it_says(tmp_path: Path) -> None:
 
 def test_every_source_has_an_autoencoder_and_codes_are_averaged(tmp_path: Path) -> None:
     """By hand, for users in both sources, in one and in none: losses add up over sources, codes are means."""
-    settings: dict[str, Any] = {"sources": ["book", "film"], "seed": 0, "missing_users": "zero"}
-    settings["evaluation"] = Evaluation(split="cold_start")
-    paths = {}
-    for name, share in (("book", 0.7), ("film", 0.4)):
-        release = Partial(Plaintext(), share).publish(Synthetic(**settings).source(name), name)
-        paths[name] = release.save(tmp_path / name)
+    publishers = {"book": Partial(Plaintext(), 0.7), "film": Partial(Plaintext(), 0.4)}
+    split = Evaluation(split="cold_start")
+    data = released(tmp_path, publishers, seed=0, missing_users="zero", evaluation=split)
     seed_everything(1)
     method = PriCDR(dims=(8, 4), alignment_weight=3.0, source_dropout=0.0)
     trainer = quiet(max_epochs=0)
-    trainer.fit(method, datamodule=Synthetic(**settings, releases=paths))
+    trainer.fit(method, datamodule=data)
     method.eval()
     users = torch.arange(method.sizes["num_users"])
     rows = method.all_source_rows(users)

@@ -1,5 +1,6 @@
 """PriCDR-SYM: its loss and scores written out over dense rows, and a planted transfer that it finds."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from datamodules import Evaluation, Synthetic
-from tests.zoo.methods.quiet_trainer import quiet
-from zoo import Plaintext, Popularity, PriCDRSym, Recommender
+from tests.zoo.methods.quiet_trainer import cold_hit_rate, quiet, released
+from zoo import Plaintext, Popularity, PriCDRSym
 from zoo.data.batch_types import UserBatch
 
 SIZES: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "seed": 1}
@@ -25,8 +26,7 @@ def trainer(epochs: int) -> Trainer:
 def made(folder: Path, split: str = "random2", **settings: Any) -> tuple[PriCDRSym, Synthetic]:  # noqa: ANN401
     """The method with its first weights and the data read, without dropout; embeddings are far from 0."""
     evaluation = Evaluation(split=split)  # type: ignore[arg-type]
-    path = Plaintext().publish(Synthetic(**SIZES).source("book"), "book").save(folder / "book")
-    data = Synthetic(**SIZES, evaluation=evaluation, releases={"book": path})
+    data = released(folder, {"book": Plaintext()}, **SIZES, evaluation=evaluation)
     seed_everything(0)
     method = PriCDRSym(dims=(8, 4), source_dropout=0.0, input_dropout=0.0, **settings)
     trainer(0).fit(method, datamodule=data)
@@ -82,18 +82,8 @@ def test_who_has_no_history_is_scored_by_the_source_code_alone(tmp_path: Path) -
     assert torch.allclose(method.score_all(users), decoded(method, expected), atol=1e-5)
 
 
-def cold_hit_rate(method: Recommender, epochs: int, folder: Path) -> float:
-    settings: dict[str, Any] = {"link": 1.0, "evaluation": Evaluation(split="cold_start"), "seed": 0}
-    path = Plaintext().publish(Synthetic(**settings).source("book"), "book").save(folder / type(method).__name__)
-    data, run = Synthetic(**settings, releases={"book": path}), trainer(epochs)
-    run.fit(method, datamodule=data)
-    run.test(method, datamodule=data, verbose=False)
-    return float(run.callback_metrics["test/full/hit_rate@10"])
-
-
 @pytest.mark.slow
 def test_a_planted_transfer_is_found(tmp_path: Path) -> None:
     """80 cold test users, one fixed seed; 0.51 against 0.21 when it was written, a standard error of some 0.07."""
-    seed_everything(0)
-    found = cold_hit_rate(PriCDRSym(dims=(64, 32), lr=2e-3), 60, tmp_path)
-    assert found > cold_hit_rate(Popularity(), 1, tmp_path) + 0.15
+    found = cold_hit_rate(partial(PriCDRSym, dims=(64, 32), lr=2e-3), Plaintext(), tmp_path, 60)
+    assert found > cold_hit_rate(Popularity, Plaintext(), tmp_path, 1) + 0.15

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from datamodules import Evaluation, Synthetic
-from tests.zoo.methods.quiet_trainer import quiet
+from tests.zoo.methods.quiet_trainer import quiet, released
 from zoo import JLT, FlippedRows, Nothing, Partial, Plaintext, Publisher, Ridge
 from zoo.nn.ridge import PENALTIES
 
@@ -23,10 +23,9 @@ def solved(folder: Path, publisher: Publisher, settings: dict[str, Any] | None =
     sizes: dict[str, Any] = {
         "num_users": 40, "num_items": 60, "ratings_per_user": 8, "seed": 1, "missing_users": "zero"
     } | (settings or {})  # fmt: skip
-    path = publisher.publish(Synthetic(**sizes).source("book"), "book").save(folder / "book")
     trainer = quiet(max_epochs=1)
     method = Ridge(**arguments)
-    trainer.fit(method, datamodule=Synthetic(**sizes, releases={"book": path}))
+    trainer.fit(method, datamodule=released(folder, {"book": publisher}, **sizes))
     trainer.test(method, verbose=False, datamodule=trainer.datamodule)  # type: ignore[attr-defined]
     return method.eval()
 

@@ -10,8 +10,7 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from datamodules import Evaluation, Synthetic
-from tests.zoo.methods.quiet_trainer import quiet
+from tests.zoo.methods.quiet_trainer import cold_hit_rate
 from zoo import JLT, Nothing, Partial, Plaintext, Publisher, Ratings, UserKNN
 from zoo.release.release import Release
 
@@ -180,24 +179,12 @@ def test_somebody_of_whom_the_source_knows_nothing_is_nobodys_neighbour() -> Non
     assert method.score_all(torch.tensor([2])).tolist() == [[0.5, 1.0, 0.5]]
 
 
-def cold_hit_rate(link: float, publisher: Publisher, folder: Path, seed: int) -> float:
-    settings: dict[str, Any] = {"link": link, "seed": seed, "missing_users": "zero"}
-    settings["evaluation"] = Evaluation(split="cold_start")
-    source = Synthetic(**settings).source("book")
-    path = publisher.publish(source, "book").save(folder / f"{type(publisher).__name__}-{link}-{seed}")
-    trainer = quiet(max_epochs=1)
-    method, data = UserKNN(), Synthetic(**settings, releases={"book": path})
-    trainer.fit(method, datamodule=data)
-    trainer.test(method, datamodule=data, verbose=False)
-    return float(trainer.callback_metrics["test/full/hit_rate@10"])
-
-
 @pytest.mark.slow
 def test_a_planted_transfer_is_found_for_cold_users(tmp_path: Path) -> None:
     """80 cold test users, three seeds: the margins are some three standard errors of the difference; seeds are fixed."""
-    seeds = range(3)
-    linked = sum(cold_hit_rate(0.9, Plaintext(), tmp_path, seed) for seed in seeds) / 3
-    half = sum(cold_hit_rate(0.9, Partial(Plaintext(), 0.5), tmp_path, seed) for seed in seeds) / 3
-    unlinked = sum(cold_hit_rate(0.0, Plaintext(), tmp_path, seed) for seed in seeds) / 3
+    linked, half, unlinked = (
+        sum(cold_hit_rate(UserKNN, made, tmp_path, 1, seed, link=link, missing_users="zero") for seed in range(3)) / 3
+        for made, link in ((Plaintext(), 0.9), (Partial(Plaintext(), 0.5), 0.9), (Plaintext(), 0.0))
+    )
     assert linked > unlinked + 0.1
     assert linked > half > unlinked

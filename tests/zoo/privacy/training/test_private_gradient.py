@@ -269,6 +269,8 @@ def test_other_states_are_refused(change: dict[str, Any], message: str) -> None:
         state[name] = state[name] | value if isinstance(value, dict) else value
     with pytest.raises(ValueError, match=message):
         gradient.load_state_dict(state)
+    with pytest.raises(ValueError, match="Restart training"):
+        gradient.load_state_dict(None)
     assert gradient.steps_taken == 1
 
 

@@ -1,10 +1,7 @@
 """Sanitised gradients: what comes back, what is counted and what is refused. Seeds are fixed where a test is statistical."""
 
-import copy
-import json
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -162,17 +159,6 @@ def test_no_seed_repeats_the_noise_and_no_noise_moves_the_seed() -> None:
     assert float((draws[0] == draws[1]).double().mean()) < 0.1
 
 
-def test_only_the_entropy_of_the_system_is_private() -> None:
-    private, seeded = made(planned(30.0)), made(planned(30.0), seed=0)
-    assert (private.private, seeded.private) == (True, False)
-    zeros = torch.zeros(ROWS, WIDTH)
-    first = gradient_of(seeded, some_rows(), zeros)
-    assert not seeded.private
-    assert torch.equal(first, gradient_of(made(planned(30.0), seed=0), some_rows(), zeros)), "a test repeats"
-    with pytest.raises(TypeError, match="cannot be copied"):
-        copy.deepcopy(private)
-
-
 def test_steps_are_counted_as_they_begin_and_end_with_the_plan() -> None:
     plan = planned(30.0, steps=3)
     passing, rows, weights = made(plan), some_rows(), torch.ones(ROWS, WIDTH)
@@ -191,15 +177,6 @@ def test_a_step_without_a_way_back_counts_all_the_same() -> None:
     with torch.no_grad():
         passing(some_rows())
     assert passing.steps_taken == 1
-
-
-def test_a_limit_ends_it_earlier() -> None:
-    passing, rows = made(planned(steps=5)), some_rows()
-    passing.limit(1)
-    passing(rows)
-    assert passing.steps_left == 0
-    with pytest.raises(BudgetSpentError, match="The limit of 1 steps is reached, of 5 planned ones"):
-        passing(rows)
 
 
 def test_a_step_has_one_backward_pass() -> None:
@@ -228,54 +205,6 @@ def test_penalties_on_the_same_rows_are_sanitised_with_them() -> None:
     assert torch.allclose((rows.grad * ROWS).norm(dim=1), torch.ones(ROWS), atol=1e-6)
 
 
-def test_a_resumed_training_goes_on_counting() -> None:
-    plan = planned(30.0, steps=4)
-    first, rows = made(plan), some_rows()
-    for _ in range(3):
-        first(rows)
-    state = first.state_dict()
-    assert json.loads(json.dumps(state)) == state, "plain values: no tensor, no noise"
-    resumed = made(plan)
-    resumed.load_state_dict(state)
-    assert (resumed.steps_taken, resumed.steps_left, resumed.private) == (3, 1, True)
-    first(rows)
-    with pytest.raises(ValueError, match=r"must lie in \[4, 4\], got 3"):
-        first.load_state_dict(state)
-    gradient_of(resumed, rows, torch.ones(ROWS, WIDTH))
-    with pytest.raises(BudgetSpentError):
-        resumed(rows)
-    seeded = made(plan, seed=0)
-    seeded(rows)
-    other = made(plan)
-    other.load_state_dict(seeded.state_dict())
-    assert not other.private, "a seed is never forgotten"
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"settings": {"clip": 2.0}}, r"clip was 2\.0 and is 1\.0"),
-        ({"settings": {"rows": 7, "noise_multiplier": 9.0}}, r"noise_multiplier was 9\.0 and is 1\.0, rows was 7 and is 6"),
-        ({"settings": {"rate": 0.1}}, r"rate was 0\.1 and is None"),
-        ({"steps_taken": 11}, r"must lie in \[1, 10\], got 11"),
-        ({"steps_taken": 0}, r"must lie in \[1, 10\], got 0"),
-        ({"steps_taken": True}, "is not of noisy steps"),
-        ({"private": None}, "is not of noisy steps"),
-    ],
-)  # fmt: skip
-def test_other_states_are_refused(change: dict[str, Any], message: str) -> None:
-    passing = made(planned(1.0))
-    passing(some_rows())
-    state = passing.state_dict()
-    for name, value in change.items():
-        state[name] = state[name] | value if isinstance(value, dict) else value
-    with pytest.raises(ValueError, match=message):
-        passing.load_state_dict(state)
-    with pytest.raises(ValueError, match="Restart training"):
-        passing.load_state_dict(None)
-    assert passing.steps_taken == 1
-
-
 @pytest.mark.parametrize(
     ("rows", "found"),
     [
@@ -299,16 +228,6 @@ def test_autocast_is_refused() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(RuntimeError, match="Autocast is on"):
         passing(some_rows())
     assert passing.steps_taken == 0
-
-
-def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    passing = made(planned())
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-    with pytest.raises(RuntimeError, match="2 processes train together"):
-        passing(some_rows())
-    with pytest.raises(RuntimeError, match="2 processes train together"):
-        made(planned())
 
 
 @pytest.mark.parametrize("spoiled", [math.nan, math.inf])
