@@ -192,18 +192,6 @@ def test_somebody_without_a_rating_at_the_source_is_not_moved() -> None:
     assert not told.any()
 
 
-@pytest.mark.parametrize("share", [0.0, 1.5])
-def test_bad_settings_are_refused(share: float) -> None:
-    with pytest.raises(ValueError, match=r"explained_share must lie in \(0, 1\]"):
-        Bridge(explained_share=share)
-
-
-@pytest.mark.parametrize(("directions", "damping"), [(0, 0.5), (6, -0.1), (6, 2.5)])
-def test_directions_that_there_cannot_be_are_refused(directions: int, damping: float) -> None:
-    with pytest.raises(ValueError, match=rf"num_directions is {directions}\.|item_damping is {damping}\."):
-        Bridge(num_directions=directions, item_damping=damping)
-
-
 def test_maps_to_other_directions_are_refused() -> None:
     shapes = {"a": (2, 3), "b": (3, 1), "nobody": (1, 0)}
     sources = {name: {"width": width, "num_users": users} for name, (width, users) in shapes.items()}

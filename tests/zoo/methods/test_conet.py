@@ -194,21 +194,6 @@ def test_cold_users_are_ranked_by_what_they_have_in_the_source(tmp_path: Path) -
     assert cold_ndcg(Plaintext(), tmp_path) > 1.2 * cold_ndcg(Shuffled(Plaintext()), tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            {"dims": (8, 4), "cross_layers": 2},
-            r"cross_layers is 2\. It must lie in \[0, 1\], the number of layers of dims",
-        ),
-        ({"cross_layers": -1}, r"cross_layers is -1\. It must lie in \[0, 3\]"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        CoNet(**settings)
-
-
 ROWS = SparseRows(torch.tensor([0, 2, 2, 5]), torch.tensor([0, 3, 1, 2, 3]), torch.ones(5), width=4)
 
 

@@ -179,18 +179,3 @@ def test_planted_tastes_are_learned() -> None:
 def test_the_robustness_conductor_reads_its_factors() -> None:
     _, trainer = fitted(LightGCN(num_factors=4), 1, RobustnessConductor(weight=10.0))
     assert float(trainer.callback_metrics["train/penalty/robustness_conductor"]) > 0
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_layers": 1, "layer_weights": (1.0,)}, r"layer_weights are \[1.0\]. Give 2 of at least 0"),
-        ({"num_layers": 1, "layer_weights": (1.0, -0.5)}, "at least 0"),
-        ({"num_layers": 1, "layer_weights": (0.0, 0.0)}, "one above 0"),
-        ({"num_layers": 1, "layer_weights": (1.0, math.nan)}, "Give 2 of at least 0"),
-        ({"num_layers": 1, "layer_weights": (1.0, math.inf)}, "Give 2 of at least 0"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        LightGCN(**settings)

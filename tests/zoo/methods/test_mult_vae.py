@@ -81,8 +81,3 @@ def test_entries_are_left_out_while_training_alone() -> None:
 def test_it_learns_tastes() -> None:
     _, trainer = fitted(MultVAE(dims=(64, 16), lr=1e-2, anneal_steps=100), 40)
     assert learned(trainer) > 1.3 * popular()
-
-
-def test_a_hidden_layer_is_needed() -> None:
-    with pytest.raises(ValueError, match=r"dims must name a hidden layer and the latent, each at least 1 wide; got"):
-        MultVAE(dims=(8,))

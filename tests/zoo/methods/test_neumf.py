@@ -188,15 +188,3 @@ def test_planted_tastes_are_learned(which: Any, epochs: int) -> None:  # noqa: A
     settings: dict[str, Any] = OF_PART[which]
     _, trainer = fitted(NeuMF(parts=which, **settings), epochs, batch_size=256)
     assert learned(trainer) > 1.2 * popular()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"pretrained_gmf": "a"}, "pretrained_gmf is a and pretrained_mlp None, parts: both. Set both"),
-        ({"parts": "gmf", "pretrained_gmf": "a", "pretrained_mlp": "b"}, "is a and pretrained_mlp b, parts: gmf"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        NeuMF(**settings)

@@ -252,26 +252,6 @@ def test_a_training_of_fedgcdr_plays_its_plan_and_logs_no_attention(tmp_path: Pa
     assert not [name for name in method.trainer.callback_metrics if "attention" in name or name.startswith("train/")]
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"epsilon": 8.0}, r"clip is missing, which epsilon needs"),
-        ({"clip": 1.0}, r"delta, clip, noise_seed are None, 1\.0, None without"),
-        ({"delta": 1e-5}, r"delta, clip, noise_seed are"),
-        ({"noise_seed": 1}, r"delta, clip, noise_seed are"),
-        (PRIVATE | {"num_pseudo_items": 2}, r"num_pseudo_items is 2 with epsilon 8\.0\. Private rounds need none"),
-        (PRIVATE | {"rate": 0.0}, r"rate must lie in \(0, 1\]"),
-        (PRIVATE | {"num_rounds": 0}, r"steps must be an integer >= 1"),
-        (PRIVATE | {"relation": "change_one_rating"}, r"Training protects whole users"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        FedGNN(**settings)
-    with pytest.raises(ValueError, match=message):
-        FedGCDR(**settings)
-
-
 def test_validation_penalties_and_other_precisions_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"Validation would choose the epoch by held-out ratings.*Set trainer\.limit_val_batches to 0"

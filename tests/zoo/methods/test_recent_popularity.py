@@ -70,8 +70,6 @@ def test_ratings_without_times_are_refused_by_name() -> None:
     for data in (trends(split="random2"), trends(times=False)):
         with pytest.raises(ValueError, match=r"have no times\. .* or use Popularity\."):
             zoo.fit(zoo.RecentPopularity(), data, **QUIET)
-    with pytest.raises(ValueError, match=r"window is 2\. Allowed: a share in \(0, 1\]"):
-        zoo.RecentPopularity(window=2)
 
 
 def test_times_stay_with_their_ratings_and_out_of_digests_and_publications(tmp_path: Path) -> None:

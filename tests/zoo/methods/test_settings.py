@@ -92,6 +92,61 @@ REFUSED: dict[str, list[tuple[str, Any]]] = {
     ],
 }  # fmt: skip
 
+ROUNDS: dict[str, Any] = {"epsilon": 8.0, "clip": 0.5}
+OF_ROUNDS: list[tuple[dict[str, Any], str]] = [
+    ({"epsilon": 8.0}, r"clip is missing, which epsilon needs"),
+    ({"clip": 1.0}, r"delta, clip, noise_seed are None, 1\.0, None without"),
+    ({"delta": 1e-5}, r"delta, clip, noise_seed are"),
+    ({"noise_seed": 1}, r"delta, clip, noise_seed are"),
+    (ROUNDS | {"num_pseudo_items": 2}, r"num_pseudo_items is 2 with epsilon 8\.0\. Private rounds need none"),
+    (ROUNDS | {"relation": "change_one_rating"}, r"Training protects whole users"),
+]
+#: By method, settings that do not go together, or have a rule of their own, and what is said of them.
+TOGETHER: dict[str, list[tuple[dict[str, Any], str]]] = {
+    "Bridge": [
+        *(({"explained_share": share}, r"explained_share must lie in \(0, 1\]") for share in (0.0, 1.5)),
+        ({"num_directions": 0}, r"num_directions is 0\."),
+        *(({"item_damping": damping}, rf"item_damping is {damping}\.") for damping in (-0.1, 2.5)),
+    ],
+    "CoNet": [
+        ({"dims": (8, 4), "cross_layers": 2}, r"cross_layers is 2\. It must lie in \[0, 1\], the number of layers of dims"),
+        ({"cross_layers": -1}, r"cross_layers is -1\. It must lie in \[0, 3\]"),
+    ],
+    "FedGCDR": OF_ROUNDS,
+    "FedGNN": OF_ROUNDS,
+    "LightGCN": [
+        ({"num_layers": 1, "layer_weights": weights}, r"layer_weights are .*\. Give 2 of at least 0, one above 0")
+        for weights in ((1.0,), (1.0, -0.5), (0.0, 0.0), (1.0, math.nan), (1.0, math.inf))
+    ],
+    "MultVAE": [({"dims": (8,)}, r"dims must name a hidden layer and the latent, each at least 1 wide; got")],
+    "NeuMF": [
+        ({"pretrained_gmf": "a"}, "pretrained_gmf is a and pretrained_mlp None, parts: both. Set both"),
+        ({"parts": "gmf", "pretrained_gmf": "a", "pretrained_mlp": "b"}, "is a and pretrained_mlp b, parts: gmf"),
+    ],
+    "OneBitMC": [
+        *(({"tau": tau}, r"radius of the nuclear-norm ball \(tau\) must be positive") for tau in (0.0, -1.0)),
+        ({"alpha": 0.0}, r"bound on the entries \(alpha\) must be positive"),
+        ({"bounded": True}, r"bounded holds entries to alpha, and alpha is null"),
+        ({"link": "probit", "scale": 0.0}, r"scale must be finite and positive"),
+        ({"link": "probit", "perturbation": zoo.ObjectivePerturbation(2.0)}, r"only for the exact minimiser"),
+        ({"link": "probit", "perturbation": zoo.OutputPerturbation(2.0)}, r"without bounded entries"),
+    ],
+    "RecentPopularity": [({"window": 2}, r"window is 2\. Allowed: a share in \(0, 1\]")],
+    "SPPG": [
+        ({"mechanism": "none", "paper_faithful": True}, "mechanism is 'none' and paper_faithful True"),
+        ({"steps": 0}, r"steps, sample_size and n_critic must be at least 1; got \(0, "),
+        ({"relation": "one_item"}, "is not a valid Relation"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_settings_that_do_not_go_together_are_refused(name: str) -> None:
+    needed = {"tau": 2.0} if name == "OneBitMC" else {}
+    for settings, message in TOGETHER[name]:
+        with pytest.raises(ValueError, match=message):
+            getattr(zoo, name)(**needed | settings)
+
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_setting_out_of_range_is_refused_by_name_and_value(name: str) -> None:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,7 +13,7 @@ from pytorch_lightning import Trainer
 from datamodules import Evaluation, Filters, MovieLens100K, Synthetic
 from tests.zoo.methods.one_bit_mc.runs import PRIVATE, Log, fitted, low_rank, method, trainer
 from tests.zoo.methods.quiet_trainer import quiet
-from zoo import EASE, Clear, GradientPerturbation, InputPerturbation, ObjectivePerturbation, OutputPerturbation
+from zoo import EASE, Clear, GradientPerturbation, InputPerturbation
 from zoo.runs.cli import ZooCLI
 
 
@@ -161,23 +160,6 @@ def test_matrices_that_are_too_large_are_refused() -> None:
     with pytest.raises(ValueError, match=r"A matrix of 24 x 20 has more than max_cells = 479 entries"):
         fitted(method(max_cells=479))
     fitted(method(max_cells=480))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"tau": 0.0}, r"radius of the nuclear-norm ball \(tau\) must be positive"),
-        ({"tau": -1.0}, r"\(tau\) must be positive"),
-        ({"alpha": 0.0}, r"bound on the entries \(alpha\) must be positive"),
-        ({"bounded": True}, r"bounded holds entries to alpha, and alpha is null"),
-        ({"link": "probit", "scale": 0.0}, r"scale must be finite and positive"),
-        ({"link": "probit", "perturbation": ObjectivePerturbation(2.0)}, r"only for the exact minimiser"),
-        ({"link": "probit", "perturbation": OutputPerturbation(2.0)}, r"without bounded entries"),
-    ],
-)
-def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        method(**settings)
 
 
 @pytest.mark.usefixtures("zoo_data")

@@ -144,6 +144,7 @@ def test_a_plan_without_noise_has_no_epsilon_but_infinity() -> None:
         ({"rate": 1.5}, "rate must lie in"),
         ({"steps": 0}, "steps must be an integer"),
         ({"steps": 10.0}, "steps must be an integer"),
+        ({"steps": True}, "steps must be an integer"),
         ({"clip": 0.0}, "clip must be finite and positive"),
         ({"clip": math.inf}, "clip must be finite and positive"),
         ({"relation": Relation.CHANGE_ONE_RATING}, "protects whole users"),

