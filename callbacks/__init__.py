@@ -14,16 +14,6 @@ from callbacks.save_experiment import SaveExperiment
 from callbacks.trackers import Trackers
 
 __all__ = [
-    "AttentionFigure",
-    "BestCheckpoint",
-    "BoundaryLedger",
-    "CaseWriter",
-    "CompiledStep",
-    "GANStabilizer",
-    "PrivacyBudget",
-    "RecommendationWriter",
-    "RobustnessConductor",
-    "RunReport",
-    "SaveExperiment",
-    "Trackers",
-]
+    "AttentionFigure", "BestCheckpoint", "BoundaryLedger", "CaseWriter", "CompiledStep", "GANStabilizer",
+    "PrivacyBudget", "RecommendationWriter", "RobustnessConductor", "RunReport", "SaveExperiment", "Trackers",
+]  # fmt: skip

@@ -206,11 +206,8 @@ def to_server(number: int, domain: str, sent: ClientUpdates, fetched: Tensor, nu
 def private_round(domain: str, rounds: PrivateRounds, parts: Mapping[str, Tensor], claim: str) -> list[Crossing]:
     """Return the crossings of the last private round by public numbers: expected clients exchange all parameters."""
     clients, server = f"clients of {domain}", f"server of {domain}"
-    noisy = {
-        "mechanism": "DP-FedAvg",
-        "event": type(rounds.plan.step_event).__name__,
-        "privacy": f"{claim}, of all rounds",
-    }
+    event = type(rounds.plan.step_event).__name__
+    noisy = {"mechanism": "DP-FedAvg", "event": event, "privacy": f"{claim}, of all rounds"}
     clipped = {
         "mechanism": f"clipped to {rounds.plan.clip:g}",
         "event": "NonPrivateEvent",

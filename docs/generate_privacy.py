@@ -274,16 +274,8 @@ def rounds_table() -> str:
 
 def one_bit_table() -> str:
     """Noise of one-bit matrix completion with a logistic link: on a sign, on a bit, and over all entries."""
-    titles = (
-        "epsilon",
-        "InP: flips",
-        "S/N",
-        "Laplace: deviation",
-        "S/N",
-        "Gaussian: sigma",
-        "S/N",
-        "all: real, invented",
-    )
+    noises = ("InP: flips", "S/N", "Laplace: deviation", "S/N", "Gaussian: sigma", "S/N")
+    titles = ("epsilon", *noises, "all: real, invented")
     rows = []
     for epsilon in VALUE_EPSILONS:
         p = plan_input(epsilon).p1

@@ -65,11 +65,8 @@ def test_the_last_epoch_can_be_left_out(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["best.ckpt"]
 
 
-def test_without_a_look_at_validation_the_last_epoch_is_the_best(tmp_path: Path) -> None:
+def test_without_validation_the_last_epoch_is_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert epoch_of(fitted(tmp_path, BestCheckpoint(), limit_val_batches=0) / "best.ckpt") == 2
-
-
-def test_without_a_validation_set_the_last_epoch_is_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SIZES, "Synthetic", SIZES["Synthetic"] | {"evaluation": Evaluation(split="random1")})
     folder = fitted(tmp_path, BestCheckpoint())
     assert epoch_of(folder / "best.ckpt") == epoch_of(folder / "last.ckpt") == 2

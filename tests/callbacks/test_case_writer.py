@@ -47,9 +47,7 @@ def figures(folder: Path) -> dict[str, float]:
         ("--data.evaluation_batch_size", "5", "--data.evaluation.ks", "[1, 10]"),
     ],
 )
-def test_there_is_one_row_for_each_case_and_their_means_are_the_figures(
-    cli: Command, arguments: tuple[str, ...]
-) -> None:
+def test_there_is_one_row_for_each_case_and_their_means_are_figures(cli: Command, arguments: tuple[str, ...]) -> None:
     data, folder = fit(cli, *arguments)
     cases, means = pl.read_parquet(folder / CASES), figures(folder)
     assert len(cases) == len(data.test.users) > 1

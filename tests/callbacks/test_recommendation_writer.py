@@ -56,9 +56,10 @@ def test_a_table_holds_nothing_of_the_scores(tmp_path: Path) -> None:
     assert table["score"].to_list() == [0.5, 0.25]
 
 
-def test_a_path_of_ones_own_is_made(tmp_path: Path) -> None:
-    table = written(RecommendationWriter(tmp_path / "new" / "best.parquet"), trainer_of(None), SECOND)
-    assert table["user_id"].to_list() == ["bob", "bob"]
+def test_a_path_of_ones_own_is_made_and_a_second_prediction_begins_anew(tmp_path: Path) -> None:
+    writer = RecommendationWriter(tmp_path / "new" / "best.parquet")
+    assert len(written(writer, trainer_of(None), FIRST)) == 3
+    assert written(writer, trainer_of(None), SECOND)["user_id"].to_list() == ["bob", "bob"]
 
 
 def test_every_process_writes_a_part_of_its_own_also_one_without_users(tmp_path: Path) -> None:
@@ -68,12 +69,6 @@ def test_every_process_writes_a_part_of_its_own_also_one_without_users(tmp_path:
         assert (tmp_path / str(rank) / f"best-0000{rank}.parquet").is_file()
         assert table.schema == SCHEMA
         assert len(table) == 3 * len(batches)
-
-
-def test_a_second_prediction_begins_anew(tmp_path: Path) -> None:
-    writer = RecommendationWriter(tmp_path / "best.parquet")
-    assert len(written(writer, trainer_of(None), FIRST)) == 3
-    assert len(written(writer, trainer_of(None), SECOND)) == 2
 
 
 def test_other_commands_choose_no_path(tmp_path: Path) -> None:

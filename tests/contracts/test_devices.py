@@ -141,12 +141,8 @@ class Watch(TorchFunctionMode):
 def trained(method: Recommender, data: CrossDomainDataModule, **settings: Any) -> Trainer:  # noqa: ANN401  a trainer's
     quiet: dict[str, Any] = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
     common: dict[str, Any] = {
-        "accelerator": "cpu",
-        "devices": 1,
-        "limit_val_batches": 0,
-        "max_epochs": 1,
-        "logger": False,
-    }
+        "accelerator": "cpu", "devices": 1, "limit_val_batches": 0, "max_epochs": 1, "logger": False,
+    }  # fmt: skip
     trainer = Trainer(**quiet | common | settings)
     trainer.fit(method, datamodule=data)
     return trainer

@@ -23,15 +23,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "OneBitMC": {"tau": 20.0, "tolerance": 1e-12, "max_iterations": 9},
     # A private training draws from the operating system and cannot be repeated.
     "SPPG": {
-        "mechanism": "none",
-        "steps": 100,
-        "sample_size": 8,
-        "n_critic": 2,
-        "condition_dim": 4,
-        "generator_dims": (8,),
-        "critic_dims": (8, 4),
+        "mechanism": "none", "steps": 100, "sample_size": 8, "n_critic": 2, "condition_dim": 4,
+        "generator_dims": (8,), "critic_dims": (8, 4),
     },
-}
+}  # fmt: skip
 #: Whose weights are all that they score by; the others read ratings, or a release.
 SCORES_ALONE = {"BPR", "IALS", "LowRank", "NeuMF", "OneBitMC", "Popularity", "RecentPopularity", "SPPG", "GANMF"}
 

@@ -112,18 +112,12 @@ def test_a_run_that_raises_is_reported_with_its_error(ran: Ran) -> None:
     assert "music/absent/seed-0/log.txt" in ran.said
 
 
-def test_a_run_that_is_killed_is_reported_with_the_signal(ran: Ran) -> None:
+def test_a_run_that_is_killed_or_has_no_folder_is_reported(ran: Ran) -> None:
     [line] = [line for line in ran.said.splitlines() if line.startswith("[") and "Lethal, seed 0" in line]
     assert "failed: its process was killed by signal 9" in line
     assert "so far so good" in (ran.runs / "music" / "lethal" / "seed-0" / "log.txt").read_text()
-
-
-def test_a_run_whose_folder_cannot_be_made_is_reported(ran: Ran) -> None:
     [line] = [line for line in ran.said.splitlines() if line.startswith("[") and "Blocked, seed 0" in line]
     assert "failed: its folder cannot be read (" in line
-
-
-def test_what_a_run_prints_stays_in_its_log(ran: Ran) -> None:
     assert "so far so good" not in ran.said
     assert "test" in (ran.runs / "music" / "popularity" / "seed-0" / "log.txt").read_text()
 

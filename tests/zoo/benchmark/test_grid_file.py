@@ -251,9 +251,7 @@ def embedders(publisher: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_in_a_shipped_benchmark_all_sources_share_the_epsilon_of_a_user(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_a_shipped_benchmark_all_sources_share_epsilon_of_user(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a run of 15 sources would spend more than six times what its row is called."""
     monkeypatch.chdir(ROOT)
     benchmark = shipped(path)

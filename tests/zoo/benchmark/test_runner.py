@@ -67,9 +67,7 @@ def test_a_run_waits_for_the_search_of_another(made: Made) -> None:
 
 
 @pytest.mark.processes
-def test_a_run_that_another_process_runs_is_left_to_it(
-    made: Made, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_another_process_runs_is_left_to_it(made: Made, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as the job of a cluster; a run that the other process has finished meanwhile is finished."""
     free, held = runs_of(made(seeds=[0, 1]), Path("out"))
 

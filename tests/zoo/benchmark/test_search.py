@@ -306,9 +306,7 @@ def test_a_trial_that_diverges_is_not_chosen(made: Made, place: Path, monkeypatc
         run_search(made(**only_ease, seeds=[1]), place / "runs")
 
 
-def test_the_trial_that_is_tested_is_the_best_with_its_own_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_trial_that_is_tested_is_best_with_its_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from zoo.benchmark import search
 
     values, tested = [0.2, 0.5, 0.5, 0.1], []

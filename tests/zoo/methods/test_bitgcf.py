@@ -11,20 +11,7 @@ from torch import Tensor
 
 from datamodules import Evaluation, Synthetic
 from tests.zoo.methods.quiet_trainer import quiet, released
-from zoo import (
-    JLT,
-    BiTGCF,
-    FlippedRows,
-    LightGCN,
-    Noise,
-    Nothing,
-    Partial,
-    Plaintext,
-    Publisher,
-    Recommender,
-    Shuffled,
-    Thinned,
-)
+from zoo import BiTGCF, LightGCN, Nothing, Partial, Plaintext, Publisher, Recommender, Shuffled, Thinned
 from zoo.data.batch_types import TripleBatch
 from zoo.methods.bitgcf import FeatureTransfer
 
@@ -210,23 +197,9 @@ def test_without_a_source_it_is_light_gcn(publishers: tuple[Publisher, ...], tmp
     assert set(ours.state_dict()) == set(theirs.state_dict())
 
 
-@pytest.mark.parametrize(
-    "publisher",
-    [FlippedRows(epsilon=2.0), Noise(Plaintext()), Shuffled(Plaintext()), Partial(FlippedRows(epsilon=2.0), 0.3)],
-    ids=lambda publisher: type(publisher).__name__,
-)
-def test_rows_of_zeros_and_ones_are_learned_from(publisher: Publisher, tmp_path: Path) -> None:
-    method = BiTGCF(num_factors=4, num_layers=1)
-    trainer, _ = trained(method, tmp_path, publisher, epochs=1, missing_users="zero")
-    assert torch.isfinite(method.score_all(torch.arange(30))).all()
-    assert math.isfinite(float(trainer.callback_metrics["train/loss"]))
+def test_what_follows_from_data_alone_is_sent_to_no_other_process(two_sources: BiTGCF) -> None:
     kept = {f"source_sides.book.{name}" for name in ("graph.starts", "draws._unseen.pairs", "transfer.rows")}
-    assert kept <= set(method._ddp_params_and_buffers_to_ignore)
-
-
-def test_other_rows_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"BiTGCF needs a binary release.*Use Plaintext"):
-        trained(BiTGCF(num_factors=4), tmp_path, JLT(num_components=4, epsilon=8.0))
+    assert kept <= set(two_sources._ddp_params_and_buffers_to_ignore)
 
 
 @pytest.mark.slow

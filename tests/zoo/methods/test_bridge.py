@@ -141,9 +141,7 @@ def lists_without(
         return ensemble.score_all(torch.arange(400)).topk(10).indices
 
 
-def test_removing_a_user_at_the_source_changes_nobody_elses_list(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_removing_a_user_at_source_changes_nobody_elses_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the release unchanged: weights and epoch are not chosen by scores that read the source's rows."""
     data = Synthetic(**TASK)
     data.read_target()
@@ -180,21 +178,18 @@ def test_a_search_over_scores_of_source_rows_stands_in_the_record(tmp_path: Path
         method.setup("fit")
 
 
-def test_rows_of_other_items_are_refused() -> None:
+def test_maps_of_other_items_and_directions_are_refused() -> None:
     release = bridge(8.0).for_target(binary()).publish(binary(), "book")
     with pytest.raises(ReleaseMismatchError, match="The map of 'book' is of 7 items, and the rows have 8"):
         place(release, some_ratings(9, 8), 9)
+    shapes = {"a": (2, 3), "b": (3, 1), "nobody": (1, 0)}
+    sources = {name: {"width": width, "num_users": users} for name, (width, users) in shapes.items()}
+    sizes = {"num_users": 3, "num_items": 4, "sources": sources}
+    with pytest.raises(ReleaseMismatchError, match=r"The maps have \{'a': 2, 'b': 3\} directions"):
+        Bridge().build(sizes)
 
 
 def test_somebody_without_a_rating_at_the_source_is_not_moved() -> None:
     release = bridge(8.0).for_target(binary()).publish(binary(), "book")
     told = place(release, some_ratings(4, 7, density=0.0), 9)
     assert not told.any()
-
-
-def test_maps_to_other_directions_are_refused() -> None:
-    shapes = {"a": (2, 3), "b": (3, 1), "nobody": (1, 0)}
-    sources = {name: {"width": width, "num_users": users} for name, (width, users) in shapes.items()}
-    sizes = {"num_users": 3, "num_items": 4, "sources": sources}
-    with pytest.raises(ReleaseMismatchError, match=r"The maps have \{'a': 2, 'b': 3\} directions"):
-        Bridge().build(sizes)

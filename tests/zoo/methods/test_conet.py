@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from pytorch_lightning import Trainer, seed_everything
@@ -12,7 +11,7 @@ from torch.nn import functional as F
 
 from datamodules import Evaluation
 from tests.zoo.methods.quiet_trainer import quiet, released
-from zoo import JLT, CoNet, FlippedRows, Noise, Nothing, Partial, Plaintext, Publisher, Shuffled, Thinned
+from zoo import CoNet, Nothing, Plaintext, Publisher, Shuffled
 from zoo.data.batch_types import PairBatch
 from zoo.data.released_pairs import ReleasedPairs
 from zoo.data.rows import SparseRows
@@ -142,32 +141,6 @@ def test_a_release_of_nobody_is_as_no_release(nothing: Publisher, tmp_path: Path
     with_nobody, _ = fitted(CoNet(**settings), nothing, tmp_path, epochs=2)
     users = torch.arange(40)
     assert torch.equal(without.eval().score_all(users), with_nobody.eval().score_all(users))
-
-
-OF_BITS = (FlippedRows(epsilon=2.0), Noise(Plaintext()), Shuffled(Plaintext()))
-OF_FEWER = (Partial(Plaintext(), share=0.3), Thinned(Plaintext(), share=0.3))
-
-
-@pytest.mark.parametrize("publisher", [*OF_BITS, *OF_FEWER], ids=lambda publisher: type(publisher).__name__)
-def test_every_release_of_zeros_and_ones_is_learned_from(publisher: Publisher, tmp_path: Path) -> None:
-    method, trainer = fitted(CoNet(dims=(8, 6, 4)), publisher, tmp_path, epochs=1, missing_users="zero")
-    assert 0 < float(trainer.callback_metrics["train/loss"]) < 2
-    assert torch.isfinite(method.score_all(torch.arange(40))).all()
-
-
-def test_rows_that_say_nothing_of_single_items_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"CoNet needs a binary release of 'video', .*Use Plaintext"):
-        fitted(CoNet(dims=(8, 6, 4)), JLT(epsilon=8.0, num_components=8), tmp_path)
-
-
-def test_users_who_have_every_item_of_a_release_are_refused(tmp_path: Path) -> None:
-    class Everything(Plaintext):
-        def publish(self, source: Any, domain: str) -> Any:  # noqa: ANN401
-            source.matrix[3] = np.ones(source.num_items)
-            return super().publish(source, domain)
-
-    with pytest.raises(ValueError, match=r"from the release of 'video', and 1 of its users have all 30 items"):
-        fitted(CoNet(dims=(8, 6, 4)), Everything(), tmp_path)
 
 
 def test_sparsity_thins_the_crossings(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from datamodules import Evaluation, Synthetic
 from tests.zoo.methods.quiet_trainer import quiet, released
-from zoo import DDTCDR, JLT, FlippedRows, Noise, Nothing, Partial, Plaintext, Publisher, Shuffled, Thinned
+from zoo import DDTCDR, Nothing, Partial, Plaintext, Publisher
 from zoo.data.batch_types import PairBatch
 from zoo.data.ratings import Ratings
 from zoo.data.rows import LinkedRows
@@ -191,21 +191,6 @@ def test_strangers_are_learned_from(tmp_path: Path) -> None:
     assert 0 < shared.sum() < 30
     moved = (side.network.users.weight - side_of(start).network.users.weight).abs().sum(1) > 0
     assert moved[~shared].all()
-
-
-OF_RATINGS = (Noise(Plaintext()), Shuffled(Plaintext()), Partial(Plaintext(), 0.4), Thinned(Plaintext(), 0.5))
-OF_ROWS = (FlippedRows(epsilon=2.0), Noise(FlippedRows(epsilon=2.0)), Nothing("rows"), Nothing("ratings"))
-
-
-@pytest.mark.parametrize("publisher", [*OF_RATINGS, *OF_ROWS], ids=lambda publisher: type(publisher).__name__)
-def test_every_release_of_pairs_is_learned_from(publisher: Publisher, tmp_path: Path) -> None:
-    method = fitted(data(tmp_path, {"book": publisher}), 1)
-    assert torch.isfinite(method.score_all(torch.arange(30))).all()
-
-
-def test_rows_that_are_no_pairs_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"DDTCDR needs a binary release of 'book'.*Use Plaintext"):
-        fitted(data(tmp_path, {"book": JLT(epsilon=4.0, num_components=6)}))
 
 
 def test_a_source_user_who_has_every_item_is_refused(tmp_path: Path) -> None:

@@ -115,13 +115,10 @@ def test_a_member_is_kept_at_its_best_epoch(tmp_path: Path, monkeypatch: pytest.
     assert figures(found, "members/DMF/epoch") == [seen.index(max(seen)) + 1]
 
 
-def test_given_weights_are_taken(tmp_path: Path) -> None:
+def test_weights_are_as_given_or_equal_without_validation(tmp_path: Path) -> None:
     parts = {"EASE": Member(EASE(20.0)), "UserKNN": alone(UserKNN())}
     found = trained(Ensemble(parts, weights={"UserKNN": 0.5, "EASE": 1.5}), tmp_path)
     assert ensemble(found).weights.tolist() == [0.75, 0.25]
-
-
-def test_without_validation_all_weights_are_equal(tmp_path: Path) -> None:
     parts = {"EASE": Member(EASE(20.0)), "UserKNN": alone(UserKNN())}
     found = trained(Ensemble(parts), tmp_path, data={"evaluation": Evaluation(split="random1")})
     assert ensemble(found).weights.tolist() == [0.5, 0.5]
@@ -228,9 +225,7 @@ def test_too_few_epochs_are_told(tmp_path: Path) -> None:
     assert ensemble(found).weights.tolist() == [1.0, 0.0]
 
 
-def test_a_member_that_makes_noise_of_its_own_after_all_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_member_that_makes_noise_after_all_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EASE, "privacy_record", lambda _: "a record")
     with pytest.raises(ValueError, match=r"EASE adds noise of its own"):
         trained(Ensemble({"EASE": Member(EASE())}), tmp_path)

@@ -103,9 +103,7 @@ def test_whoever_cannot_be_scored_is_ranked_by_item_counts(
 
 
 @pytest.mark.parametrize("ties", ["expected", "pessimistic"])
-def test_figures_have_the_cut_offs_and_ties_that_were_asked_for_at_each_stage(
-    ties: str, releases: dict[str, Path]
-) -> None:
+def test_figures_have_cut_offs_and_ties_that_were_asked_for_at_each_stage(ties: str, releases: dict[str, Path]) -> None:
     made, kept = data(releases, split="ratio", shares=(0.5, 0.2, 0.3), ties=ties), KnownOfCases()
     method, run = Linked(), trainer(kept)
     run.validate(method, datamodule=made, verbose=False)

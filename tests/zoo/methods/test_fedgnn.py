@@ -299,11 +299,6 @@ def test_a_planted_pattern_is_found(attention: Any) -> None:  # noqa: ANN401
     assert float(right) > 0.95
 
 
-def test_fedsgd_is_one_step() -> None:
-    with pytest.raises(ValueError, match=r"In fedsgd a client takes one step, got local_steps 2\. Set rounds to"):
-        FedGNN(local_steps=2)
-
-
 def test_private_rounds_of_several_processes_are_refused() -> None:
     FedGNN().check_processes(2)
     private = FedGNN(epsilon=8.0, clip=0.5)

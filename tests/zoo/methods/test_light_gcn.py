@@ -9,7 +9,6 @@ from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import Callback
 from torch import Tensor
 
-from callbacks import RobustnessConductor
 from datamodules import Evaluation, Synthetic
 from tests.zoo.methods.quiet_trainer import quiet
 from tests.zoo.methods.single_domain import fitted, learned, popular
@@ -174,8 +173,3 @@ def test_users_and_items_without_ratings_keep_factors_of_their_own() -> None:
 def test_planted_tastes_are_learned() -> None:
     _, trainer = fitted(LightGCN(num_factors=16, lr=3e-2, l2=1e-3), 30, batch_size=256)
     assert learned(trainer) > 1.2 * popular()
-
-
-def test_the_robustness_conductor_reads_its_factors() -> None:
-    _, trainer = fitted(LightGCN(num_factors=4), 1, RobustnessConductor(weight=10.0))
-    assert float(trainer.callback_metrics["train/penalty/robustness_conductor"]) > 0

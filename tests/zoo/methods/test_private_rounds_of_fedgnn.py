@@ -53,9 +53,7 @@ def without_noise(method: FedGNN) -> None:
     [{"clip": 0.01}, {"rounds": "fedavg", "local_steps": 2, "local_lr": 0.4, "attention": "gat", "clip": 0.005}],
     ids=str,
 )
-def test_a_round_is_that_of_each_client_alone_clipped(
-    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_round_is_of_each_client_alone_clipped(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """One by one; all weigh alike, the whole update is clipped, and what is divided by counts those who have nothing."""
     method = begun(**PRIVATE | {"rate": 1.0} | settings)
     without_noise(method)

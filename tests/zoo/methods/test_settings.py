@@ -113,7 +113,7 @@ TOGETHER: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"cross_layers": -1}, r"cross_layers is -1\. It must lie in \[0, 3\]"),
     ],
     "FedGCDR": OF_ROUNDS,
-    "FedGNN": OF_ROUNDS,
+    "FedGNN": [*OF_ROUNDS, ({"local_steps": 2}, r"In fedsgd a client takes one step, got local_steps 2\. Set rounds to")],
     "LightGCN": [
         ({"num_layers": 1, "layer_weights": weights}, r"layer_weights are .*\. Give 2 of at least 0, one above 0")
         for weights in ((1.0,), (1.0, -0.5), (0.0, 0.0), (1.0, math.nan), (1.0, math.inf))

@@ -138,9 +138,7 @@ def test_without_noise_and_clip_a_private_training_is_the_ordinary_one(
 
 
 @BOTH
-def test_with_an_infinitesimal_clip_nothing_depends_on_the_ratings(
-    monkeypatch: pytest.MonkeyPatch, conditioning: str
-) -> None:
+def test_with_infinitesimal_clip_nothing_depends_on_ratings(monkeypatch: pytest.MonkeyPatch, conditioning: str) -> None:
     """Two data sets without a rating in common, the same seed: the same weights, but for rounding. Without it, other ones."""
     drawn_alike(monkeypatch)
     ends = {}

@@ -74,9 +74,7 @@ class Run:
     seconds: float  # with the hyperparameter search
     num_trials: int  # of the hyperparameter search; 0 for none
     versions: dict[str, str]
-    search: dict[str, Any] | None = (
-        None  # chosen settings, results of the trials, and searched ranges, if this run searched
-    )
+    search: dict[str, Any] | None = None  # chosen settings, results of the trials, and ranges, if this run searched
     settings: Mapping[str, Any] = field(default_factory=dict)  # dotted; empty for a run of a benchmark
     _lists: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict, init=False)  # by ranking and cut-off
 

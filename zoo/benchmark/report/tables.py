@@ -144,11 +144,8 @@ def _by_epsilon(guarantee: str, epsilon: str) -> tuple[bool, str, float]:
 def _gain_entries(gain: Gain) -> list[str]:
     users = gain.users
     difference = f"{format_signed(users.difference)} [{format_signed(users.low)}, {format_signed(users.high)}]"
-    return [
-        difference,
-        format_p_value(gain.users_holm),
-        "-" if gain.seeds_holm is None else format_p_value(gain.seeds_holm),
-    ]
+    over_seeds = "-" if gain.seeds_holm is None else format_p_value(gain.seeds_holm)
+    return [difference, format_p_value(gain.users_holm), over_seeds]
 
 
 def format_signed(value: float) -> str:

@@ -29,11 +29,8 @@ CHUNK = 2**20
 _ITEMS = 6
 _CELL = 2  # the item whose rating differs
 _USER_ITEMS = 4  # items of a changed user: twice as long as the clip of 1 allows
-_VECTOR_WIDTH, _VECTOR_CLIPS, _VECTORS_AT_ONCE = (
-    3,
-    3.0,
-    2**18,
-)  # numbers of a vector, its length in clips, numbers in memory
+_VECTOR_WIDTH, _VECTOR_CLIPS = 3, 3.0  # numbers of a vector, its length in clips
+_VECTORS_AT_ONCE = 2**18  # numbers in memory
 
 
 def same_rows(row: npt.ArrayLike, count: int) -> csr_array:

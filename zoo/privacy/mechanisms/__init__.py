@@ -15,24 +15,10 @@ from zoo.privacy.mechanisms.vectors import UserPositions, UserVectors
 from zoo.runtime.plugins import PluginError, brought
 
 BUILT_IN: tuple[type[Mechanism], ...] = (
-    NoisyRows,
-    FlippedRows,
-    JLT,
-    SJLT,
-    UserVectors,
-    UserPositions,
-    Bridge,
-    PrivateCritic,
-    PrivateFirstLayer,
-    SanitisedGenerator,
-    PrivateRounds,
-    SignResponse,
-    TernaryResponse,
-    ObjectiveBits,
-    ExactObjective,
-    GradientSteps,
+    NoisyRows, FlippedRows, JLT, SJLT, UserVectors, UserPositions, Bridge, PrivateCritic, PrivateFirstLayer,
+    SanitisedGenerator, PrivateRounds, SignResponse, TernaryResponse, ObjectiveBits, ExactObjective, GradientSteps,
     CompletedMatrix,
-)
+)  # fmt: skip
 
 _BY_NAME = {kind.name: kind for kind in BUILT_IN}
 

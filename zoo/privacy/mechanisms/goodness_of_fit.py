@@ -30,9 +30,7 @@ FAR = 1.5
 _CHUNK = 2**20  # numbers per chunk
 _MOST_COLUMNS = 2**25  # above it, single items are not tested
 _MANY = 64  # squares whose sum rounding does not change
-_LOW_BITS = (
-    8  # of a lattice point; 2^8 steps are at most a quarter of the noise's deviation, so noise makes them uniform
-)
+_LOW_BITS = 8  # of a lattice point; 2^8 steps are at most a quarter of the noise's deviation: they are uniform
 
 
 def refuse_unlikely(mechanism: Mechanism, tensors: Arrays, false_alarm: float = FALSE_ALARM) -> None:
@@ -79,9 +77,8 @@ class Squares:
     of_rows: Floats  # (users,)
     of_columns: Floats  # (width,)
     far: int  # number of values far from both 0 and 1
-    low_bits: npt.NDArray[np.int64] = field(
-        default_factory=lambda: np.zeros(2**_LOW_BITS, dtype=np.int64)
-    )  # lattice points by them
+    # Number of lattice points by their low bits.
+    low_bits: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(2**_LOW_BITS, dtype=np.int64))
 
     @classmethod
     def of(cls, rows: npt.NDArray[np.float32], sigma: float, *, centred: bool, binary: bool) -> "Squares":

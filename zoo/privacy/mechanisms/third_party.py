@@ -30,18 +30,9 @@ _NORMS: dict[type[PrivacyEvent], str] = {
 _SMALLEST = 1e-30  # number that a denoiser accepts; the largest is its inverse
 _RESULTS = {"guarantee", "unit", "relation", "epsilon", "delta", "mu", "compositions", "noise source", "accountant"}
 _LOSS = {
-    "epsilon",
-    "epsilons",
-    "eps",
-    "delta",
-    "deltas",
-    "mu",
-    "guarantee",
-    "guarantees",
-    "guaranteed",
-    "proved",
+    "epsilon", "epsilons", "eps", "delta", "deltas", "mu", "guarantee", "guarantees", "guaranteed", "proved",
     "proven",
-}
+}  # fmt: skip
 _LOSS |= {"ε", "δ", "μ", "ɛ"}  # the last is a letter of its own that looks like epsilon
 
 

@@ -18,41 +18,21 @@ RECORD_SCHEMA = 3
 """Newest schema. 1: without conditions. 2: all figures and sentences stated. 3: parameters, and figures derived from them."""
 
 DERIVED = {
-    "guarantee": "Guarantee",
-    "unit": "Unit | None",
-    "relation": "Relation | None",
-    "epsilon": "float | None",
-    "delta": "float | None",
-    "delta_rule": "str | None",
-    "mu": "float | None",
-    "requested_epsilon": "float | None",
-    "sensitivity": "float | None",
-    "sensitivity_norm": "str | None",
-    "clip": "float | None",
-    "noise_scale": "float | None",
-    "compositions": "int",
-    "accountant": "str",
-    "conditions": "tuple[str, ...]",
-    "assumptions": "tuple[str, ...]",
-    "not_protected": "tuple[str, ...]",
-}
+    "guarantee": "Guarantee", "unit": "Unit | None", "relation": "Relation | None", "epsilon": "float | None",
+    "delta": "float | None", "delta_rule": "str | None", "mu": "float | None", "requested_epsilon": "float | None",
+    "sensitivity": "float | None", "sensitivity_norm": "str | None", "clip": "float | None",
+    "noise_scale": "float | None", "compositions": "int", "accountant": "str", "conditions": "tuple[str, ...]",
+    "assumptions": "tuple[str, ...]", "not_protected": "tuple[str, ...]",
+}  # fmt: skip
 """Derived fields of a record, and the type of each."""
 LATER = {"delta_rule"}
 """Derived fields that the first files of this schema lack."""
 
 _STATED = {
-    "schema": "int",
-    "floating_point": "str",
-    "mechanism": "str",
-    "known": "bool",
-    "parameters": "Mapping[str, Plain]",
-    "noise_source": "str",
-    "steps": "list",
-    "notes": "Mapping[str, Plain]",
-    "reasons": "tuple[str, ...]",
-    "provisos": "tuple[str, ...]",
-    "selection": "Mapping[str, Plain] | None",
-}
+    "schema": "int", "floating_point": "str", "mechanism": "str", "known": "bool",
+    "parameters": "Mapping[str, Plain]", "noise_source": "str", "steps": "list", "notes": "Mapping[str, Plain]",
+    "reasons": "tuple[str, ...]", "provisos": "tuple[str, ...]", "selection": "Mapping[str, Plain] | None",
+}  # fmt: skip
 _SELECTION = {"num_candidates", "events", "delta", "has_mu", "conditions", "seeds"}
 _ACCOUNTANT = ACCOUNTANT.partition("/")[0] + r"/\d{1,4}"
 _CONVOLVED = 1e-6  # relative; more than the difference of convolutions between machines

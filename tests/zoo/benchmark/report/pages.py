@@ -1,4 +1,4 @@
-"""Reports taken separation: the HTML page element by element, and the tables of the Markdown page."""
+"""Reports taken apart: the HTML page element by element, and the tables of the Markdown page."""
 
 import re
 from html.parser import HTMLParser
@@ -14,9 +14,7 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.seen: list[tuple[str, dict[str, str]]] = []
         self.tables: list[list[list[str]]] = []
-        self.captions: list[str] = []
         self.texts: dict[str, list[str]] = {}
-        self.styles: list[str] = []
         self.feed(text)
         self.close()
         assert self.open == []
@@ -50,8 +48,6 @@ class Page(HTMLParser):
             self.tables[-1][-1][-1] += data
         for tag in set(self.open) & self.texts.keys():
             self.texts[tag][-1] += data
-        if self.open and self.open[-1] == "style":
-            self.styles.append(data)
 
     def values(self, name: str) -> list[str]:
         """An attribute wherever it stands."""

@@ -166,9 +166,6 @@ def named(folder: Path, *names: str) -> list[str]:
 def test_names_are_written_as_they_are(tmp_path: Path) -> None:
     names = ["A < B && C", "\"one\" 'two'", "100 %", "a\\b", "Müller", "from $5 to $6", "a $\\lost$", "_hidden"]
     assert {f"{name}, JLT" for name in names} <= set(named(tmp_path, *names))
-
-
-def test_a_label_that_holds_an_epsilon_of_its_own_is_written_whole(tmp_path: Path) -> None:
     releases = [{"publisher": "JLT", "label": "JLT eps 16 of half", "noise_control": False}]
     [svg] = curves(private(tmp_path, lambda row: proved(), releases), TASK).values()
     assert "PriCDR, JLT eps 16 of half" in texts(svg)

@@ -113,15 +113,12 @@ def test_sections_without_content_are_left_out(tmp_path: Path) -> None:
     ]
 
 
-def test_a_markdown_table_stands_between_empty_lines(markdown: str) -> None:
+def test_markdown_is_laid_out_as_every_reader_needs_it(markdown: str) -> None:
     lines = markdown.splitlines()
     for before, line, after in zip(lines, lines[1:], lines[2:], strict=False):
         if line.startswith("|"):
             assert before == "" or before.startswith("|")
             assert after == "" or after.startswith("|")
-
-
-def test_markdown_has_no_trailing_spaces_and_ends_with_one_line_feed(markdown: str) -> None:
     assert not [line for line in markdown.splitlines() if line != line.rstrip()]
     assert markdown.endswith("\n")
     assert not markdown.endswith("\n\n")
@@ -141,6 +138,7 @@ def test_the_page_is_closed_as_it_was_opened(page: Page, source: str) -> None:
     assert source.rstrip().endswith("</html>")
     assert [page.count(tag) for tag in ("html", "head", "body", "h1", "nav")] == [1] * 5
     assert page.texts["title"] == page.texts["h1"] == [GRID["title"]]
+    assert page.count("table") == page.count("thead") == page.count("tbody") == page.count("caption") == TABLES
 
 
 def test_the_page_needs_nothing_from_outside(page: Page, source: str) -> None:
@@ -172,10 +170,6 @@ def test_the_navigation_leads_to_every_task(page: Page, results: Results) -> Non
     heads = [attributes["id"] for tag, attributes in page.seen if tag == "h2" and "id" in attributes]
     assert heads == list(results.lines)
     assert [link for link in anchors if link.startswith("#")] == [f"#{head}" for head in heads]
-
-
-def test_every_html_table_has_one_head(page: Page) -> None:
-    assert page.count("table") == page.count("thead") == page.count("tbody") == page.count("caption") == TABLES
 
 
 AWKWARD = "A|B <b>&amp; \\ `c` 2**3 and 2**4 a\x1b[31m\u202e"

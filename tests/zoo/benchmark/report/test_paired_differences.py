@@ -143,13 +143,10 @@ def test_the_model_without_a_release_is_the_same_model(results: Results) -> None
         assert (found.name if found else None) == ("PriCDR, Nothing" if own else None)
 
 
-def test_ease_is_found_on_the_same_task_and_is_not_its_own_control(results: Results) -> None:
+def test_ease_is_not_its_own_control_and_what_is_unfinished_is_none(results: Results) -> None:
     ease = control_of(results, line_of(results, "cold", "PriCDR, JLT eps 1"), EASE)
     assert ease is line_of(results, "cold", "EASE")
     assert control_of(results, ease, EASE) is None
-
-
-def test_a_control_without_finished_runs_is_none(results: Results) -> None:
     left = {task: [line for line in lines if line.row.control != "noise"] for task, lines in results.lines.items()}
     made = replace(results, lines=left)
     assert all(control_of(made, line, NOISE_BASELINE) is None for lines in left.values() for line in lines)
@@ -179,13 +176,10 @@ def test_every_row_is_compared_with_every_control_that_it_has(results: Results, 
                 assert pairs == expected_pairs(results, task)
 
 
-def test_one_run_of_ease_is_compared_with_every_seed(found: list[Gain]) -> None:
+def test_one_run_of_ease_is_compared_with_every_seed_or_its_own(found: list[Gain], results: Results) -> None:
     own = [g for g in found if g.task == TASK and g.against == EASE and len(g.line.runs) == 3]
     assert own
     assert all(g.seeds is not None and g.seeds.pairs == 3 and g.users.pairs == 60 for g in own)
-
-
-def test_one_run_on_users_of_its_seed_is_compared_with_that_seed(results: Results, found: list[Gain]) -> None:
     own = [g for g in found if g.task == "cold" and g.against == EASE]  # where users follow the seed
     assert own
     assert all(g.seeds is None and g.seeds_holm is None and g.users.pairs == 60 for g in own)

@@ -62,12 +62,9 @@ def test_rows_stand_in_the_order_of_the_benchmark(results: Results) -> None:
     assert [run.seed for run in line_of(results, TASK, "DMF").runs] == SEEDS
 
 
-def test_cells_are_counted(results: Results) -> None:
+def test_cells_are_counted_and_what_is_unfinished_left_out(results: Results) -> None:
     unfinished = 2 * len(SEEDS) + 2  # one system on two tasks; of the controls, one seed on a task that nobody has run
     assert results.num_finished == len(found_in(results)) == results.num_runs - unfinished == 71
-
-
-def test_a_row_and_a_task_without_finished_runs_are_left_out(results: Results) -> None:
     assert results.lines.keys() == {TASK, "cold"}
     assert "Unfinished" not in {line.name for line in results.lines[TASK]}
     assert "empty" in results.benchmark["tasks"]
@@ -106,12 +103,9 @@ def test_a_search_is_known_by_its_trials(results: Results) -> None:
     assert trials["Searched, JLT"] == 7
 
 
-def test_rows_ranked_by_item_counts_are_known(results: Results) -> None:
+def test_one_run_ranked_by_item_counts_is_enough_to_be_known(results: Results) -> None:
     counted = {(task, line.name) for task, lines in results.lines.items() for line in lines if line.uses_item_counts}
     assert counted == {("cold", "EASE")}
-
-
-def test_one_counted_run_is_enough() -> None:
     line = a_line(proved(), proved())
     assert not line.uses_item_counts
     line.runs[1].report["ranked_by_item_counts"] = 3
@@ -196,19 +190,20 @@ def test_of_a_long_error_of_polars_the_first_line_is_said(tmp_path: Path, monkey
         _ = line.cases
 
 
+def without(key: str) -> Callable[[dict[str, Any]], object]:
+    return lambda kept: kept.pop(key)
+
+
 #: What files of an older form, or corrupt ones, lack or hold.
 OLDER: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
-    (BENCHMARK, lambda kept: kept.pop("tasks")),
-    (BENCHMARK, lambda kept: kept.pop("rows")),
-    (BENCHMARK, lambda kept: kept.pop("cells")),
+    *((BENCHMARK, without(key)) for key in ("title", "name", "config", "tasks", "rows", "cells")),
+    *((f"{FIRST}/metrics.json", without(key)) for key in ("metrics", "peak_memory", "ranked_by_item_counts")),
+    *((f"{FIRST}/{RUN_FILE}", without(key)) for key in ("settings", "seconds", "versions")),
     (BENCHMARK, lambda kept: [row.pop("seeds") for row in kept["rows"]]),
     (BENCHMARK, lambda kept: [row.pop("task") for row in kept["rows"]]),
     (BENCHMARK, lambda kept: kept.update(tasks=3)),
     (BENCHMARK, lambda kept: kept.update(cells=list(kept["cells"]))),
     (BENCHMARK, lambda kept: kept.update(rows=["PriCDR"])),
-    (f"{FIRST}/{RUN_FILE}", lambda cell: cell.pop("settings")),
-    (f"{FIRST}/{RUN_FILE}", lambda cell: cell.pop("seconds")),
-    (f"{FIRST}/{RUN_FILE}", lambda cell: cell.pop("versions")),
     (f"{FIRST}/privacy.json", lambda records: records["book"].update(epsilon=-1.0)),
     (f"{FIRST}/privacy.json", lambda records: records["book"].update(guarantee="sure")),
     (f"{FIRST}/privacy.json", lambda records: records["book"].update(relation=None)),

@@ -176,12 +176,9 @@ def test_two_tables_that_differ_alike_are_named_by_a_run(tmp_path: Path) -> None
     ]
 
 
-def test_what_an_earlier_version_did_not_keep_separates_nothing(tmp_path: Path) -> None:
+def test_what_was_not_kept_or_changes_the_training_alone_separates_nothing(tmp_path: Path) -> None:
     runs = [a_run(tmp_path / "a", tested={"ratings": "r", "candidates": "c"}), a_run(tmp_path / "b", "EASE")]
     assert names(read_run_folders(runs)) == [["DMF", "EASE"]]
-
-
-def test_what_changes_the_training_alone_separates_nothing(tmp_path: Path) -> None:
     free = {"sources": None, "batch_size": 8, "root": "elsewhere", "seed": 0}
     runs = [a_run(tmp_path / "a"), a_run(tmp_path / "b", "EASE", data=free)]
     assert names(read_run_folders(runs)) == [["DMF", "EASE"]]

@@ -56,9 +56,7 @@ def tracker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mock:
     return made
 
 
-def test_every_figure_is_told_by_the_name_of_its_file(
-    results: Results, written: WrittenReport, sent: dict[str, Any]
-) -> None:
+def test_every_figure_is_told_by_name_of_file(results: Results, written: WrittenReport, sent: dict[str, Any]) -> None:
     assert sent["name"] == results.benchmark["name"]
     drawn = {name: (written.folder / f"{name}.svg").read_text(encoding="utf-8") for name in written.pictures}
     assert sent["images"].keys() == drawn.keys()

@@ -118,6 +118,8 @@ def test_parts_of_a_round_are_the_round_again() -> None:
     assert rest.updates.clients.tolist() == [0, 1]
     assert same(joined([first, rest]), WHOLE)
     assert same(joined([WHOLE]), WHOLE)
+    assert gathered(WHOLE) is WHOLE
+    assert same(joined([WHOLE.among(torch.zeros(3, dtype=torch.bool)), WHOLE]), WHOLE), "nobody of the first"
 
 
 def test_a_client_of_two_processes_counts_once_as_the_first_has_played_it() -> None:
@@ -131,8 +133,3 @@ def test_what_a_part_has_not_changed_is_zero() -> None:
     found = joined([first, rest._replace(updates=rest.updates._replace(shared=shared))]).updates
     assert found.shared["vector"].tolist() == [[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
     assert torch.equal(weighted_mean(found, 4).shared["vector"], torch.tensor([1 / 8, 0.0]))
-
-
-def test_alone_a_round_is_what_it_is() -> None:
-    assert gathered(WHOLE) is WHOLE
-    assert same(joined([WHOLE.among(torch.zeros(3, dtype=torch.bool)), WHOLE]), WHOLE), "nobody of the first"

@@ -138,14 +138,11 @@ def test_who_has_no_sign_has_zeros_and_is_ranked_by_counts(name: str, tmp_path: 
     assert torch.equal(model.ranking_scores(torch.tensor([4]))[0], model.item_counts)
 
 
-def test_implicit_feedback_is_refused() -> None:
+def test_the_other_kind_of_feedback_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"The data are implicit feedback; OneBitMC needs signs. Set --data.filters.signs"
     ):
         fitted(method(), Synthetic(num_users=24, num_items=30, ratings_per_user=6))
-
-
-def test_signs_are_refused_by_methods_of_implicit_feedback() -> None:
     with pytest.raises(ValueError, match=r"The data are signs; EASE needs implicit feedback. Set"):
         trainer().fit(EASE(), datamodule=low_rank())
 

@@ -78,13 +78,6 @@ def test_a_sample_of_all_is_a_gaussian_release() -> None:
         assert accountant.epsilon(1e-5) == gauss_epsilon(1e-5, accountant.mu)
 
 
-def test_a_sampled_step_is_refused_for_ratings() -> None:
-    with pytest.raises(
-        UnsupportedEventError, match="PoissonSampledGaussianEvent has no meaning under 'change_one_rating'"
-    ):
-        epsilon_of([PoissonSampledGaussianEvent(1.0, 0.1)], 1e-5, Relation.CHANGE_ONE_RATING)
-
-
 def optimal(epsilons: list[float], delta: float) -> float:
     """Epsilon of flipped bits by going through all their reports."""
     worlds = []

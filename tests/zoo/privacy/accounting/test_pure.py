@@ -108,7 +108,7 @@ def test_repeated_bits_against_dp_accounting() -> None:
 
 
 @given(epsilon=st.floats(1e-3, 10), count=st.integers(1, 200), more=st.integers(0, 50), delta=st.floats(1e-12, 0.5))
-def test_a_group_costs_more_the_larger_and_never_more_than_the_sum(
+def test_a_larger_group_costs_more_and_never_more_than_the_sum(
     epsilon: float, count: int, more: int, delta: float
 ) -> None:
     one = repeated_epsilon(epsilon, count, delta)

@@ -23,19 +23,13 @@ def violates(plan: Bridge, seed: int) -> bool:
     return run_audit(bridge_audit("slip", plan), RUNS, beta=BETA, noise=NoiseSource.seeded(seed)).verdict == "violation"
 
 
-def test_a_sensitivity_of_half_is_caught() -> None:
+def test_noise_for_less_than_is_claimed_is_caught() -> None:
     plan = planned()
     less = lying(plan, noise_std=plan.noise_std / 2, counts_std=plan.counts_std / 2)
     assert violates(less, 1)
-
-
-def test_counts_that_were_forgotten_in_the_budget_are_caught() -> None:
     plan = planned(counts_share=0.5)
     whole = planned(counts_share=1e-6)
     assert violates(lying(plan, noise_std=whole.noise_std, counts_std=whole.noise_std), 2)
-
-
-def test_noise_for_one_rating_is_not_enough_for_a_user() -> None:
     user, rating = planned(clip=2.0), planned(Relation.CHANGE_ONE_RATING, clip=2.0)
     assert user.noise_std == pytest.approx(2 * rating.noise_std)
     assert violates(lying(user, noise_std=rating.noise_std, counts_std=rating.counts_std), 3)

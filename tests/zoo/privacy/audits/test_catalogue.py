@@ -57,16 +57,8 @@ def test_nothing_is_left_out() -> None:
         "published OutP, d = 10",
     ]
     mechanisms = (
-        "JLT unit",
-        "JLT max",
-        "JLT gaussian",
-        "JLT paper",
-        "SJLT",
-        "NoisyRows",
-        "FlippedRows",
-        "DP-SGD",
-        "DP-FedAvg",
-    )
+        "JLT unit", "JLT max", "JLT gaussian", "JLT paper", "SJLT", "NoisyRows", "FlippedRows", "DP-SGD", "DP-FedAvg",
+    )  # fmt: skip
     for mechanism in (*mechanisms, "GS-WGAN", "InP", "ObjP", "GraP", "OutP"):
         assert any(name.startswith(mechanism) for name in names)
     assert {audit.name for audit in ONE_RUN} == {f"{of}, one run" for of in ("JLT unit", "SJLT unit", "JLT gaussian")}

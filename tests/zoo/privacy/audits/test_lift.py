@@ -23,14 +23,11 @@ def test_no_w_saves_a_lift_that_misses_directions(dim: int) -> None:
             assert run_audit(audit, 4000, BETA, NoiseSource.seeded(2)).verdict == "violation"
 
 
-def test_half_of_the_sparse_components_lie_on_a_line() -> None:
+def test_half_of_the_sparse_components_lie_on_a_line_and_of_a_dense_matrix_none() -> None:
     # Exactly one of two entries is not zero with probability 1/2; 20 000 components, within 6 standard errors.
     scores0, scores1 = sparse_lift_audit(1.0, plan(1.0, 400)).worlds(20_000, NoiseSource.seeded(3))
     assert scores0.sum() == 0
     assert abs(scores1.mean() - 0.5) < 6 * 0.5 / np.sqrt(20_000)
-
-
-def test_a_dense_matrix_leaves_no_line() -> None:
     assert not sparse_lift_audit(1.0, plan(1.0, 400), density=1.0).worlds(1000, NoiseSource.seeded(4))[1].any()
 
 

@@ -70,15 +70,12 @@ def test_audits_claim_what_the_plan_claims() -> None:
 # Implementations that differ from the proof: each is one line of what could go wrong.
 
 
-def test_too_little_noise_is_caught() -> None:
+def test_too_little_noise_is_caught_and_slightly_too_little_by_its_scale() -> None:
     broken = lying(plan(), w=0.5 * plan().w)  # event and noise_std are those of the whole w
     result = audited(projection_audit("half the noise", broken, UNIT), 2)
     assert result.two_world.verdict == "violation"
     assert result.scale is not None
     assert result.scale.verdict == "violation"
-
-
-def test_slightly_too_little_noise_is_caught_by_its_scale() -> None:
     broken = lying(plan(), w=0.98 * plan().w)
     result = audited(projection_audit("2 % too little", broken, UNIT), 4)
     assert result.two_world.verdict == "pass"

@@ -35,14 +35,11 @@ def curvatures(link: Link, x: float) -> tuple[float, float]:
         return curvature(1), curvature(-1)
 
 
-def test_sensitivities() -> None:
+def test_sensitivities_and_curvatures_of_the_specification() -> None:
     assert [Probit().sensitivity(alpha) for alpha in ALPHAS] == pytest.approx(
         [1.65024, 1.81274, 2.42846, 3.28754], abs=1e-5
     )
     assert [Logistic().sensitivity(alpha) for alpha in (*ALPHAS, math.inf)] == [1.0] * 5
-
-
-def test_curvature_ratios() -> None:
     found = [Probit().log_curvature_ratio(alpha) for alpha in ALPHAS]
     assert found == pytest.approx([0.35324, 0.77139, 2.05418, 4.24433], abs=1e-5)
     assert Logistic().log_curvature_ratio(math.inf, 0.1) == 0.0

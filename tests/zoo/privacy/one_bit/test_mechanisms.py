@@ -60,14 +60,10 @@ def test_gradient_scales() -> None:
 @pytest.mark.parametrize(
     ("steps", "epsilon", "laplacian", "gaussian"),
     [
-        (50, 1, 70.71, 26.38),
-        (50, 10, 7.07, 3.535),
-        (100, 2, 70.71, 19.94),
-        (200, 4, 70.71, 15.29),
-        (500, 1, 707.11, 83.42),
-        (500, 10, 70.71, 11.18),
+        (50, 1, 70.71, 26.38), (50, 10, 7.07, 3.535), (100, 2, 70.71, 19.94), (200, 4, 70.71, 15.29),
+        (500, 1, 707.11, 83.42), (500, 10, 70.71, 11.18),
     ],
-)
+)  # fmt: skip
 def test_the_table_of_gradient_noise(steps: int, epsilon: float, laplacian: float, gaussian: float) -> None:
     assert math.sqrt(2) * plan_gradient(epsilon, steps=steps, noise="laplace").scale == pytest.approx(
         laplacian, abs=6e-3
@@ -81,13 +77,11 @@ def test_laplace_steps_cost_less_with_a_delta(steps: int, epsilon: float) -> Non
     assert epsilon_of([event], 1e-5) == pytest.approx(epsilon, rel=0.01)
 
 
-def test_output_sensitivities() -> None:
+def test_output_sensitivities_and_their_limit_without_a_ridge() -> None:
     fixed = general_sensitivity(Logistic(), alpha=1.0, ridge=0.2, steps=200, step_size=2 / 0.65)
     assert fixed == pytest.approx(5.0, rel=1e-9)
     assert fixed >= 5.0 * (1 - 1e-12)
 
-
-def test_the_output_sensitivity_without_a_ridge_is_the_limit() -> None:
     def bound(ridge: float) -> float:
         return general_sensitivity(Probit(), alpha=1.0, ridge=ridge, steps=7, step_size=0.5)
 

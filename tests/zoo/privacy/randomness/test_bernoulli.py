@@ -149,17 +149,8 @@ def test_cells_of_a_block_are_distinct_and_every_choice_as_likely() -> None:
 
 def test_a_whole_block_can_be_chosen() -> None:
     assert module._distinct_entries(5, np.array([5, 0, 5]), NoiseSource.seeded(6)).tolist() == [
-        0,
-        1,
-        2,
-        3,
-        4,
-        10,
-        11,
-        12,
-        13,
-        14,
-    ]
+        0, 1, 2, 3, 4, 10, 11, 12, 13, 14,
+    ]  # fmt: skip
 
 
 @given(num_cells=st.integers(0, 3000), probability=st.floats(0, 0.5), seed=st.integers(0, 9))

@@ -200,18 +200,8 @@ def test_a_file_in_which_a_parameter_of_the_noise_differs_is_refused(data: st.Da
     name = data.draw(st.sampled_from([*HONEST]))
     values = file_of(honest(name)[0])
     of_noise = {
-        "noise_multiplier",
-        "w",
-        "scale",
-        "flip_probability",
-        "p1",
-        "clip",
-        "delta",
-        "rate",
-        "taken",
-        "moved",
-        "keep",
-    }
+        "noise_multiplier", "w", "scale", "flip_probability", "p1", "clip", "delta", "rate", "taken", "moved", "keep",
+    }  # fmt: skip
     which = data.draw(st.sampled_from(sorted(of_noise & {k for k, v in values["parameters"].items() if v})))
     lie = values | {"parameters": values["parameters"] | {which: other(values["parameters"][which], data)}}
     with pytest.raises(RecordError):

@@ -113,16 +113,9 @@ def test_the_record_says_among_how_many_and_keeps_the_rest() -> None:
     assert record.public_inputs == {"seed": 3, NUM_CANDIDATES: 3}
     assert record.requested_epsilon is None, "nobody asked for this one"
     same = (
-        "mechanism",
-        "unit",
-        "relation",
-        "sensitivity",
-        "noise_scale",
-        "clip",
-        "assumptions",
-        "not_protected",
+        "mechanism", "unit", "relation", "sensitivity", "noise_scale", "clip", "assumptions", "not_protected",
         "noise_source",
-    )
+    )  # fmt: skip
     assert [getattr(record, name) for name in same] == [getattr(chosen, name) for name in same]
     assert chosen.public_inputs == {"seed": 3}
 

@@ -101,13 +101,10 @@ def test_the_same_rows_give_the_same_answer() -> None:
     assert (first == second).all()
 
 
-def test_without_components_the_mean_row_is_left() -> None:
+def test_without_a_component_the_mean_row_is_left() -> None:
     _, rows = spiked(50, 30, (5.0,))
     found = shrunk_rows(rows, 1.0, 0)
     np.testing.assert_allclose(found, np.broadcast_to(rows.mean(axis=0), rows.shape), atol=1e-6)
-
-
-def test_noise_alone_leaves_the_mean_row() -> None:
     # A tenth above the limit with probability below 1e-9.
     rows = np.random.default_rng(14).standard_normal((300, 200)).astype(np.float32)
     np.testing.assert_allclose(shrunk_rows(rows, 1.0, 20), np.broadcast_to(rows.mean(axis=0), rows.shape), atol=1e-6)
