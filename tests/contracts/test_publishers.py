@@ -32,7 +32,6 @@ from zoo import (
 )
 from zoo.privacy.accounting.accountant import Accountant
 from zoo.privacy.accounting.events import NonPrivateEvent, NoOpEvent
-from zoo.privacy.record.record import Guarantee
 from zoo.publishers.base import PublicSizes
 from zoo.testing import PublisherContract
 
@@ -104,16 +103,6 @@ def test_no_noise_is_used_twice(publisher: Publisher) -> None:
         made.append(again.publish(binary(), "book"))
     assert all(release.record.claims for release in made)
     assert len({release.digest for release in made}) == 3
-
-
-def test_no_epsilon_without_a_guarantee(publisher: Publisher) -> None:
-    record = publisher.publish(binary(), "book").record
-    assert record.guarantee is Guarantee.NONE, (
-        "none of these may claim anything: their noise is seeded, or there is none"
-    )
-    assert record.epsilon is None
-    assert "epsilon" not in str(record)
-    assert record.summary().startswith("none (")
 
 
 def test_shuffling_leaves_nobody_a_row() -> None:

@@ -96,17 +96,6 @@ def test_every_users_gradient_is_clipped_as_a_loop_over_users_clips_it(
         assert torch.allclose(total.double(), expected, rtol=1e-4, atol=1e-5), name
 
 
-@BOTH
-def test_a_private_step_without_noise_is_the_ordinary_gradient(without_noise: Make, conditioning: str) -> None:
-    method, users = without_noise(conditioning=conditioning), torch.arange(0, 40, 3)
-    found = gradients(method, users)
-    parameters = list(method.critic.parameters())
-    loss = method._real_loss(users).sum() / method.critic_steps.sampler.expected_size
-    expected = torch.autograd.grad(loss, parameters)
-    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(found, expected, strict=True))
-    assert all(part.any() for part in found)
-
-
 def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same samples and users in every training, whatever draws them otherwise."""
 
