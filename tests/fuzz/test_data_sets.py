@@ -87,7 +87,7 @@ def test_the_whole_one_is_read(tmp_path: Path) -> None:
         data_set(tmp_path, ending)
         data = Files("mine", "music", root=tmp_path, evaluation=Evaluation(split="given", num_candidates=2), seed=1)
         data.read_target()
-        assert (len(data.validation.users), len(data.test.users), data.test.candidates.shape[1]) == (6, 6, 2)
+        assert (len(data.validation.users), len(data.test.users), data.test.candidates.shape[1]) == (5, 5, 2)
 
 
 @cases(20)

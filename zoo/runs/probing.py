@@ -53,6 +53,13 @@ class Probe:
         named: Rules that beat Popularity beyond chance, with what that means.
         window: Share of the training ratings that recent popularity counts; None without times.
         users: Number of tested users.
+
+    Examples:
+        >>> import zoo
+        >>> from datamodules import Synthetic
+        >>> found = zoo.probe(Synthetic(num_users=60, num_items=40))
+        >>> found.users, sorted(found.named)
+        (60, [])
     """
 
     domain: str

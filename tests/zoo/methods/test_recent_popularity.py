@@ -79,7 +79,7 @@ def test_times_stay_with_their_ratings_and_out_of_digests_and_publications(tmp_p
         data.train,
         {(row["user_id"], row["item_id"]): row["timestamp"] for row in data.tables["b"].to_dicts()},
     )
-    PreparedTarget(train, data.validation, data.test).save(tmp_path / "cache")
+    PreparedTarget(train, data.validation, data.test, {}).save(tmp_path / "cache")
     cached = PreparedTarget.load(tmp_path / "cache", train.applied)
     assert cached is not None
     for found in (train, cached.train, train.with_users(["new"])):

@@ -75,12 +75,12 @@ def test_ranking_figures_are_those_of_brute_force(full: bool) -> None:
     method = Given()
     run.test(method, datamodule=made, verbose=False)
     own, scores = rated(made), method.scores.tolist()
-    users, positives = made.test.users.tolist(), made.test.items.tolist()
+    users, positives, out = made.test.users.tolist(), made.test.items.tolist(), {*made.test.left_out.tolist()}
     assert len(set(users)) < len(users), "several held-out items of one user"
     assert (made.test.candidates < 0).any(), "lists of several lengths"
     others = {
         "sampled": [[item for item in listed if item >= 0] for listed in made.test.candidates.tolist()],
-        "full": [[item for item in range(made.train.num_items) if item not in own[user]] for user in users],
+        "full": [[item for item in range(made.train.num_items) if item not in own[user] | out] for user in users],
     }
     for kind in ("sampled", "full") if full else ("sampled",):
         for k in (1, 3, 10):

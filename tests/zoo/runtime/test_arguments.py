@@ -31,7 +31,7 @@ def refused(given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         ("data descibe --config x.yaml", "No config 'x.yaml'"),
         ("data descibe", "unknown command 'descibe'. Did you mean describe?"),
         ("privacy shwo x", "unknown command 'shwo'. Did you mean show?"),
-        ("privacy", "no command. Allowed: plan, show, total, budget, audit, attack, curve."),
+        ("privacy", "no command. Allowed: plan, show, register, total, budget, audit, attack, curve."),
         ("privacy plan --confg x", "unknown argument --confg. Did you mean --config?"),
         ("privacy show x --trustd k", "unknown argument --trustd k. Did you mean --trusted?"),
         ("privacy budget b --relation change_one", "--relation is 'change_one'. Did you mean change_one_rating?"),

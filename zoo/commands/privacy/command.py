@@ -132,7 +132,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _plan(options: argparse.Namespace, overrides: list[str], console: Console) -> None:
-    from zoo.commands.privacy.plan import USERS, notes_of, paper_table, plan_table, planned_releases, read_experiment
+    from zoo.commands.privacy.plan import ITEMS, USERS, notes_of, paper_table, plan_table, planned_releases, read_experiment
 
     for name in ("users", "items"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
@@ -144,7 +144,9 @@ def _plan(options: argparse.Namespace, overrides: list[str], console: Console) -
         print(_json("plan", releases, known or USERS, "given" if known else "default"))
         return
     users = count_of(known, "user") if known else f"at most {USERS:,} users (set --users N)"
-    console.print(plan_table(releases, users))
+    known_items = options.items or all(source in experiment.items for source in experiment.sources or ("source",))
+    items = "" if known_items else f" and {ITEMS:,} items (set --items N)"
+    console.print(plan_table(releases, f"{users}{items}"))
     if (table := paper_table(releases[0].record)) is not None:
         console.print(table)
     for text in notes_of(releases):

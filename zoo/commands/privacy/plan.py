@@ -27,8 +27,8 @@ from zoo.runs.inputs import UsageError, instantiate, make_publisher
 from zoo.runtime import builtin_configs
 from zoo.runtime.run_folder import visible
 
-#: Number of users for which delta is planned if it is not given.
-USERS = 10_000
+#: Numbers of users and items for which delta is planned if they are not given.
+USERS, ITEMS = 10_000, 1_000
 
 
 class _Parsed(ZooCLI):
@@ -116,11 +116,11 @@ class Planned:
 
 
 def planned_releases(experiment: Experiment, users: int | None, items: int | None) -> list[Planned]:
-    """Return the planned release of each source; None: sizes of listed files, else :data:`USERS` and 1,000 items."""
+    """Return the planned release of each source; None: sizes of listed files, else :data:`USERS` and :data:`ITEMS`."""
     num_users = users or experiment.users or USERS
     planned = []
     for source in experiment.sources or ("source",):
-        num_items = items or experiment.items.get(source, 1000)
+        num_items = items or experiment.items.get(source, ITEMS)
         maker = experiment.maker
         record = maker.forecast(num_users, num_items, experiment.applied.get(source, ())).claimed_by(type(maker))
         events = maker.plan(num_users, num_items) if isinstance(maker, Publisher) else maker.events(num_users)

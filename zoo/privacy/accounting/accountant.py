@@ -160,7 +160,7 @@ class Accountant:
 
         Examples:
             >>> round(Accountant(ledger=[GaussianEvent(2.0)]).max_detection_rate(0.01), 4)
-            0.034
+            0.0339
         """
         a = false_alarm_rate
         if not 0 < a < 1:

@@ -47,9 +47,9 @@ def test_a_plan_says_what_publishing_would_cost_and_opens_no_data(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ZOO_DATA", str(tmp_path / "nowhere"))
-    main(["plan", "--config", CONFIG, "--users", "924"])
+    main(["plan", "--config", CONFIG, "--users", "924", "--publisher.delta", "1e-5"])
     said = out(capsys)
-    for word in ("JLT", "change one rating", "8.00", "1e-05", "0.600229", "conditional", "Planned for 924 users"):
+    for word in ("JLT", "change one rating", "8.00", "1e-05", "0.600229", "conditional", "924 users and 1,000 items"):
         assert word in said, word
     assert "933.363" in said, "the paper's w for 8, privacy.md's vector"
     assert "0.0636" in said or "0.0637" in said, "and what it really gives"
@@ -63,10 +63,10 @@ def test_a_source_of_any_name_is_planned() -> None:
 
 
 def test_a_plan_takes_overrides_and_the_number_of_users_sets_delta(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["plan", "--config", CONFIG, "--users", "1000000", "--publisher.epsilon", "4"])
+    main(["plan", "--config", CONFIG, "--users", "1000000", "--items", "1000", "--publisher.epsilon", "4"])
     said = out(capsys)
     assert "4.00" in said
-    assert "1e-07" in said
+    assert "1e-10" in said, "ten million entries"
     main(["plan", "--config", CONFIG, "--publisher", "FlippedRows", "--publisher.epsilon", "2"])
     said = out(capsys)
     assert "delta │ 0" in said
@@ -107,7 +107,10 @@ def test_ratings_cost_the_largest_release_and_users_the_sum_of_all() -> None:
     def planned(publisher: Publisher, source: str = "books") -> Planned:
         return Planned(source, publisher.forecast(500, 60), tuple(publisher.plan(500, 60)))
 
-    small, large = planned(JLT(epsilon=1.0, num_components=8)), planned(JLT(epsilon=2.0, num_components=8), "films")
+    small, large = (
+        planned(JLT(epsilon=epsilon, num_components=8, delta=1e-5), name)
+        for epsilon, name in ((1.0, "books"), (2.0, "films"))
+    )
     both = total([small, large])
     assert (both.epsilon, both.delta) == pytest.approx((2.0, 1e-5))
     users = [

@@ -30,9 +30,11 @@ ALONE = {
     "ganmf",
     "ials",
     "light_gcn",
+    "low_rank",
     "mult_vae",
     "neumf",
     "popularity",
+    "recent_popularity",
     "slim",
 }
 CONFIGS = sorted(
@@ -101,7 +103,7 @@ def test_a_forecast_is_the_record_of_any_ratings_of_these_sizes(perturbation: Pe
     method = OneBitMC(7.0, perturbation=perturbation, alpha=1.0, bounded=True)
     seen = Observations((9, 6), np.array([3, 8, 21, 50]), np.array([1.0, -1.0, -1.0, 1.0]))
     problem = Problem(seen, method.link, NuclearBall(7.0), 1.0, True, method.tolerance)
-    applied = (Step("users are derived from the ratings"),)
+    applied = (Step("read from a file"),)
     record = method.perturbation.record(problem, applied)
     assert method.forecast(9, 6, applied) == record
     record.check_against(method.events(9))
