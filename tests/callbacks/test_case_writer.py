@@ -65,7 +65,7 @@ def test_there_is_one_row_for_each_case_and_their_means_are_figures(cli: Command
             .all()
         )
     assert bool(of_all) == any(name.startswith("full/") for name in means)
-    assert all(0 < means[name] <= 1 for name in of_all)
+    assert all(0 <= means[name] <= 1 for name in of_all)
     assert not list(folder.glob(".*"))
 
 

@@ -122,7 +122,7 @@ def test_a_training_that_was_given_no_end_is_told_how_long_it_may_take(capsys: p
 
 
 def test_where_a_source_does_not_lie_here_a_target_party_is_told_what_to_pass(tmp_path: Path) -> None:
-    (tmp_path / "books.csv").write_text("user_id,item_id,rating,timestamp\n" + "u,i,1,1\nu,j,1,2\nu,k,1,3\n")
+    (tmp_path / "books.csv").write_text("user_id,item_id,rating,timestamp\n" + "u,i,1,1\nu,j,1,2\nu,k,1,3\nv,k,1,1\n")
     data = Files("own", "books", ["films"], root=tmp_path)
     with pytest.raises(FileNotFoundError) as refused:
         zoo.fit(zoo.PriCDR(), data, publisher=zoo.JLT(epsilon=8), **QUICK)

@@ -50,7 +50,7 @@ def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", sorted({config.parent.name for config in CONFIGS}))
 def test_every_shipped_config_is_planned_or_claims_nothing(method: str) -> None:
     for config in (config for config in CONFIGS if config.parent.name == method):
-        if config.parent.name in ALONE:
+        if config.parent.name in ALONE and "publisher:" not in config.read_text(encoding="utf-8"):
             with pytest.raises(UsageError, match="publisher is not set"):
                 read_experiment(config, [])
             continue
