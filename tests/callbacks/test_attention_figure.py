@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
-from pytorch_lightning import LightningModule, Trainer, seed_everything
+from pytorch_lightning import LightningModule, seed_everything
 from pytorch_lightning.loggers import CSVLogger
 
 from callbacks import AttentionFigure
 from callbacks.attention_figure import COURSE, FIGURE, Weights, attention_of, draw_attention
 from tests.samples import MARKUP
 from tests.zoo.methods.mixed_runs import around, embeddings, of_nobody
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import EMCDR, FedGCDR
 from zoo.data.rows import SparseRows
 from zoo.runtime.run_folder import ATTENTION
@@ -44,11 +45,9 @@ def fitted(
 ) -> AttentionFigure:
     figure = AttentionFigure()
     seed_everything(4)
-    Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=CSVLogger(folder / "runs"), enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, limit_val_batches=0,
-        callbacks=[figure] if callback else [],
-    ).fit(method, datamodule=around(releases, **TWO))  # fmt: skip
+    settings: dict[str, Any] = {"num_sanity_val_steps": 0, "limit_val_batches": 0, "max_epochs": epochs}
+    trainer = quiet(logger=CSVLogger(folder / "runs"), callbacks=[figure] if callback else [], **settings)
+    trainer.fit(method, datamodule=around(releases, **TWO))
     return figure
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from callbacks import BestCheckpoint
 from datamodules import Evaluation, Synthetic
 from tests.tiny import SIZES
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import DMF
 
 
@@ -33,13 +34,8 @@ class Moody(DMF):
 def fitted(folder: Path, kept: BestCheckpoint, epochs: int = 3, ckpt: Path | None = None, **settings: Any) -> Path:  # noqa: ANN401
     """Checkpoints of a run."""
     seed_everything(0)
-    given: dict[str, Any] = {
-        "accelerator": "cpu",
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "log_every_n_steps": 1,
-    }
-    trainer = Trainer(max_epochs=epochs, logger=CSVLogger(folder, name="run"), callbacks=[kept], **given, **settings)
+    given = {"logger": CSVLogger(folder, name="run"), "enable_checkpointing": True, "log_every_n_steps": 1}
+    trainer = quiet(max_epochs=epochs, callbacks=[kept], **given, **settings)
     trainer.fit(Moody(**SIZES["DMF"]), datamodule=Synthetic(**SIZES["Synthetic"]), ckpt_path=ckpt, weights_only=True)
     return Path(str(trainer.log_dir)) / "checkpoints"
 

@@ -19,6 +19,7 @@ from callbacks import BoundaryLedger
 from callbacks.boundary_ledger import Crossing, boundary_table, is_federated, released, to_clients, to_server
 from datamodules import Synthetic
 from tests.samples import MARKUP
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import BPR, EMCDR, EmbeddingPublisher, FedGNN
 from zoo.methods.federated.updates import ClientUpdate, ClientUpdates
 from zoo.privacy.record.record import unprotected_record
@@ -52,9 +53,8 @@ def run(
     data = Synthetic(num_users=USERS, num_items=ITEMS, ratings_per_user=6, batch_size=16, **settings)
     ledger = BoundaryLedger()
     seed_everything(4)
-    Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=CSVLogger(folder), enable_checkpointing=False, log_every_n_steps=1,
-        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, limit_val_batches=0,
+    quiet(
+        max_epochs=epochs, logger=CSVLogger(folder), log_every_n_steps=1, num_sanity_val_steps=0, limit_val_batches=0,
         callbacks=[ledger, *([watch] if watch else [])],
     ).fit(method, datamodule=data)  # fmt: skip
     return ledger
@@ -131,10 +131,7 @@ def test_who_is_left_out_has_asked_and_sent_nothing(tmp_path: Path) -> None:
 def test_a_resumed_run_counts_its_own_rounds(tmp_path: Path) -> None:
     def trained(epochs: int, path: Path | None) -> tuple[BoundaryLedger, Trainer]:
         ledger = BoundaryLedger()
-        trainer = Trainer(
-            max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-            enable_model_summary=False, num_sanity_val_steps=0, limit_val_batches=0, callbacks=[ledger],
-        )  # fmt: skip
+        trainer = quiet(max_epochs=epochs, num_sanity_val_steps=0, limit_val_batches=0, callbacks=[ledger])
         data = Synthetic(num_users=USERS, num_items=ITEMS, ratings_per_user=6, batch_size=16)
         trainer.fit(FedGNN(num_factors=F), datamodule=data, ckpt_path=path, weights_only=True)
         return ledger, trainer

@@ -13,6 +13,7 @@ from callbacks import BoundaryLedger
 from callbacks.boundary_ledger import Crossing
 from datamodules import Synthetic
 from tests.zoo.methods.mixed_runs import around, embeddings
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import EmbeddingPublisher, FedGCDR, FedGNN
 from zoo.testing.tiny import SYNTHETIC
 
@@ -50,12 +51,9 @@ def run(
     }
     ledger, watch = BoundaryLedger(), Watch(broken)
     seed_everything(4)
-    Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, num_sanity_val_steps=0, limit_val_batches=0, callbacks=[ledger, watch],
-    ).fit(
-        FedGCDR(num_factors=F, num_layers=LAYERS, map_dims=(HIDDEN,), finetune_after=GAT), around(releases, **DATA)
-    )  # fmt: skip
+    trainer = quiet(max_epochs=epochs, num_sanity_val_steps=0, limit_val_batches=0, callbacks=[ledger, watch])
+    method = FedGCDR(num_factors=F, num_layers=LAYERS, map_dims=(HIDDEN,), finetune_after=GAT)
+    trainer.fit(method, datamodule=around(releases, **DATA))
     return ledger.crossings, watch
 
 

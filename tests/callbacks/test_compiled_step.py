@@ -8,16 +8,13 @@ from pytorch_lightning import Trainer
 
 from callbacks import CompiledStep
 from datamodules import Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import BPR, EASE, SPPG, FedGNN, Recommender
 
 
 def trained(method: Recommender, *callbacks: Any) -> Recommender:  # noqa: ANN401
-    quiet: dict[str, Any] = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
     data = Synthetic(num_users=24, num_items=30, ratings_per_user=6, batch_size=64, seed=1, sources=())
-    trainer = Trainer(
-        accelerator="cpu", logger=False, limit_val_batches=0, max_epochs=2, callbacks=[*callbacks], **quiet
-    )
-    trainer.fit(method, datamodule=data)
+    quiet(limit_val_batches=0, max_epochs=2, callbacks=[*callbacks]).fit(method, datamodule=data)
     return method
 
 

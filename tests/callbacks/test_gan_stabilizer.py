@@ -11,6 +11,7 @@ from torch import Tensor
 
 from callbacks import GANStabilizer
 from datamodules import Synthetic
+from tests.zoo.methods.quiet_trainer import quiet
 from tests.zoo.privacy.training.critics import bare_plan
 from zoo import DMF, SPPG
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy
@@ -118,10 +119,7 @@ def test_who_exposes_no_scores_is_refused_by_name() -> None:
 def fitted(mechanism: str, *callbacks: Callback, **settings: Any) -> tuple[SPPG, Trainer]:  # noqa: ANN401
     """A short training."""
     seed_everything(0)
-    trainer = Trainer(
-        max_epochs=3, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, limit_val_batches=0, callbacks=[*callbacks],
-    )  # fmt: skip
+    trainer = quiet(max_epochs=3, limit_val_batches=0, callbacks=[*callbacks])
     method = SPPG(mechanism=mechanism, **(SMALL | settings))  # type: ignore[arg-type]
     trainer.fit(method, datamodule=Synthetic(**SIZES))
     return method, trainer

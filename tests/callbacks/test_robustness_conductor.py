@@ -15,6 +15,7 @@ from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 from callbacks import RobustnessConductor
 from datamodules import Synthetic
 from tests.quickstart import PROJECTED
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import DMF, EASE, Plaintext, PriCDR, PriCDRSym, Recommender
 from zoo.runs.cli import ZooCLI
 
@@ -25,11 +26,7 @@ Command = Callable[..., ZooCLI]
 
 
 def trainer(*callbacks: Callback, epochs: int = 1, **settings: Any) -> Trainer:  # noqa: ANN401
-    settings = {"enable_checkpointing": False, "logger": False} | settings
-    return Trainer(
-        max_epochs=epochs, accelerator="cpu", callbacks=[*callbacks], enable_progress_bar=False,
-        enable_model_summary=False, **settings,
-    )  # fmt: skip
+    return quiet(max_epochs=epochs, callbacks=[*callbacks], **settings)
 
 
 def mean_squared_correlation(factors: torch.Tensor) -> float:

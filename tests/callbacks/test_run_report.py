@@ -22,6 +22,7 @@ from tests.datamodules.handmade import Held, rich, table_of
 from tests.quickstart import PROJECTED
 from tests.samples import MARKUP
 from tests.tiny import SIZES, arguments
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import GradientPerturbation, NoisyRows, OneBitMC, Plaintext, Popularity, PriCDR
 from zoo.privacy.record.record import PrivacyRecord, unprotected_record
 from zoo.runs.cli import ZooCLI
@@ -58,14 +59,15 @@ class Halt(Callback):
         trainer.should_stop = trainer.should_stop or self.stop
 
 
+def reported(logger: CSVLogger, *callbacks: Callback, **settings: Any) -> Trainer:  # noqa: ANN401
+    return quiet(max_epochs=1, logger=logger, callbacks=[RunReport(), *callbacks], log_every_n_steps=1, **settings)
+
+
 @pytest.mark.parametrize("stop", [False, True])
 def test_nothing_is_promised_before_the_matrix_is_complete(stop: bool, tmp_path: Path) -> None:
     data = LowRank(num_users=24, num_items=20, observed=0.4, seed=1)
     method, halt = OneBitMC(15.0, perturbation=GradientPerturbation(2.0, steps=3)), Halt(tmp_path, stop)
-    run = Trainer(
-        max_epochs=1, accelerator="cpu", logger=CSVLogger(tmp_path), callbacks=[RunReport(), halt], log_every_n_steps=1,
-        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, limit_val_batches=0,
-    )  # fmt: skip
+    run = reported(CSVLogger(tmp_path), halt, limit_val_batches=0)
     run.fit(method, datamodule=data)
     run.test(method, datamodule=data, verbose=False)
     (at_end,) = (json.loads(path.read_text())["OneBitMC"] for path in tmp_path.rglob("privacy.json"))
@@ -174,10 +176,7 @@ def test_why_figures_say_little_is_said_once_and_they_bear_a_mark(
 ) -> None:
     rows = [("a", f"{item}") for item in range(14)] + [("b", "0"), ("c", "13")]
     data = Held({"b": table_of(rows)}, sources=(), evaluation=Evaluation("latest1", num_candidates=0))
-    run = Trainer(
-        max_epochs=1, accelerator="cpu", logger=CSVLogger(tmp_path), callbacks=[RunReport()], log_every_n_steps=1,
-        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-    )  # fmt: skip
+    run = reported(CSVLogger(tmp_path))
     method = Popularity()
     if not alone:
         run.fit(method, datamodule=data)
@@ -239,10 +238,7 @@ def test_a_report_is_of_its_own_stage_and_of_every_release(tmp_path: Path) -> No
     evaluation = Evaluation("cold_start", cold_share=0.5, full_ranking="test", num_candidates=5)
     data = rich(releases=paths, evaluation=evaluation)
     method = PriCDR(**SIZES["PriCDR"])
-    run = Trainer(
-        max_epochs=1, accelerator="cpu", logger=CSVLogger(tmp_path, "run"), callbacks=[RunReport()], log_every_n_steps=1,
-        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-    )  # fmt: skip
+    run = reported(CSVLogger(tmp_path, "run"))
     run.fit(method, datamodule=data)
     run.test(method, datamodule=data, verbose=False)
     run.validate(method, datamodule=data, verbose=False)

@@ -20,6 +20,7 @@ import zoo
 from callbacks import CompiledStep
 from datamodules import CrossDomainDataModule, Synthetic
 from tests.contracts.test_methods import NAMES, tiny_method
+from tests.zoo.methods.quiet_trainer import quiet
 from zoo import SPPG, Recommender
 from zoo.testing.tiny import SYNTHETIC, data_for, publisher_for
 
@@ -139,11 +140,7 @@ class Watch(TorchFunctionMode):
 
 
 def trained(method: Recommender, data: CrossDomainDataModule, **settings: Any) -> Trainer:  # noqa: ANN401  a trainer's
-    quiet: dict[str, Any] = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
-    common: dict[str, Any] = {
-        "accelerator": "cpu", "devices": 1, "limit_val_batches": 0, "max_epochs": 1, "logger": False,
-    }  # fmt: skip
-    trainer = Trainer(**quiet | common | settings)
+    trainer = quiet(**{"devices": 1, "limit_val_batches": 0, "max_epochs": 1} | settings)
     trainer.fit(method, datamodule=data)
     return trainer
 

@@ -41,13 +41,13 @@ def embeddings(vectors: Tensor, users: Tensor, name: str = "book", **settings: A
     return Release("embeddings", name, {"vectors": vectors}, ids, like.record, (NonPrivateEvent(),))
 
 
-def two_sources(folder: Path) -> dict[str, Path]:
+def two_sources(folder: Path, layers: tuple[int, int] = (2, 1), widths: tuple[int, int] = (3, 5)) -> dict[str, Path]:
     """Vectors of two sources, of other widths and layers: each has some users, both have some, and some are in none."""
     torch.manual_seed(3)
-    shapes = {"book": (torch.arange(40), 2, 3), "film": (torch.arange(30, 55), 1, 5)}
+    users = {"book": torch.arange(40), "film": torch.arange(30, 55)}
     return {
-        name: embeddings(torch.randn(len(users), layers, width), users, name, **TWO).save(folder / name)
-        for name, (users, layers, width) in shapes.items()
+        name: embeddings(torch.randn(len(rows), count, width), rows, name, **TWO).save(folder / name)
+        for (name, rows), count, width in zip(users.items(), layers, widths, strict=True)
     }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from pytorch_lightning import Trainer, seed_everything
+from pytorch_lightning import seed_everything
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -27,10 +27,6 @@ STILL: dict[str, Any] = {"source_dropout": 0.0, "input_dropout": 0.0, "dropout":
 TINY: dict[str, Any] = {"vector_dim": 6, "pattern_dims": (5, 4), "decoder_dims": (7,), "classifier_dims": (3,)} | STILL
 
 
-def trainer_of(epochs: int) -> Trainer:
-    return quiet(max_epochs=epochs, limit_val_batches=0)
-
-
 def data_of(folder: Path, publishers: Mapping[str, Publisher], **settings: Any) -> Synthetic:  # noqa: ANN401
     return released(folder, publishers, **SIZES | {"missing_users": "zero"} | settings)
 
@@ -39,7 +35,7 @@ def read(data: CrossDomainDataModule, **settings: Any) -> DARec:  # noqa: ANN401
     """The method with its first weights, larger than those that training begins from, and the data read."""
     seed_everything(0)
     method = DARec(**TINY | settings)
-    trainer_of(0).fit(method, datamodule=data)
+    quiet(max_epochs=0, limit_val_batches=0).fit(method, datamodule=data)
     with torch.no_grad():
         for parameter in method.parameters():
             parameter.copy_(torch.randn(parameter.shape) * 0.7)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from pytorch_lightning import Trainer, seed_everything
+from pytorch_lightning import seed_everything
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -22,10 +22,6 @@ USERS = torch.tensor([3, 0, 17, 25])
 WITHOUT_DROPOUT: dict[str, Any] = {"source_dropout": 0.0, "input_dropout": 0.0, "discriminator_dropout": 0.0}
 
 
-def trainer(epochs: int) -> Trainer:
-    return quiet(max_epochs=epochs, limit_val_batches=0)
-
-
 def made(folder: Path, *publishers: Publisher, split: str = "random2", **settings: Any) -> ETL:  # noqa: ANN401
     """The method with the data read and weights far from what they began as, without dropout; one source a publisher."""
     names = [f"book{k}" for k in range(len(publishers))]
@@ -33,7 +29,7 @@ def made(folder: Path, *publishers: Publisher, split: str = "random2", **setting
     data = released(folder, dict(zip(names, publishers, strict=True)), **shape)
     seed_everything(0)
     method = ETL(**{"dims": (8, 4)} | WITHOUT_DROPOUT | settings)
-    trainer(0).fit(method, datamodule=data)
+    quiet(max_epochs=0, limit_val_batches=0).fit(method, datamodule=data)
     for name in names:
         torch.nn.init.normal_(method.generator.sources[name].map.weight, std=0.5)
     torch.nn.init.normal_(method.generator.users.weight, std=2.0)

@@ -1,5 +1,6 @@
 """FedGCDR: rounds that equal those of each client alone, stages, cold users, domain attention, a planted transfer, refusals."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +12,14 @@ from torch.nn import functional as F
 
 import zoo.methods.fedgnn as fedgnn
 from datamodules import Evaluation
-from tests.zoo.methods.mixed_runs import TWO, around, cold_hit_rate, embedded, embeddings, fitted, of_nobody
+from tests.zoo.methods import mixed_runs
+from tests.zoo.methods.mixed_runs import TWO, around, cold_hit_rate, embedded, fitted, of_nobody
 from zoo import FedGCDR, FedGNN, Shuffled
 from zoo.data.batch_types import UserBatch
 from zoo.methods.federated.base import unowned_items
 
 COLD = Evaluation(split="cold_start")
-
-
-def two_sources(folder: Path, layers: int = 2, widths: tuple[int, int] = (3, 5)) -> dict[str, Path]:
-    """Vectors of two sources: each has some users, both have some, and some are in none."""
-    torch.manual_seed(3)
-    users = {"book": torch.arange(40), "film": torch.arange(30, 55)}
-    return {
-        name: embeddings(torch.randn(len(rows), layers, width), rows, name, **TWO).save(folder / name)
-        for (name, rows), width in zip(users.items(), widths, strict=True)
-    }
+two_sources = partial(mixed_runs.two_sources, layers=(2, 2))
 
 
 def of_two(folder: Path, epochs: int = 0, releases: dict[str, Path] | None = None, **settings: Any) -> FedGCDR:  # noqa: ANN401
@@ -247,7 +240,7 @@ def test_a_planted_transfer_is_found(tmp_path: Path) -> None:
 
 
 def test_releases_of_other_layers_or_widths_are_refused(tmp_path: Path) -> None:
-    releases = two_sources(tmp_path, layers=1)
+    releases = two_sources(tmp_path, layers=(1, 1))
     message = (
         r"num_layers is 2; the release of 'book' has 1 layers\. Set model\.num_layers to 1, or publish with a FedGNN"
     )

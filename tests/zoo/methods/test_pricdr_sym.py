@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from pytorch_lightning import Trainer, seed_everything
+from pytorch_lightning import seed_everything
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -19,17 +19,13 @@ SIZES: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8
 USERS = torch.tensor([3, 0, 17])
 
 
-def trainer(epochs: int) -> Trainer:
-    return quiet(max_epochs=epochs, limit_val_batches=0)
-
-
 def made(folder: Path, split: str = "random2", **settings: Any) -> tuple[PriCDRSym, Synthetic]:  # noqa: ANN401
     """The method with its first weights and the data read, without dropout; embeddings are far from 0."""
     evaluation = Evaluation(split=split)  # type: ignore[arg-type]
     data = released(folder, {"book": Plaintext()}, **SIZES, evaluation=evaluation)
     seed_everything(0)
     method = PriCDRSym(dims=(8, 4), source_dropout=0.0, input_dropout=0.0, **settings)
-    trainer(0).fit(method, datamodule=data)
+    quiet(max_epochs=0, limit_val_batches=0).fit(method, datamodule=data)
     torch.nn.init.normal_(method.user_embedding.weight, std=3.0)
     return method.eval(), data
 

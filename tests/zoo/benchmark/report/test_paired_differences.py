@@ -1,6 +1,5 @@
 """Differences against a count by hand, the families of Holm's correction, and what the tests find."""
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from scipy import stats
 
 from tests.zoo.benchmark.report.fabricate import (
     GRID,
@@ -23,6 +21,7 @@ from tests.zoo.benchmark.report.fabricate import (
     reread,
     rng_of,
 )
+from tests.zoo.benchmark.report.test_significance import by_hand
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.paired_differences import (
     NO_RELEASE,
@@ -85,29 +84,10 @@ def differences(line: Line, control: Line, name: str) -> dict[int, dict[str, flo
     return {s: {u: ours[s][u] - theirs[s][u] for u in users} for s, users in common.items() if users}
 
 
-def by_hand(values: Sequence[float]) -> Comparison:
-    """The paired t-test from its formula."""
-    d = np.array(values)
-    n, mean = len(d), float(d.mean())
-    error = float(d.std(ddof=1)) / math.sqrt(n)
-    half = float(stats.t.ppf(0.975, n - 1)) * error
-    p_value = 2 * float(stats.t.sf(abs(mean) / error, n - 1))
-    return Comparison(mean, mean - half, mean + half, p_value, n, int((d > 1e-12).sum()))
-
-
 def same(found: Comparison, expected: Comparison) -> bool:
     plain = ("difference", "low", "high", "p_value")
     close = all(getattr(found, k) == pytest.approx(getattr(expected, k), rel=1e-6, abs=1e-9) for k in plain)
     return close and (found.pairs, found.better) == (expected.pairs, expected.better)
-
-
-def corrected(p_values: Sequence[float]) -> list[float]:
-    """Holm by its definition: the i-th smallest times m - i + 1, never below one before it."""
-    order = np.argsort(p_values, kind="stable")
-    steps = np.maximum.accumulate(np.array(p_values)[order] * np.arange(len(p_values), 0, -1))
-    found = np.empty(len(p_values))
-    found[order] = np.minimum(steps, 1)
-    return found.tolist()
 
 
 def expected_pairs(results: Results, task: str) -> set[tuple[str, str]]:
@@ -274,11 +254,10 @@ def test_p_values_are_corrected_within_task_control_and_figure(found: list[Gain]
     made = families(found)
     assert len(made) == 2 * 3 * len(RANKINGS) * len(TESTED_METRICS)
     for family in made.values():
-        users = [gain.users.p_value for gain in family]
-        assert [gain.users_holm for gain in family] == holm(users) == pytest.approx(corrected(users))
+        assert [gain.users_holm for gain in family] == holm([gain.users.p_value for gain in family])
         tested = [gain for gain in family if gain.seeds is not None]
         seeds = [gain.seeds.p_value for gain in tested if gain.seeds is not None]
-        assert [gain.seeds_holm for gain in tested] == holm(seeds) == pytest.approx(corrected(seeds))
+        assert [gain.seeds_holm for gain in tested] == holm(seeds)
         assert all(gain.seeds_holm is None for gain in family if gain.seeds is None)
 
 

@@ -180,7 +180,7 @@ def test_what_was_not_kept_or_changes_the_training_alone_separates_nothing(tmp_p
     runs = [a_run(tmp_path / "a", tested={"ratings": "r", "candidates": "c"}), a_run(tmp_path / "b", "EASE")]
     assert names(read_run_folders(runs)) == [["DMF", "EASE"]]
     free = {"sources": None, "batch_size": 8, "root": "elsewhere", "seed": 0}
-    runs = [a_run(tmp_path / "a"), a_run(tmp_path / "b", "EASE", data=free)]
+    runs = [a_run(tmp_path / "c"), a_run(tmp_path / "d", "EASE", data=free)]
     assert names(read_run_folders(runs)) == [["DMF", "EASE"]]
 
 

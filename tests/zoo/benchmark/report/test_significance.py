@@ -22,7 +22,7 @@ def by_hand(differences: Sequence[float]) -> Comparison:
     error = math.sqrt(sum((d - mean) ** 2) / (n - 1) / n)
     half = stats.t.ppf(0.975, n - 1) * error
     p_value = 2 * stats.t.sf(abs(mean) / error, n - 1)
-    return Comparison(mean, mean - half, mean + half, p_value, n, sum(x > 0 for x in d))
+    return Comparison(mean, mean - half, mean + half, p_value, n, sum(x > 1e-12 for x in d))
 
 
 def close(found: Comparison | None, expected: Comparison) -> bool:

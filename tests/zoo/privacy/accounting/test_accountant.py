@@ -118,16 +118,6 @@ def test_calibrated_noise_is_never_billed_above_what_was_asked(epsilon: float, d
     assert epsilon_of([GaussianProjectionEvent(mix_w(dim, epsilon, 1e-5), dim)], 1e-5) <= epsilon
 
 
-def test_a_projection_has_no_mu() -> None:
-    with pytest.raises(UnsupportedEventError, match=r"GaussianProjectionEvent has no mu.*Use epsilon"):
-        mu_of([GaussianProjectionEvent(3.0, 4)])
-
-
-def test_pure_epsilon_of_a_gaussian_is_infinite() -> None:
-    assert epsilon_of([GaussianEvent(3.0)], 0.0) == inf
-    assert epsilon_of([], 0.0) == 0.0
-
-
 @pytest.mark.parametrize("delta", [-1e-5, 1.0, float("nan")])
 def test_delta_out_of_range(delta: float) -> None:
     with pytest.raises(ValueError, match=r"delta is .*Allowed: \[0, 1\)"):

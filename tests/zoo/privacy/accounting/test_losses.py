@@ -201,8 +201,9 @@ def test_more_events_cost_more_and_grouping_nothing(ledger: list[PrivacyEvent], 
 
 
 def test_what_has_no_mu_says_so() -> None:
-    with pytest.raises(UnsupportedEventError, match=r"PoissonSampledGaussianEvent has no mu.*Use epsilon"):
-        mu_of([PoissonSampledGaussianEvent(1.0, 0.5)])
+    for one in (PoissonSampledGaussianEvent(1.0, 0.5), GaussianProjectionEvent(3.0, 4)):
+        with pytest.raises(UnsupportedEventError, match=rf"{type(one).__name__} has no mu.*Use epsilon"):
+            mu_of([one])
     for event in (RandomisedResponseEvent(0.1), LaplaceEvent(1.0), PureEvent(1.0)):
         with pytest.raises(UnsupportedEventError, match=r"pure epsilon has no mu.*Use epsilon"):
             mu_of([GaussianEvent(1.0), event])
@@ -210,7 +211,7 @@ def test_what_has_no_mu_says_so() -> None:
 
 
 def test_without_delta_a_gaussian_beside_a_bit_costs_everything() -> None:
-    assert epsilon_of([PureEvent(1.0), GaussianEvent(9.0)], 0.0) == inf
+    assert epsilon_of([PureEvent(1.0), GaussianEvent(9.0)], 0.0) == epsilon_of([GaussianEvent(3.0)], 0.0) == inf
     assert epsilon_of([PoissonSampledGaussianEvent(9.0, 0.01)], 0.0, ZERO_OUT) == inf
     assert epsilon_of([PureEvent(1.0), GaussianProjectionEvent(90.0, 4)], 0.0) == inf
 

@@ -227,11 +227,8 @@ def test_sanitised_gradients_pass_and_the_audit_sees_most_of_them() -> None:
     assert result.verdict == "pass"
     assert result.two_world.power is not None
     assert result.two_world.power > 0.6
-    assert (result.audit.epsilon, result.audit.delta, result.audit.relation) == (
-        ROWS_PLAN.epsilon,
-        1e-5,
-        ROWS_PLAN.relation,
-    )
+    stated = result.audit.epsilon, result.audit.delta, result.audit.relation
+    assert stated == (ROWS_PLAN.epsilon, 1e-5, ROWS_PLAN.relation)
     assert result.audit.mu == pytest.approx(gauss_mu(2.0, 1e-5), rel=1e-9)
 
 
@@ -259,12 +256,6 @@ def test_sanitisers_that_differ_from_their_plan_are_caught(sanitiser: Sanitiser,
     assert result.two_world.verdict == "violation"
     assert result.scale is not None
     assert result.scale.verdict == scale
-
-
-def test_a_verdict_repeats() -> None:
-    first, second = (audited(sanitised_audit("GS-WGAN", ROWS_PLAN)) for _ in range(2))
-    assert first.two_world == second.two_world
-    assert first.scale == second.scale
 
 
 def test_the_score_is_the_likelihood_ratio() -> None:
@@ -297,8 +288,3 @@ def test_a_generators_claim_is_audited_by_its_mechanism(mechanism: str) -> None:
     assert audit.name == f"SPPG, {mechanism}, 2 steps"
     assert audit.holds
     assert (audit.mu is not None) == (mechanism == "gs_wgan")
-
-
-@pytest.mark.parametrize("mechanism", ["none", "first_layer_noise", "upstream_noise"])
-def test_where_nothing_is_claimed_nothing_is_audited(mechanism: str) -> None:
-    assert generator_audits(made(mechanism)) == []
