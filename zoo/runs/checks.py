@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from pytorch_lightning import Callback, Trainer
@@ -14,9 +15,11 @@ from callbacks import BestCheckpoint
 from datamodules import CrossDomainDataModule
 from zoo.data.metrics import METRICS, SELECTION_METRIC
 from zoo.methods.base import Recommender
+from zoo.publishers.base import Publisher
 from zoo.runs.inputs import UsageError
 from zoo.runs.trackers import WITHOUT_KEY
 from zoo.runs.trackers import check as check_tracker
+from zoo.runtime import checks
 from zoo.runtime.suggestions import suggest
 
 #: Allowed values of `Recommender.batches`.
@@ -29,6 +32,37 @@ PENALTIES = "train/penalty/*"
 COUNTED = ("epoch", "step")
 #: Packages whose classes list every metric that they log.
 OURS = ("zoo", "callbacks", "pytorch_lightning", "lightning")
+
+
+def check_arguments(
+    method: object, data: object, publisher: object, callbacks: object, trainer: Iterable[str], own: Iterable[str]
+) -> None:
+    """Refuse arguments of ``zoo.fit`` of another class (`TypeError`), and unknown names (`UsageError`) with similar ones.
+
+    Args:
+        method: A recommender.
+        data: A datamodule.
+        publisher: A publisher, or None.
+        callbacks: A list of callbacks.
+        trainer: Names of further arguments, for Lightning's `Trainer`.
+        own: Names of the arguments of ``zoo.fit``.
+    """
+    checks.instance(Recommender, "zoo.BPR()", method=method)
+    if "_penalties" not in vars(method):
+        name = type(method).__name__
+        raise TypeError(f"{name} is not initialised. Its constructor must call super().__init__() first. Add the call.")
+    checks.instance(CrossDomainDataModule, "datamodules.Files(...)", data=data)
+    if publisher is not None:
+        checks.instance(Publisher, "zoo.JLT(epsilon=8)", publisher=publisher)
+    checks.instance(Sequence, "[EarlyStopping(...)]", callbacks=callbacks)
+    for callback in callbacks:  # type: ignore[attr-defined]  # a sequence
+        checks.instance(Callback, "EarlyStopping(...)", **{"an entry of callbacks": callback})
+    known = [name for name in inspect.signature(Trainer.__init__).parameters if name not in ("self", "callbacks")]
+    if unknown := [name for name in trainer if name not in known]:
+        near = suggest(unknown[0], [*known, *(name for name in own if name != "trainer")])
+        raise UsageError(
+            f"zoo.fit has no argument {unknown[0]!r}.{near} It takes its own arguments and those of a Lightning Trainer."
+        )
 
 
 def check_run(method: Recommender, data: CrossDomainDataModule, trainer: Trainer) -> None:

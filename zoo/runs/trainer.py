@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import warnings
@@ -22,7 +23,7 @@ from zoo.methods.base import Recommender
 from zoo.publishers.base import Publisher
 from zoo.release.metadata import Statement
 from zoo.release.release import Release
-from zoo.runs.checks import check_run
+from zoo.runs.checks import check_arguments, check_run
 from zoo.runs.inputs import HANDOVER, UsageError, make_publisher, resolve
 from zoo.runs.processes import kill_on_failure
 from zoo.runs.publishing import publish
@@ -250,6 +251,7 @@ def fit(
         The run, for `zoo.load`.
 
     Raises:
+        TypeError: An argument is of another class, such as the class of a method instead of a method.
         UsageError: Method, data and trainer do not fit together, or a release is missing and there is no publisher.
 
     Examples:
@@ -263,6 +265,7 @@ def fit(
         >>> zoo.load(run).recommend(["u0001"], k=3).columns
         ['user_id', 'rank', 'item_id', 'score']
     """
+    check_arguments(method, data, publisher, callbacks, trainer, inspect.signature(fit).parameters)
     if trainer.get("logger") is False:
         raise UsageError("logger is False, but a run needs its folder. Omit logger.")
     seed_everything(seed, workers=True, verbose=False)

@@ -163,6 +163,8 @@ def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
         AttributeError, match=r"no attribute 'PriCDRs'\. Did you mean PriCDR or PriCDRSym\? Exported: \["
     ):
         zoo.PriCDRs  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'Pricdr'\. Did you mean PriCDR\?"):
+        zoo.Pricdr  # noqa: B018
     with pytest.raises(AttributeError, match=r"no attribute 'xyz'\. Exported: \["):
         zoo.xyz  # noqa: B018
 
