@@ -76,12 +76,12 @@ def main(arguments: Sequence[str]) -> None:
         runs = select_runs(runs_of(benchmark, root), options.only)
         processes = cluster.options["slurm_array_parallelism"] if cluster else options.processes or cores()
         estimate = Estimate(runs, options.config.stem)
-        if options.dry_run:
-            console.print(run_table(benchmark, runs, estimate, processes))
-            return
         todo = [run for run in runs if run.finished() is None]
         if todo:
             check_all(todo, console)
+        if options.dry_run:
+            console.print(run_table(benchmark, runs, estimate, processes))
+            return
         busy = f"Another benchmark command uses {root}. Wait for it, or choose another folder with --runs."
         with locked(root / BENCHMARK, busy):
             save_grid(benchmark, options.config, root)
