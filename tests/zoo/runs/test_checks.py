@@ -1,17 +1,29 @@
 """A figure that nothing logs is refused before anything is published, with the names of those that are logged."""
 
+import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from pytorch_lightning import Callback, Trainer
-from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
+from pytorch_lightning.callbacks import (
+    BackboneFinetuning,
+    EarlyStopping,
+    ModelCheckpoint,
+    ModelPruning,
+    StochasticWeightAveraging,
+)  # fmt: skip
+from pytorch_lightning.callbacks.weight_averaging import EMAWeightAveraging
+from pytorch_lightning.cli import ReduceLROnPlateau as WatchingPlateau
 
 import zoo
 from callbacks import BestCheckpoint, BoundaryLedger, PrivacyBudget
 from datamodules import Evaluation, LowRank, Synthetic
-from zoo.runs.checks import check_monitors, figures_of
+from zoo.runs.checks import check_callbacks, check_monitors, figures_of
 from zoo.runs.inputs import UsageError
+from zoo.runs.optimization import use_optimizer
 
 
 def checked(*callbacks: Callback, method: Any = None, data: Any = None, **settings: Any) -> None:  # noqa: ANN401
@@ -26,9 +38,11 @@ def checked(*callbacks: Callback, method: Any = None, data: Any = None, **settin
     ("watching", "said"),
     [
         (EarlyStopping("val/ndgc@10"), r"EarlyStopping watches 'val/ndgc@10', which nothing logs\. Did you mean val/ndcg@10\?"),
-        (ModelCheckpoint(monitor="val/full/ndcg@20"), r"ModelCheckpoint watches 'val/full/ndcg@20'.* mean val/full/ndcg@10"),
-        (EarlyStopping("test/full/ndcg@10"), r"'test/full/ndcg@10', which nothing logs"),
+        (ModelCheckpoint(monitor="val/full/ndcg@20", mode="max"), r"Checkpoint watches 'val/full/ndcg@20'.* mean val/full/ndcg@10"),
+        (EarlyStopping("test/full/ndcg@10", mode="max"), r"'test/full/ndcg@10', which nothing logs"),
         (EarlyStopping("epoch"), r"'epoch', which nothing logs"),
+        (EarlyStopping("val/full/mrr@5"), r"EarlyStopping\.mode is 'min', but val/full/mrr@5 grows as a .* Set mode to 'max'\."),
+        (ModelCheckpoint(monitor="train/loss", mode="max"), r"ModelCheckpoint\.mode is 'max', but train/loss falls"),
         (EarlyStopping("train/epsilon"), r"now has the neighbouring relation\. Watch train/epsilon_RELATION"),
         (EarlyStopping("train/discriminator_loss"), r"Logged: val/ndcg@10, val/sampled/hit_rate@5, .*, train/loss\.$"),
     ],
@@ -41,7 +55,8 @@ def test_a_figure_that_nothing_logs_is_refused(watching: Callback, said: str) ->
 @pytest.mark.parametrize(
     "watching",
     [
-        *(EarlyStopping(name) for name in ("val/ndcg@10", "val/full/pessimistic/mrr@5", "train/loss", "train/penalty/x")),
+        *(EarlyStopping(name, mode="max") for name in ("val/ndcg@10", "val/full/pessimistic/mrr@5", "train/penalty/x")),
+        EarlyStopping("train/loss"),
         ModelCheckpoint(monitor="epoch"),
         ModelCheckpoint(),
         EarlyStopping("anything", strict=False),
@@ -78,7 +93,7 @@ def test_what_is_logged_goes_by_method_data_and_callbacks() -> None:
 def test_without_validation_no_figure_of_it_may_be_watched(split: Any, settings: dict[str, Any]) -> None:  # noqa: ANN401
     data = Synthetic(sources=[], evaluation=Evaluation(split=split))
     with pytest.raises(UsageError, match=f"the split '{split}' is not validated"):
-        checked(ModelCheckpoint(monitor="val/ndcg@10"), data=data, **settings)
+        checked(ModelCheckpoint(monitor="val/ndcg@10", mode="max"), data=data, **settings)
     checked(EarlyStopping("train/loss"), data=data, **settings)
 
 
@@ -195,9 +210,52 @@ def test_wrong_arguments_of_other_calls_and_incomplete_classes_are_named(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("callback", "method", "said"),
+    [
+        (StochasticWeightAveraging(0.1), zoo.BPR(), "averages after the last epoch, but best.ckpt is an earlier one"),
+        (ModelPruning("l1_unstructured"), zoo.BPR(), "masks weights in the call of a layer"),
+        (BackboneFinetuning(), zoo.GANMF(), "needs one optimizer, but GANMF trains by several optimizers"),
+        (EMAWeightAveraging(use_buffers=False), zoo.EASE(), "needs one optimizer, but EASE is solved without an optimizer"),
+        (EMAWeightAveraging(), zoo.BPR(), "has use_buffers true"),
+    ],
+)  # fmt: skip
+def test_a_callback_whose_change_would_be_lost_is_refused(callback: Callback, method: Any, said: str) -> None:  # noqa: ANN401
+    trainer = Trainer(callbacks=[callback], accelerator="cpu", logger=False, enable_checkpointing=False)
+    with pytest.raises(UsageError, match=f"{type(callback).__name__} {said}"):
+        check_callbacks(method, trainer)
+
+
+SGD, PLATEAU = partial(torch.optim.SGD, lr=0.1), torch.optim.lr_scheduler.ReduceLROnPlateau
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "said"),
+    [
+        (zoo.SPPG(), {"optimizer": SGD}, "optimizer: SPPG trains privately"),
+        (zoo.FedGNN(epsilon=8.0, clip=0.5), {"optimizer": SGD}, "FedGNN trains privately"),
+        (zoo.GANMF(), {"lr_scheduler": PLATEAU}, "lr_scheduler: GANMF trains by several optimizers"),
+        (zoo.EASE(), {"optimizer": SGD}, "EASE is solved without an optimizer"),
+        (zoo.BPR(), {"optimizer": "SGD"}, "optimizer is 'SGD'. It must be a class, or a partial"),
+        (zoo.BPR(), {"optimizer": PLATEAU}, "optimizer is <class"),
+        (zoo.BPR(), {"optimizer": partial(torch.optim.SGD, lrr=1)}, "'lrr'. Did you mean lr?"),
+        (zoo.BPR(), {"lr_scheduler": torch.optim.lr_scheduler.StepLR}, "missing a required argument: 'step_size'"),
+        (zoo.BPR(), {"lr_scheduler": PLATEAU}, "ReduceLROnPlateau.mode is 'min', but val/ndcg@10 grows"),
+        (zoo.BPR(), {"lr_scheduler": partial(WatchingPlateau, monitor="train/los")}, "'train/los', which nothing logs"),
+    ],
+)  # fmt: skip
+def test_an_optimizer_that_a_method_cannot_take_is_refused(method: Any, given: dict[str, Any], said: str) -> None:  # noqa: ANN401
+    def run() -> None:
+        use_optimizer(method, **given)
+        checked(method=method)
+
+    with pytest.raises(UsageError, match=re.escape(said)):
+        run()
+
+
 def test_nothing_is_published_for_a_typo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    watching = [EarlyStopping("val/ndgc@10")]
+    watching = [EarlyStopping("val/ndgc@10", mode="max")]
     with pytest.raises(UsageError, match="watches 'val/ndgc@10'"):
         zoo.fit(zoo.PriCDR(), Synthetic(), publisher=zoo.JLT(epsilon=8), callbacks=watching, accelerator="cpu")
     assert not list(tmp_path.iterdir())
