@@ -102,7 +102,7 @@ class RunReport(Callback):
             (
                 f"stopped after epoch {trainer.current_epoch} by {type(one).__name__}"
                 for one in trainer.early_stopping_callbacks
-                if one.stopping_reason_message and one.stopped_epoch + 1 == trainer.current_epoch  # type: ignore[attr-defined]
+                if one.stopping_reason_message and one.stopped_epoch + 1 == trainer.current_epoch
             ),
             "",
         )

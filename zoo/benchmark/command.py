@@ -41,7 +41,11 @@ def parser() -> Arguments:
     matching = "only runs whose name matches, such as 'music/pricdr*/seed-0'"
     option("--only", default="*", metavar="PATTERN", help=matching)
     option("--keep-checkpoints", action="store_true", help="keep best.ckpt of every run (about 30 MB each)")
-    option("--dry-run", action="store_true", help="list the runs and their estimated time; run nothing")
+    option(
+        "--dry-run",
+        action="store_true",
+        help="check settings and files, list the runs and their estimated time; run nothing",
+    )
     option("--cluster", choices=["slurm"], help="submit an array with one job per run, and exit; needs submitit")
     resources = f"resources of each job, by submitit's names: {', '.join(COMMON)}, ... (default: a day and one CPU)"
     option("--cluster-options", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=resources)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import BaseFinetuning, ModelCheckpoint, ModelPruning, StochasticWeightAveraging, Timer
@@ -155,7 +156,9 @@ def check_monitors(method: Recommender, data: CrossDomainDataModule, trainer: Tr
     """
     others: Sequence[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # set in __init__
     plateau = plateau_of(method)
-    every = [(type(c).__name__, getattr(c, "monitor", None), getattr(c, "mode", None), c) for c in others]
+    every: list[tuple[str, Any, Any, Callback | None]] = [
+        (type(c).__name__, getattr(c, "monitor", None), getattr(c, "mode", None), c) for c in others
+    ]
     every += [("ReduceLROnPlateau", *plateau, None)] if plateau else []
     for name, watched, mode, _ in every:
         wanted = direction_of(watched) if isinstance(watched, str) else ""

@@ -10,8 +10,7 @@ from typing import Any, NoReturn
 
 import yaml
 from jsonargparse import Namespace
-from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, ReduceLROnPlateau
-from torch.optim.lr_scheduler import LRScheduler
+from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 
 from callbacks import BestCheckpoint, RecommendationWriter, SaveExperiment, Trackers
 from datamodules import CrossDomainDataModule
@@ -109,8 +108,12 @@ class ZooCLI(LightningCLI):
             Publisher, "publisher", required=False, instantiate=False, help="What the source party releases, and how."
         )
         parser.set_defaults({"publisher": None})
-        parser.add_optimizer_args()
-        parser.add_lr_scheduler_args((LRScheduler, ReduceLROnPlateau))
+        for name, kind in KINDS.items():
+            parser.add_subclass_arguments(
+                kind, name, as_group=False, required=False, instantiate=False, fail_untyped=False, skip={"params", "optimizer"},
+                help="In place of the method's own, for methods with one optimizer.",
+            )  # fmt: skip
+            parser.set_defaults({name: None})
         parser.add_lightning_class_args(BestCheckpoint, "checkpoint")
         parser.add_lightning_class_args(RecommendationWriter, "recommendations")
         parser.add_lightning_class_args(Trackers, "trackers")

@@ -20,7 +20,7 @@ from zoo.runtime.run_folder import class_path, plain
 from zoo.runtime.suggestions import suggest
 
 #: What the two arguments make.
-KINDS: Mapping[str, Any] = {"optimizer": Optimizer, "lr_scheduler": (*LRSchedulerTypeTuple, ReduceLROnPlateau)}
+KINDS: Mapping[str, tuple[type, ...]] = {"optimizer": (Optimizer,), "lr_scheduler": LRSchedulerTypeTuple}
 EXAMPLES = {"optimizer": "torch.optim.SGD, lr=0.1", "lr_scheduler": "torch.optim.lr_scheduler.ExponentialLR, gamma=0.9"}
 
 

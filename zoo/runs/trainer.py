@@ -102,7 +102,7 @@ def take_folder(trainer: Trainer) -> bool:
             logger._version = logger.version + 1
 
 
-class NetworksFirst(Callback):
+class _NetworksFirst(Callback):
     """Read the data and build the networks before the ``setup`` of callbacks that read parameters there, not after it."""
 
     @staticmethod
@@ -213,8 +213,8 @@ class ZooTrainer(Trainer):
     ) -> Iterator[None]:
         """Make the run folder and set the inputs of the data; after a failure stop other processes and remove an empty folder."""
         callbacks: list[Callback] = self.callbacks  # type: ignore[attr-defined]  # set in __init__
-        if NetworksFirst.needed(callbacks):
-            callbacks.insert(0, NetworksFirst())
+        if _NetworksFirst.needed(callbacks):
+            callbacks.insert(0, _NetworksFirst())
         own = take_folder(with_own_bar(self))
         self.run_folder = folder_of_run(self)
         try:

@@ -14,7 +14,7 @@ from pytorch_lightning.callbacks import (
     ModelCheckpoint,
     ModelPruning,
     StochasticWeightAveraging,
-)  # fmt: skip
+)
 from pytorch_lightning.callbacks.weight_averaging import EMAWeightAveraging
 from pytorch_lightning.cli import ReduceLROnPlateau as WatchingPlateau
 
