@@ -125,51 +125,30 @@ def test_of_another_package_only_what_says_all_that_it_logs_is_refused() -> None
     checked(EarlyStopping("train/their"), Logs(), method=Says())
 
 
-class Lossy(zoo.BPR):
-    """Returns a loss where a dictionary is expected."""
-
-    def step(self, batch: Any) -> Any:  # noqa: ANN401
-        return super().step(batch)["loss"]
+def changed(name: str, **parts: Any) -> Any:  # noqa: ANN401
+    """A BPR with other methods."""
+    return type(name, (zoo.BPR,), parts)()
 
 
-class PerRow(zoo.BPR):
-    """Returns a loss of each row."""
-
-    def step(self, batch: Any) -> Any:  # noqa: ANN401
-        return {"loss": super().step(batch)["loss"].expand(len(batch.users))}
+def loss_of(method: Any, batch: Any) -> Any:  # noqa: ANN401
+    return zoo.BPR.step(method, batch)["loss"]
 
 
-class Transposed(zoo.BPR):
-    """Returns scores of items by users."""
-
-    def score_all(self, users: Any) -> Any:  # noqa: ANN401
-        return super().score_all(users).T
-
-
-class Few(zoo.BPR):
-    """Scores fewer items than it is asked for."""
-
-    def score(self, users: Any, items: Any) -> Any:  # noqa: ANN401
-        return super().score(users, items)[:, :3]
-
-
-class Bare(zoo.BPR):
-    """Does not initialise its bases."""
-
-    def __init__(self) -> None:
-        pass
-
-
+LOSSY = changed("Lossy", step=loss_of)
+PER_ROW = changed("PerRow", step=lambda self, batch: {"loss": loss_of(self, batch).expand(len(batch.users))})
+TRANSPOSED = changed("Transposed", score_all=lambda self, users: zoo.BPR.score_all(self, users).T)
+FEW = changed("Few", score=lambda self, users, items: zoo.BPR.score(self, users, items)[:, :3])
+BARE = changed("Bare", __init__=lambda self: None)
 SMALL = {"num_users": 24, "num_items": 30, "ratings_per_user": 6, "sources": []}
 SAMPLED = Evaluation(full_ranking=False)
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("wrong", "said"),
     [
         ({"method": zoo.BPR}, r"method is the class BPR\. It must be an object of Recommender\. Call it: BPR\(\.\.\.\)\."),
         ({"method": "BPR"}, r"method is a str 'BPR'\. .* Pass one, e\.g\. zoo\.BPR\(\)\."),
-        ({"method": Bare()}, r"Bare is not initialised\. Its constructor must call super\(\)\.__init__\(\) first\."),
+        ({"method": BARE}, r"Bare is not initialised\. Its constructor must call super\(\)\.__init__\(\) first\."),
         ({"data": Synthetic}, r"data is the class Synthetic\. It must be an object of CrossDomainDataModule\."),
         ({"data": "ratings.csv"}, r"data is a str 'ratings\.csv'\."),
         ({"publisher": zoo.JLT}, r"publisher is the class JLT\. It must be an object of Publisher\."),
@@ -177,31 +156,26 @@ SAMPLED = Evaluation(full_ranking=False)
         ({"callbacks": ModelCheckpoint()}, r"callbacks is a ModelCheckpoint\."),
         ({"epochs": 2}, r"zoo\.fit has no argument 'epochs'\. Did you mean max_epochs"),
         ({"callback": []}, r"zoo\.fit has no argument 'callback'\. Did you mean callbacks\?"),
-        ({"method": Lossy()}, r"Lossy\.step returned a Tensor\. It must return a dict\. Return {\"loss\": loss}"),
-        ({"method": PerRow()}, r"The loss of PerRow\.step has shape \(\d+,\)\. It must be one number\."),
-        ({"method": Transposed()}, r"Transposed\.score_all returned shape \(30, 23\) for 23 users\. .* shape \(23, 30\), users by"),
-        ({"method": Few(), "data": Synthetic(**SMALL, evaluation=SAMPLED)}, r"Few\.score returned shape \(23, 3\) for 23"),
+        ({"method": LOSSY}, r"Lossy\.step returned a Tensor\. It must return a dict\. Return {\"loss\": loss}"),
+        ({"method": PER_ROW}, r"The loss of PerRow\.step has shape \(\d+,\)\. It must be one number\."),
+        ({"method": TRANSPOSED}, r"Transposed\.score_all returned shape \(30, 23\) for 23 users\. .* shape \(23, 30\), users by"),
+        ({"method": FEW, "data": Synthetic(**SMALL, evaluation=SAMPLED)}, r"Few\.score returned shape \(23, 3\) for 23"),
     ],
 )  # fmt: skip
 def test_a_wrong_argument_of_fit_is_named_with_what_to_do(
-    changed: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wrong: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     right = {"method": zoo.BPR(), "data": Synthetic(**SMALL), "accelerator": "cpu", "enable_progress_bar": False}
     with pytest.raises((TypeError, ValueError), match=said):
-        zoo.fit(**right | {"max_epochs": 1} | changed)
+        zoo.fit(**right | {"max_epochs": 1} | wrong)
     assert not list(tmp_path.rglob("*.ckpt"))
 
 
 def test_wrong_arguments_of_other_calls_and_incomplete_classes_are_named(tmp_path: Path) -> None:
-    class Stepless(zoo.Recommender):
-        """Has no step."""
-
-        def build(self, sizes: Any) -> None: ...  # noqa: ANN401
-        def score_all(self, users: Any) -> Any: ...  # noqa: ANN401
-
+    stepless: Any = type("Stepless", (zoo.Recommender,), {"build": zoo.BPR.build, "score_all": zoo.BPR.score_all})
     with pytest.raises(TypeError, match=r"Stepless has no step\. A method needs build, step and score_all\. Define it"):
-        Stepless()  # type: ignore[abstract]
+        stepless()
     with pytest.raises(TypeError, match="publisher is the class JLT"):
         zoo.publish(zoo.JLT, Synthetic(), tmp_path / "book")  # type: ignore[arg-type]
     for call in (zoo.probe, lambda data: zoo.publish(zoo.Plaintext(), data, tmp_path / "book")):

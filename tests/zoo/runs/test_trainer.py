@@ -257,8 +257,7 @@ class Fixed(zoo.BPR):
 
     def build(self, sizes: Any) -> None:  # noqa: ANN401
         super().build(sizes)
-        self.backbone = self.factors.items
-        self.first = self.backbone.weight.detach().clone()
+        self.backbone, self.first = self.factors.items, self.factors.items.weight.detach().clone()
 
 
 def test_callbacks_find_the_networks_in_setup_and_their_changes_are_kept() -> None:
