@@ -67,6 +67,7 @@ class RunReport(Callback):
         self._summarised = False  # whether the summary of the data was printed
         self._began = 0.0
         self._validated: list[float] = []  # NDCG@10 after each epoch
+        self._stopped = ""  # by which callback, and when
         self._bytes: dict[str, int] = {}  # of each release
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -97,6 +98,14 @@ class RunReport(Callback):
             "epochs": trainer.current_epoch,
             "parameters": sum(p.numel() for p in pl_module.parameters()),
         }
+        self._stopped = next(
+            (
+                f"stopped after epoch {trainer.current_epoch} by {type(one).__name__}"
+                for one in trainer.early_stopping_callbacks
+                if one.stopping_reason_message and one.stopped_epoch + 1 == trainer.current_epoch
+            ),
+            "",
+        )
         dry: bool | int = trainer.fast_dev_run  # type: ignore[attr-defined]  # set in its constructor
         if not dry and trainer.datamodule.summary["split"] == "none":  # type: ignore[attr-defined]  # no test will follow
             self._report(trainer, pl_module, "test", METRICS)
@@ -140,7 +149,8 @@ class RunReport(Callback):
         if trainer.is_global_zero:
             counted = f" ({count_of(by_counts, 'case')} ranked by item counts)" if by_counts else ""
             odd = data.summary["test_says_little"] if stage == "test" else []
-            notes = [curve(self._validated) if stage == "test" else "", in_words(baselines) if baselines else ""]
+            notes = [curve(self._validated), self._stopped] if stage == "test" else []
+            notes += [in_words(baselines) if baselines else ""]
             if not figures:
                 notes.append("nothing is held out (split none), so nothing was measured")
             elif self._summarised:  # the remarks are above, with the data

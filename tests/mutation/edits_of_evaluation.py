@@ -46,13 +46,13 @@ EVALUATION = (
         METHOD,
         (
             "cold users are scored among candidates",
-            "scores = self._without_cold(batch.users, self.score(batch.users, listed), self.item_counts[listed])",
-            "scores = self.score(batch.users, listed)",
+            "            scores = self._without_cold(batch.users, scores, self.item_counts[listed])\n",
+            "",
         ),
         (
             "candidates of cold users have another's counts",
-            "self.score(batch.users, listed), self.item_counts[listed])",
-            "self.score(batch.users, listed), self.item_counts[listed.flip(0)])",
+            "batch.users, scores, self.item_counts[listed])",
+            "batch.users, scores, self.item_counts[listed.flip(0)])",
         ),
         (
             "cold users are recommended by their scores",

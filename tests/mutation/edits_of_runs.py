@@ -133,6 +133,11 @@ RUNS = (
             'cluster.options["slurm_array_parallelism"] if cluster else ',
             "",
         ),
+        (
+            "a dry run checks nothing",
+            "        if todo:\n            check_all",
+            "        if todo and not options.dry_run:\n            check_all",
+        ),
         ("jobs are submitted for nothing", "if todo and cluster:", "if cluster:"),
         ("runs that are submitted are run here too", "console)\n                return\n", "console)\n"),
         ("two commands work in one folder", "locked(root / BENCHMARK, busy)", "locked(root / str(id(options)), busy)"),
@@ -184,11 +189,21 @@ RUNS = (
     *edits_of(
         "zoo/runs/checks.py",
         ("tests/zoo/runs/test_cli.py", "tests/zoo/runs/test_trainer.py"),
-        ("a second clip voids the first", "gradient_clip_val and private", "gradient_clip_val and not private"),
+        (
+            "a second clip voids the first",
+            "gradient_clip_val and is_private(method)",
+            "gradient_clip_val and not is_private(method)",
+        ),
         ("a release is paid for and W&B has no key", "    _check_trackers(trainer)\n", ""),
         ("a run that needs no key is refused", "return not (started or", "return not ("),
         ("each process asks for a key", "if trainer.is_global_zero and any(map(_needs_key", "if any(map(_needs_key"),
         ("counts are kept in half precision", 'precision in ("16-true", "bf16-true")', 'precision in ("16-true",)'),
+    ),
+    *edits_of(
+        "zoo/runs/optimization.py",
+        ("tests/zoo/runs/test_trainer.py", "tests/zoo/runs/test_checks.py"),
+        ("an optimizer of an earlier training stays", '    vars(method).pop("configure_optimizers", None)', "    pass"),
+        ("a schedule is forgotten", "    if schedule is None:\n", "    if True:\n"),
     ),
     *edits_of(
         "zoo/runs/trainer.py",

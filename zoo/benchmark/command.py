@@ -41,7 +41,11 @@ def parser() -> Arguments:
     matching = "only runs whose name matches, such as 'music/pricdr*/seed-0'"
     option("--only", default="*", metavar="PATTERN", help=matching)
     option("--keep-checkpoints", action="store_true", help="keep best.ckpt of every run (about 30 MB each)")
-    option("--dry-run", action="store_true", help="list the runs and their estimated time; run nothing")
+    option(
+        "--dry-run",
+        action="store_true",
+        help="check settings and files, list the runs and their estimated time; run nothing",
+    )
     option("--cluster", choices=["slurm"], help="submit an array with one job per run, and exit; needs submitit")
     resources = f"resources of each job, by submitit's names: {', '.join(COMMON)}, ... (default: a day and one CPU)"
     option("--cluster-options", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=resources)
@@ -76,12 +80,12 @@ def main(arguments: Sequence[str]) -> None:
         runs = select_runs(runs_of(benchmark, root), options.only)
         processes = cluster.options["slurm_array_parallelism"] if cluster else options.processes or cores()
         estimate = Estimate(runs, options.config.stem)
-        if options.dry_run:
-            console.print(run_table(benchmark, runs, estimate, processes))
-            return
         todo = [run for run in runs if run.finished() is None]
         if todo:
             check_all(todo, console)
+        if options.dry_run:
+            console.print(run_table(benchmark, runs, estimate, processes))
+            return
         busy = f"Another benchmark command uses {root}. Wait for it, or choose another folder with --runs."
         with locked(root / BENCHMARK, busy):
             save_grid(benchmark, options.config, root)

@@ -68,10 +68,10 @@ def trial(arguments: Sequence[str], folder: Path) -> Trial:
         return Trial(args=["fit", *arguments, *folder_arguments(folder)])
 
 
-def check(arguments: Sequence[str]) -> None:
-    """Parse arguments and build every object of a run; opens no data."""
+def check(arguments: Sequence[str], folder: Path) -> None:
+    """Parse arguments, build every object of a run in a folder and check that its files exist; opens no data, writes nothing."""
     with _quietly():
-        ZooCLI(args=list(arguments), run=False).check()
+        ZooCLI(args=[*arguments, *folder_arguments(folder)], run=False).check()
 
 
 def folder_arguments(folder: Path) -> list[str]:

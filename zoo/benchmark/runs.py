@@ -130,7 +130,7 @@ class BenchmarkRun:
         from zoo.benchmark.search import any_settings
 
         search = self.benchmark.systems[self.row.system].search
-        check([*self.benchmark.arguments(self.row, self.seed), *(any_settings(search) if search else [])])
+        check([*self.benchmark.arguments(self.row, self.seed), *(any_settings(search) if search else [])], self.folder)
 
 
 def digest_of(settings: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pytorch_lightning.utilities.types import OptimizerLRScheduler
@@ -88,6 +88,15 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
     target_columns: SparseRows
     item_counts: Tensor
 
+    def __new__(cls, *positional: Any, **named: Any) -> Self:  # noqa: ANN401  a constructor's own
+        """Refuse a class that lacks a required method, with what to do."""
+        if lacking := sorted(cls.__abstractmethods__):
+            raise TypeError(
+                f"{cls.__name__} has no {' and no '.join(lacking)}. A method needs build, step and score_all. Define "
+                f"{'it' if len(lacking) == 1 else 'them'} in the class."
+            )
+        return super().__new__(cls, *positional, **named)
+
     def __init_subclass__(cls, **arguments: Any) -> None:  # noqa: ANN401  of any base
         super().__init_subclass__(**arguments)
         take_new_names(cls, Recommender)
@@ -130,7 +139,7 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Return the logits of items (batch, candidates) for users (batch,); override where a few cost less than all."""
-        return self.score_all(users).gather(1, items)
+        return self.all_scores(users).gather(1, items)
 
     def prepare_scoring(self) -> None:
         """Fill ``cache`` before an evaluation or prediction epoch; it is emptied at its end."""
@@ -252,10 +261,20 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor | None:
         """Return the loss of the method plus the penalties that callbacks added."""
         outputs = self.step(batch)
+        if not isinstance(outputs, Mapping):
+            raise TypeError(
+                f"{type(self).__name__}.step returned a {type(outputs).__name__}. It must return a dict. Return "
+                '{"loss": loss}, or {} without a loss.'
+            )
         if "loss" not in outputs:
             self.trainer.should_stop = self.converged  # another epoch would solve the same again
             return None
         loss = outputs["loss"] + self.penalties(outputs)
+        if loss.numel() != 1:
+            raise ValueError(
+                f"The loss of {type(self).__name__}.step has shape {tuple(loss.shape)}. It must be one number. Return its sum or "
+                "mean."
+            )
         self.log_mean("train/loss", loss, len(batch.users))
         return loss
 
@@ -289,4 +308,5 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
         """Return Adam, or None without ``lr``: a closed form has no optimiser."""
         if self.lr is None:
             return None
-        return torch.optim.Adam(self.parameters(), lr=self.lr, weight_decay=self.weight_decay, fused=True)
+        learned = [one for one in self.parameters() if one.requires_grad]  # a callback may freeze some
+        return torch.optim.Adam(learned, lr=self.lr, weight_decay=self.weight_decay, fused=True)

@@ -42,9 +42,25 @@ class RankingEvaluation(TargetModule):
                     full, data.sampled_ranking, data.ks, data.ties, columns, data.average
                 )
 
+    def all_scores(self, users: Tensor) -> Tensor:
+        """Return the result of ``score_all`` for users (batch,), refused with a `ValueError` unless it is (batch, num_items)."""
+        scores = self.score_all(users)
+        known = "item_counts" in self._buffers or not isinstance(scores, Tensor)  # not before the data are read
+        return self._shaped("score_all", scores, (len(users), len(self.item_counts) if known else scores.shape[-1]))
+
+    def _shaped(self, name: str, scores: Tensor, expected: tuple[int, ...]) -> Tensor:
+        found = tuple(scores.shape) if isinstance(scores, Tensor) else None
+        if found != expected:
+            got = f"a {type(scores).__name__}" if found is None else f"shape {found}"
+            raise ValueError(
+                f"{type(self).__name__}.{name} returned {got} for {expected[0]} users. It must return scores of shape "
+                f"{expected}, users by items. Correct {name}."
+            )
+        return scores
+
     def ranking_scores(self, users: Tensor) -> Tensor:
         """Return logits of all items (batch, num_items), with item counts for users that cannot be scored."""
-        return self._without_cold(users, self.score_all(users), self.item_counts.expand(len(users), -1))
+        return self._without_cold(users, self.all_scores(users), self.item_counts.expand(len(users), -1))
 
     def _without_cold(self, users: Tensor, scores: Tensor, counts: Tensor) -> Tensor:
         known = self.can_score(users)
@@ -62,7 +78,8 @@ class RankingEvaluation(TargetModule):
             lists = ranking.lists_of(every, batch, counts["full"])
             scores = every.gather(1, listed)
         else:
-            scores = self._without_cold(batch.users, self.score(batch.users, listed), self.item_counts[listed])
+            scores = self._shaped("score", self.score(batch.users, listed), tuple(listed.shape))
+            scores = self._without_cold(batch.users, scores, self.item_counts[listed])
         if "sampled" in ranking.metrics:
             counts["sampled"] = sampled_counts(scores, batch)
         ranking.update(counts, lists, batch)

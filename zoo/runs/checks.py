@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
 
 from pytorch_lightning import Callback, Trainer
-from pytorch_lightning.callbacks import ModelCheckpoint, Timer
+from pytorch_lightning.callbacks import BaseFinetuning, ModelCheckpoint, ModelPruning, StochasticWeightAveraging, Timer
+from pytorch_lightning.callbacks.weight_averaging import WeightAveraging
 from pytorch_lightning.loggers import WandbLogger
 
 from callbacks import BestCheckpoint
 from datamodules import CrossDomainDataModule
+from datamodules.public_lists import COMMON, OWN, agreed_users, catalogue_ids
 from zoo.data.metrics import METRICS, SELECTION_METRIC
 from zoo.methods.base import Recommender
+from zoo.publishers.base import Publisher
+from zoo.release.release import Release
 from zoo.runs.inputs import UsageError
+from zoo.runs.optimization import is_private, own_training_reason, plateau_of
 from zoo.runs.trackers import WITHOUT_KEY
 from zoo.runs.trackers import check as check_tracker
+from zoo.runtime import checks
 from zoo.runtime.suggestions import suggest
 
 #: Allowed values of `Recommender.batches`.
@@ -31,12 +40,44 @@ COUNTED = ("epoch", "step")
 OURS = ("zoo", "callbacks", "pytorch_lightning", "lightning")
 
 
+def check_arguments(
+    method: object, data: object, publisher: object, callbacks: object, trainer: Iterable[str], own: Iterable[str]
+) -> None:
+    """Refuse arguments of ``zoo.fit`` of another class (`TypeError`), and unknown names (`UsageError`) with similar ones.
+
+    Args:
+        method: A recommender.
+        data: A datamodule.
+        publisher: A publisher, or None.
+        callbacks: A list of callbacks.
+        trainer: Names of further arguments, for Lightning's `Trainer`.
+        own: Names of the arguments of ``zoo.fit``.
+    """
+    checks.instance(Recommender, "zoo.BPR()", method=method)
+    if "_penalties" not in vars(method):
+        name = type(method).__name__
+        raise TypeError(f"{name} is not initialised. Its constructor must call super().__init__() first. Add the call.")
+    checks.instance(CrossDomainDataModule, "datamodules.Files(...)", data=data)
+    if publisher is not None:
+        checks.instance(Publisher, "zoo.JLT(epsilon=8)", publisher=publisher)
+    checks.instance(Sequence, "[EarlyStopping(...)]", callbacks=callbacks)
+    for callback in callbacks:  # type: ignore[attr-defined]  # a sequence
+        checks.instance(Callback, "EarlyStopping(...)", **{"an entry of callbacks": callback})
+    known = [name for name in inspect.signature(Trainer.__init__).parameters if name not in ("self", "callbacks")]
+    if unknown := [name for name in trainer if name not in known]:
+        near = suggest(unknown[0], [*known, *(name for name in own if name != "trainer")])
+        raise UsageError(
+            f"zoo.fit has no argument {unknown[0]!r}.{near} It takes its own arguments and those of a Lightning Trainer."
+        )
+
+
 def check_run(method: Recommender, data: CrossDomainDataModule, trainer: Trainer) -> None:
     """Refuse what cannot be trained, before publishing and before other processes start; warn about a missing ``max_epochs``."""
     check_clipping(method, trainer.gradient_clip_val)
     method.check_processes(trainer.world_size)
     _check_precision(str(trainer.precision))
     check_monitors(method, data, trainer)
+    check_callbacks(method, trainer)
     _check_trackers(trainer)
     if method.batches not in BATCHES:
         raise UsageError(
@@ -54,6 +95,28 @@ def check_run(method: Recommender, data: CrossDomainDataModule, trainer: Trainer
         sys.stderr.write(
             f"max_epochs is not set: at most {LIGHTNINGS_EPOCHS:,} epochs. Set it: --trainer.max_epochs N (Python: max_epochs=N).\n"
         )
+
+
+def check_inputs(data: CrossDomainDataModule, *, reads: bool) -> None:
+    """Raise, for a missing file of a run, the error of the function that would read it; present files are not opened.
+
+    Args:
+        data: Datamodule of the run.
+        reads: Whether releases are read, of sources without one after they are published.
+    """
+    unreleased = [name for name in data.sources if reads and name not in data.release_paths]
+    for name in (data.target, *unreleased):
+        files = data.files(name)
+        if files is not None and not any(path.exists() for path in files):
+            data.read(name)
+    for path in data.release_paths.values() if reads else ():
+        if not path.exists():
+            Release.load(path)
+    if data.users not in (OWN, COMMON) and not Path(data.users).exists():
+        agreed_users(data.users)
+    for listed in data.catalogues.values():
+        if isinstance(listed, Path) and not listed.exists():
+            catalogue_ids(listed)
 
 
 def _check_trackers(trainer: Trainer) -> None:
@@ -79,8 +142,7 @@ def _check_precision(precision: str) -> None:
 
 def check_clipping(method: Recommender, gradient_clip_val: float | None) -> None:
     """Refuse to clip gradients a second time if a guarantee depends on the first clip."""
-    private = method.guarantee_bearing and method.hparams.get("epsilon", ...) is not None  # null: no guarantee
-    if gradient_clip_val and private:
+    if gradient_clip_val and is_private(method):
         raise UsageError(
             f"trainer.gradient_clip_val is {gradient_clip_val}, but {type(method).__name__} clips each user's gradient itself. "
             "Omit it."
@@ -93,14 +155,24 @@ def check_monitors(method: Recommender, data: CrossDomainDataModule, trainer: Tr
     A class of another package may log metrics that its ``logs`` does not list. Then a missing metric fails after the first epoch.
     """
     others: Sequence[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # set in __init__
-    monitors = [(c, getattr(c, "monitor", None)) for c in others if _is_strict(c)]
-    watching = [(callback, name) for callback, name in monitors if isinstance(name, str)]
+    plateau = plateau_of(method)
+    every: list[tuple[str, Any, Any, Callback | None]] = [
+        (type(c).__name__, getattr(c, "monitor", None), getattr(c, "mode", None), c) for c in others
+    ]
+    every += [("ReduceLROnPlateau", *plateau, None)] if plateau else []
+    for name, watched, mode, _ in every:
+        wanted = direction_of(watched) if isinstance(watched, str) else ""
+        if wanted and mode in ("min", "max") and mode != wanted:
+            how = "grows" if wanted == "max" else "falls"
+            raise UsageError(
+                f"{name}.mode is {mode!r}, but {watched} {how} as a model improves. Set mode to {wanted!r}."
+            )
+    watching = [(name, watched, c) for name, watched, _, c in every if isinstance(watched, str) and _is_strict(c)]
     if not watching:
         return
     validates = data.evaluation.has_validation and trainer.limit_val_batches != 0
     known = [*figures_of(method, data, validates), *sorted({name for c in others for name in _logs_of(type(c))})]
-    for callback, watched in watching:
-        name = type(callback).__name__
+    for name, watched, callback in watching:
         allowed = [*known, PENALTIES, *(COUNTED if isinstance(callback, ModelCheckpoint) else ())]
         if any(fnmatchcase(watched.replace("/pessimistic/", "/"), one) for one in allowed):
             continue
@@ -120,6 +192,36 @@ def check_monitors(method: Recommender, data: CrossDomainDataModule, trainer: Tr
             raise UsageError(
                 f"{name} watches {watched!r}, which nothing logs.{suggest(watched, known)} Logged: {', '.join(known)}."
             )
+
+
+def direction_of(metric: str) -> str:
+    """Return ``max`` or ``min``, the direction in which a metric improves; "" if it is unknown.
+
+    Examples:
+        >>> direction_of("val/full/ndcg@10"), direction_of("train/loss"), direction_of("train/critic_gap")
+        ('max', 'min', '')
+    """
+    measure = metric.rpartition("/")[2].partition("@")[0]
+    if measure in METRICS or measure == "sign_accuracy":
+        return "max"
+    return "min" if measure == "loss" else ""
+
+
+def check_callbacks(method: Recommender, trainer: Trainer) -> None:
+    """Raise a `UsageError` for a callback of Lightning whose change of parameters would be lost, or would break a method."""
+    others: Sequence[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # set in __init__
+    for callback in others:
+        name, reason = type(callback).__name__, ""
+        if isinstance(callback, StochasticWeightAveraging):
+            reason = "averages after the last epoch, but best.ckpt is an earlier one. Use EMAWeightAveraging(use_buffers=False)."
+        elif isinstance(callback, ModelPruning):
+            reason = "masks weights in the call of a layer, but methods read weights directly. Remove it."
+        elif isinstance(callback, WeightAveraging | BaseFinetuning) and (own := own_training_reason(method)):
+            reason = f"needs one optimizer, but {type(method).__name__} {own}. Remove it."
+        elif isinstance(callback, WeightAveraging) and callback._use_buffers:
+            reason = "has use_buffers true, which averages item counts and row numbers too. Set use_buffers to False."
+        if reason:
+            raise UsageError(f"{name} {reason}")
 
 
 def figures_of(method: Recommender, data: CrossDomainDataModule, validates: bool = True) -> list[str]:
@@ -147,6 +249,6 @@ def _lists_metrics(kind: type) -> bool:
     return "logs" in vars(kind) or kind.__module__.partition(".")[0] in OURS
 
 
-def _is_strict(callback: Callback) -> bool:
+def _is_strict(callback: Callback | None) -> bool:
     """Return whether a callback fails without its metric; our checkpoint does not."""
     return not isinstance(callback, BestCheckpoint) and bool(getattr(callback, "strict", True))

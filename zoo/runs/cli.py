@@ -19,9 +19,10 @@ from zoo.methods.epoch_averages import DivergedError as DivergedError
 from zoo.privacy.spending.budget import Budget
 from zoo.publishers.base import Publisher
 from zoo.release.signature import SigningKey
-from zoo.runs.checks import check_clipping
+from zoo.runs.checks import check_inputs, check_run
 from zoo.runs.import_policy import importing_nothing
 from zoo.runs.inputs import UsageError, make_publisher, read_checkpoint
+from zoo.runs.optimization import KINDS, use_optimizer
 from zoo.runs.parser_messages import dropped_settings, parser_message
 from zoo.runs.processes import LostProcessError, is_first
 from zoo.runs.publishing import budget_summary
@@ -42,7 +43,8 @@ COMMAND_ARGUMENTS = (
 
 def saver(parser: LightningArgumentParser, config: Namespace) -> SaveExperiment:
     """Return the callback that saves the settings of an experiment."""
-    saved = Namespace({key: value for key, value in vars(config).items() if key not in COMMAND_ARGUMENTS})  # type: ignore[no-untyped-call]
+    unset = {key for key in KINDS if config.get(key) is None}
+    saved = Namespace({key: value for key, value in vars(config).items() if key not in {*COMMAND_ARGUMENTS, *unset}})  # type: ignore[no-untyped-call]
     return SaveExperiment(yaml.safe_load(parser.dump(saved, skip_unset=False, skip_validation=True)))
 
 
@@ -106,6 +108,12 @@ class ZooCLI(LightningCLI):
             Publisher, "publisher", required=False, instantiate=False, help="What the source party releases, and how."
         )
         parser.set_defaults({"publisher": None})
+        for name, kind in KINDS.items():
+            parser.add_subclass_arguments(
+                kind, name, as_group=False, required=False, instantiate=False, fail_untyped=False, skip={"params", "optimizer"},
+                help="In place of the method's own, for methods with one optimizer.",
+            )  # fmt: skip
+            parser.set_defaults({name: None})
         parser.add_lightning_class_args(BestCheckpoint, "checkpoint")
         parser.add_lightning_class_args(RecommendationWriter, "recommendations")
         parser.add_lightning_class_args(Trackers, "trackers")
@@ -155,6 +163,8 @@ class ZooCLI(LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> ZooTrainer:  # noqa: ANN401  LightningCLI's own
         """Return the trainer; its first logger is always the CSV log."""
+        if self.subcommand in (None, "fit"):
+            use_optimizer(self.model, **{name: self.settings().get(name) for name in KINDS})
         made = self.config_init[self.subcommand] if self.subcommand else self.config_init
         trainer = made.get("trainer")
         kwargs["logger"] = loggers(trainer.get("logger"), trainer.get("default_root_dir") or "runs", self.model)
@@ -169,9 +179,10 @@ class ZooCLI(LightningCLI):
 
     def check(self) -> None:
         """Refuse settings that a run would refuse, without opening data."""
-        check_clipping(self.model, self.trainer.gradient_clip_val)
+        check_run(self.model, self.datamodule, self.trainer)
         if self.model.accepted_releases and set(self.datamodule.sources) - self.datamodule.release_paths.keys():
             make_publisher(self.publisher)
+        check_inputs(self.datamodule, reads=bool(self.model.accepted_releases))
 
     def publish(self, **arguments: Any) -> None:  # noqa: ANN401  of `ZooTrainer.publish`
         """Write the release of one source domain and print its privacy record."""

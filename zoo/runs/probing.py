@@ -20,6 +20,7 @@ from zoo.data.item_scores import case_values, choose_window, item_counts, recent
 from zoo.data.ratings import Ratings, index_of
 from zoo.runs.inputs import UsageError
 from zoo.runs.loading import data_of_run
+from zoo.runtime import checks
 
 #: Probability that a rule is named although it does not beat Popularity, for all rules and rankings of a probe together.
 FAILURE_PROBABILITY = 0.001
@@ -123,6 +124,7 @@ def probe(data: CrossDomainDataModule) -> Probe:
         >>> print(found.verdict)
         Probes (failure probability 0.001): no trivial rule beats Popularity in NDCG@10.
     """
+    checks.instance(CrossDomainDataModule, "datamodules.Files(...)", data=data)
     data.read_target()
     test = data.test
     if data.signs or not len(test.users):

@@ -18,6 +18,7 @@ from zoo.release.release import Release
 from zoo.release.signature import SigningKey
 from zoo.runs.inputs import UsageError
 from zoo.runs.processes import is_first
+from zoo.runtime import checks
 from zoo.runtime.exports import VERSION
 from zoo.runtime.run_folder import visible
 
@@ -62,6 +63,8 @@ def publish(
         >>> release.record.epsilon <= 8.0
         True
     """
+    checks.instance(Publisher, "zoo.JLT(epsilon=8)", publisher=publisher)
+    checks.instance(CrossDomainDataModule, "datamodules.Files(...)", data=data)
     names, out = data.sources, Path(out)
     if source is None and len(names) != 1:
         raise UsageError(

@@ -36,6 +36,10 @@ NO_MACHINE_DATA: Mapping[str, Any] = {
 }
 
 
+#: Runs of W&B that trainings of this process began.
+_BEGUN: set[str] = set()
+
+
 class TrackerError(RuntimeError):
     """A tracker cannot take a run."""
 
@@ -46,6 +50,24 @@ def check(tracker: str, without: str = "--tracker") -> None:
         _check_wandb(without)
     elif importlib.util.find_spec("tensorboard") is None:
         raise TrackerError(f"TensorBoard is not installed. pip install 'cdr-zoo[trackers]', or omit {without}.")
+
+
+def begin_own_run(logger: WandbLogger) -> None:
+    """Begin a run of W&B for a logger, also if that of an earlier training in this process is still open.
+
+    Lightning would continue the open run. A run that the caller began with ``wandb.init``, as in a sweep, is continued.
+    """
+    import wandb
+
+    others = wandb.run is not None and wandb.run.id not in _BEGUN
+    if logger._experiment is not None or others:
+        return
+    if wandb.run is not None:
+        offline = {"mode": "offline"} if logger._offline else {}
+        logger._experiment = wandb.init(**logger._wandb_init | offline | {"reinit": "create_new"})
+        logger._experiment.define_metric("trainer/global_step")
+        logger._experiment.define_metric("*", step_metric="trainer/global_step", step_sync=True)
+    _BEGUN.add(str(logger.experiment.id))
 
 
 def send_report(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,10 @@ from typing import Any
 
 from jsonargparse import Namespace
 from pytorch_lightning import Callback, LightningDataModule, LightningModule, Trainer, seed_everything
-from pytorch_lightning.loggers import CSVLogger, Logger
+from pytorch_lightning.callbacks import BackboneFinetuning, BaseFinetuning
+from pytorch_lightning.callbacks.weight_averaging import WeightAveraging
+from pytorch_lightning.loggers import CSVLogger, Logger, WandbLogger
+from torch.optim import Optimizer
 
 from callbacks import BestCheckpoint, CaseWriter, RunReport, SaveExperiment, Trackers
 from callbacks.progress import with_own_bar
@@ -22,11 +26,13 @@ from zoo.methods.base import Recommender
 from zoo.publishers.base import Publisher
 from zoo.release.metadata import Statement
 from zoo.release.release import Release
-from zoo.runs.checks import check_run
+from zoo.runs.checks import OURS, check_arguments, check_run
 from zoo.runs.inputs import HANDOVER, UsageError, make_publisher, resolve
+from zoo.runs.optimization import use_optimizer
 from zoo.runs.processes import kill_on_failure
 from zoo.runs.publishing import publish
 from zoo.runs.resume import checkpoint_of, remove_if_empty
+from zoo.runs.trackers import begin_own_run
 from zoo.runtime.run_folder import folder_of_run, plain
 
 #: Warnings of the libraries about intended behaviour, such as closed forms without an optimiser.
@@ -38,6 +44,7 @@ LIBRARY_CHATTER = (
     "Total length of `list` across ranks is zero.*",
     "Full backward hook is firing.*",
     "Sparse CSR tensor support is in beta state.*",
+    "You're using the WeightAveraging callback .*",  # of sharded layers, which no method has
 )
 #: Defaults of the trainer.
 TRAINER: Mapping[str, Any] = {"log_every_n_steps": 1, "enable_model_summary": False}
@@ -93,6 +100,36 @@ def take_folder(trainer: Trainer) -> bool:
             if not isinstance(logger.version, int):  # a name, as in benchmarks
                 return False
             logger._version = logger.version + 1
+
+
+class _NetworksFirst(Callback):
+    """Read the data and build the networks before the ``setup`` of callbacks that read parameters there, not after it."""
+
+    @staticmethod
+    def needed(callbacks: Sequence[Callback]) -> bool:
+        """Return whether such a callback is among them: one of Lightning, or of another package."""
+        return any(
+            isinstance(one, WeightAveraging | BaseFinetuning)
+            or (type(one).setup is not Callback.setup and type(one).__module__.partition(".")[0] not in OURS)
+            for one in callbacks
+        )
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Build the networks as Lightning does; refuse `BackboneFinetuning` of a module without ``backbone``."""
+        pl_module.setup(stage)
+        strategy = trainer.strategy
+        with (
+            strategy.tensor_init_context(),
+            strategy.model_sharded_context(),
+            trainer.precision_plugin.module_init_context(),
+        ):
+            pl_module.configure_model()
+        others: Sequence[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # set in __init__
+        if any(isinstance(one, BackboneFinetuning) for one in others) and not hasattr(pl_module, "backbone"):
+            raise UsageError(
+                f"BackboneFinetuning unfreezes `backbone`, which {type(pl_module).__name__} does not have. Remove it, or build a "
+                "module of that name."
+            )
 
 
 class ZooTrainer(Trainer):
@@ -175,12 +212,18 @@ class ZooTrainer(Trainer):
         publisher: Publisher | Namespace | None,
     ) -> Iterator[None]:
         """Make the run folder and set the inputs of the data; after a failure stop other processes and remove an empty folder."""
+        callbacks: list[Callback] = self.callbacks  # type: ignore[attr-defined]  # set in __init__
+        if _NetworksFirst.needed(callbacks):
+            callbacks.insert(0, _NetworksFirst())
         own = take_folder(with_own_bar(self))
         self.run_folder = folder_of_run(self)
         try:
             inputs = resolve(data, self, reads=bool(model.accepted_releases), publisher=publisher, ckpt_path=ckpt_path)
             data.release_paths, data.users = dict(inputs.releases), inputs.users
             with kill_on_failure(self):
+                for logger in self.loggers:
+                    if isinstance(logger, WandbLogger) and self.is_global_zero:
+                        begin_own_run(logger)
                 yield
         finally:
             os.environ.pop(HANDOVER, None)
@@ -230,6 +273,8 @@ def fit(
     runs: Path | str = "runs",
     seed: int = 0,
     callbacks: Sequence[Callback] = (),
+    optimizer: Callable[..., Optimizer] | None = None,
+    lr_scheduler: Callable[..., Any] | None = None,
     **trainer: Any,  # noqa: ANN401  the trainer's own
 ) -> Run:
     """Train a method at the target, and save the epoch with the best validation NDCG@10.
@@ -244,12 +289,17 @@ def fit(
         runs: Folder in which the run folder is made.
         seed: Seed of everything except privacy noise; also of the split, if ``data`` has no seed.
         callbacks: Further callbacks.
+        optimizer: Optimizer in place of the method's own: a class or a `functools.partial` of one, such as
+            ``partial(torch.optim.SGD, lr=0.1)``; its step size replaces the method's ``lr``.
+        lr_scheduler: Learning-rate schedule, in the same form; one step an epoch. A plateau is one of validation NDCG@10, or of the
+            ``monitor`` of `pytorch_lightning.cli.ReduceLROnPlateau`.
         **trainer: Arguments of a Lightning `Trainer`: `max_epochs`, `accelerator`, `enable_progress_bar` and so on.
 
     Returns:
         The run, for `zoo.load`.
 
     Raises:
+        TypeError: An argument is of another class, such as the class of a method instead of a method.
         UsageError: Method, data and trainer do not fit together, or a release is missing and there is no publisher.
 
     Examples:
@@ -263,11 +313,13 @@ def fit(
         >>> zoo.load(run).recommend(["u0001"], k=3).columns
         ['user_id', 'rank', 'item_id', 'score']
     """
+    check_arguments(method, data, publisher, callbacks, trainer, inspect.signature(fit).parameters)
     if trainer.get("logger") is False:
         raise UsageError("logger is False, but a run needs its folder. Omit logger.")
     seed_everything(seed, workers=True, verbose=False)
     logger = loggers(trainer.pop("logger", None), runs, method)
-    settings = plain({"seed_everything": seed, "trainer": trainer, "model": method, "data": data})
+    chosen = use_optimizer(method, optimizer=optimizer, lr_scheduler=lr_scheduler)
+    settings = plain({"seed_everything": seed, "trainer": trainer, "model": method, "data": data, **chosen})
     every = [*own_callbacks(), *with_trackers(callbacks), SaveExperiment(settings, callbacks), BestCheckpoint()]
     with quietly():
         fitted = ZooTrainer(logger=logger, callbacks=every, **{**TRAINER, **trainer})

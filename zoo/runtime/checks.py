@@ -63,6 +63,27 @@ def one_of(allowed: Collection[object], **settings: object) -> None:
     _require(lambda value: value in allowed, f"It must be one of {[*allowed]}. Choose one of them.", settings)
 
 
+def instance(kind: type, example: str, **arguments: object) -> None:
+    """Refuse, with a `TypeError`, arguments of a call that are no objects of a class; ``example`` is one that is.
+
+    Examples:
+        >>> instance(dict, "{}", settings=dict)
+        Traceback (most recent call last):
+        ...
+        TypeError: settings is the class dict. It must be an object of dict. Call it: dict(...).
+    """
+    for name, value in arguments.items():
+        if isinstance(value, kind):
+            continue
+        if isinstance(value, type):
+            called = f"{value.__name__}(...)" if issubclass(value, kind) else example
+            found, do = f"the class {value.__name__}", f"Call it: {called}"
+        else:
+            shown = f" {value[:40]!r}" if isinstance(value, str) else ""
+            found, do = f"a {type(value).__name__}{shown}", f"Pass one, e.g. {example}"
+        raise TypeError(f"{name} is {found}. It must be an object of {kind.__name__}. {do}.")
+
+
 def _all(value: float | Sequence[float]) -> Sequence[float]:
     return value if isinstance(value, Sequence) else [value]
 

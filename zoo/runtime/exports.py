@@ -1,10 +1,11 @@
 """Exported names, parsed from ``zoo/__init__.py`` without importing it, and the version."""
 
 import ast
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from zoo.runtime.suggestions import suggest
 
 VERSION = "0.3.0.dev0"
 
@@ -44,9 +45,7 @@ class _UnknownNameError(AttributeError):
 
     def __str__(self) -> str:
         (name,) = self.args
-        near = get_close_matches(name, sorted(HOMES), n=3)
-        meant = f" Did you mean {' or '.join(near)}?" if near else ""
-        return f"module 'zoo' has no attribute {name!r}.{meant} Exported: {sorted(HOMES)}."
+        return f"module 'zoo' has no attribute {name!r}.{suggest(name, sorted(HOMES))} Exported: {sorted(HOMES)}."
 
 
 def exported(name: str) -> Any:  # noqa: ANN401  any exported name

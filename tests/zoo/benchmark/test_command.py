@@ -48,20 +48,37 @@ def test_a_file_in_another_encoding_is_a_message(place: Path) -> None:
         zoo_benchmark("--config", "bench.yaml")
 
 
+def watching(monitor: str, mode: str) -> dict[str, Any]:
+    stopping = {"class_path": "EarlyStopping", "init_args": {"monitor": monitor, "mode": mode}}
+    return {"model": "BPR", "trainer.callbacks": [stopping]}
+
+
 @pytest.mark.parametrize(
     ("settings", "message", "said"),
     [
         ({"model.smoothing": 1}, r"music: Wrong has wrong settings", "smoothing"),
         ({"data.evaluation.ks": [5]}, r"music: Wrong", ""),
+        ({"data": "Files", "data.name": "absent", "data.target": "a"}, r"Wrong: No ratings of 'a' in \S+absent", ""),
+        ({"data.users": "absent.csv"}, r"Wrong: No list of users at \S+absent\.csv", ""),
+        ({"data.catalogues": {"music": "absent.csv"}}, r"Wrong: No \S+ .*absent\.csv", ""),
+        ({"model": "UserKNN", "data.releases.book": "absent"}, r"Wrong: absent is no release", ""),
+        ({"model": "UserKNN"}, r"Wrong: publisher is not set", ""),
+        (watching("val/ndgc@10", "max"), r"Wrong: EarlyStopping watches 'val/ndgc@10', which nothing logs", ""),
+        (watching("val/ndcg@10", "min"), r"Wrong: EarlyStopping\.mode is 'min'", ""),
+        ({"optimizer": "SGD"}, r"Wrong: optimizer: Popularity is solved without an optimizer", ""),
     ],
 )
-def test_a_wrong_setting_is_refused_before_anything_runs(
+def test_a_dry_run_and_a_run_refuse_the_same_before_anything_runs(
     write: Write, place: Path, capsys: pytest.CaptureFixture[str], settings: dict[str, Any], message: str, said: str
 ) -> None:
     config = write(systems={"Wrong": POPULARITY | {"settings": settings}})
-    with pytest.raises(SystemExit, match=message):
-        zoo_benchmark("--config", config)
-    assert said in capsys.readouterr().err
+    refusals = []
+    for extra in (["--dry-run"], []):
+        with pytest.raises(SystemExit, match=message) as refused:
+            zoo_benchmark("--config", config, *extra)
+        refusals.append((refused.value.code, capsys.readouterr().err))
+    assert refusals[0] == refusals[1]
+    assert said in refusals[0][1]
     assert not (place / "runs").exists()
 
 

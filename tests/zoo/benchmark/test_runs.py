@@ -251,9 +251,14 @@ def test_a_value_that_the_publisher_refuses_is_said_too(made: Made, place: Path)
     run = only(made(**system(**released(epsilons=[-1]))))
     with pytest.raises(ValueError, match=r"epsilon is .*Allowed: finite"):
         run.check()
+    (place / "a.csv").write_text("no ratings")
     before = sorted(place.rglob("*"))
-    only(made(**system(settings={"data": "Files", "data.name": "absent", "data.target": "a"}))).check()
-    assert sorted(place.rglob("*")) == before, "a check opens no data and writes nothing"
+    data = {"data": "Files", "data.name": "own", "data.target": "a", "data.sources": ["a2"], "data.root": str(place)}
+    with pytest.raises(FileNotFoundError, match="No ratings of 'a2'"):
+        only(made(**system(settings=data))).check()
+    (place / "a2.csv").touch()
+    only(made(**system(settings=data))).check()
+    assert sorted(place.rglob("*")) == sorted([*before, place / "a2.csv"]), "a check opens no data and writes nothing"
 
 
 @pytest.mark.usefixtures("here")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,9 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from pytorch_lightning import Trainer
-from pytorch_lightning.callbacks import EarlyStopping
+from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.callbacks import BackboneFinetuning, EarlyStopping
+from pytorch_lightning.callbacks.weight_averaging import EMAWeightAveraging
 from pytorch_lightning.loggers import CSVLogger, WandbLogger
 
 import zoo
@@ -25,6 +27,7 @@ from zoo.runs.checks import check_clipping, check_run
 from zoo.runs.cli import ZooCLI
 from zoo.runs.inputs import UsageError
 from zoo.runs.predictor import DataNotAvailableError
+from zoo.runs.trackers import begin_own_run
 from zoo.runs.trainer import Run, take_folder
 
 TINY = {"num_users": 24, "num_items": 30, "ratings_per_user": 6, "batch_size": 64}
@@ -91,7 +94,7 @@ def test_what_does_not_go_together_is_refused_before_anything_is_published() -> 
         zoo.fit(zoo.PriCDR(), Synthetic(**TINY), **QUICK)
     with pytest.raises(UsageError, match=r"data\.sources is empty"):
         zoo.fit(zoo.PriCDR(), Synthetic(**TINY, sources=[]), **QUICK)
-    watching, last = EarlyStopping("val/ndcg@10"), Synthetic(**TINY, evaluation=Evaluation(split="latest1"))
+    watching, last = EarlyStopping("val/ndcg@10", mode="max"), Synthetic(**TINY, evaluation=Evaluation(split="latest1"))
     with pytest.raises(UsageError, match="is not validated"):
         zoo.fit(zoo.DMF(), last, callbacks=[watching], **QUICK)
     odd = zoo.BPR()
@@ -163,6 +166,8 @@ def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
         AttributeError, match=r"no attribute 'PriCDRs'\. Did you mean PriCDR or PriCDRSym\? Exported: \["
     ):
         zoo.PriCDRs  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'Pricdr'\. Did you mean PriCDR\?"):
+        zoo.Pricdr  # noqa: B018
     with pytest.raises(AttributeError, match=r"no attribute 'xyz'\. Exported: \["):
         zoo.xyz  # noqa: B018
 
@@ -230,6 +235,98 @@ def test_of_runs_that_begin_at_once_each_has_a_folder_of_its_own(tmp_path: Path)
         *("version_0", "version_1", "named", "named")
     ]
     assert {path.name for path in tmp_path.iterdir()} == {"version_0", "version_1", "named"}
+
+
+class Reading(Callback):
+    """Counts the parameters that it finds in ``setup``."""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self.found = sum(1 for _ in pl_module.parameters())
+
+
+class Averaging(EMAWeightAveraging):
+    """Keeps the weights after each step."""
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *others: Any) -> None:  # noqa: ANN401
+        super().on_train_batch_end(trainer, pl_module, *others)
+        self.__dict__.setdefault("seen", []).append(pl_module.factors.items.weight.detach().clone())
+
+
+class Fixed(zoo.BPR):
+    """Has a backbone, which a callback freezes."""
+
+    def build(self, sizes: Any) -> None:  # noqa: ANN401
+        super().build(sizes)
+        self.backbone, self.first = self.factors.items, self.factors.items.weight.detach().clone()
+
+
+def test_callbacks_find_the_networks_in_setup_and_their_changes_are_kept() -> None:
+    data, reading, averaging = Synthetic(**TINY, sources=[]), Reading(), Averaging(use_buffers=False, decay=0.5)
+    run = zoo.fit(zoo.BPR(num_factors=4, lr=0.1), data, callbacks=[reading, averaging], **QUICK | {"max_epochs": 1})
+    assert reading.found == 2
+    mean = averaging.seen[0]
+    for weights in averaging.seen[1:]:
+        mean = 0.5 * mean + 0.5 * weights
+    assert len(averaging.seen) > 1
+    kept = torch.load(run.folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
+    assert torch.allclose(kept["factors.items.weight"], mean)
+    assert run.method.item_counts.tolist() == data.train.matrix.sum(axis=0).tolist(), "data stay as they are"
+    frozen = Fixed(num_factors=4, lr=0.1)
+    zoo.fit(frozen, data, callbacks=[BackboneFinetuning(unfreeze_backbone_at_epoch=9)], **QUICK)
+    assert torch.equal(frozen.backbone.weight, frozen.first)
+    with pytest.raises(UsageError, match="BackboneFinetuning unfreezes `backbone`, which BPR does not have"):
+        zoo.fit(zoo.BPR(), data, callbacks=[BackboneFinetuning()], **QUICK)
+
+
+def test_optimizer_and_schedule_are_used_saved_and_left_by_the_next_training(cli: Callable[..., ZooCLI]) -> None:
+    method, data = zoo.BPR(num_factors=4), Synthetic(**TINY, sources=[])
+    made = {
+        "optimizer": partial(torch.optim.SGD, lr=0.5),
+        "lr_scheduler": partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.5),
+    }
+    run = zoo.fit(method, data, **made, **QUICK)
+    (optimizer,) = run.trainer.optimizers
+    assert type(optimizer) is torch.optim.SGD
+    assert optimizer.param_groups[0]["lr"] == 0.5 * 0.5**2, "two epochs"
+    settings = yaml.safe_load((run.folder / "config.yaml").read_text())
+    assert settings["optimizer"] == {"class_path": "torch.optim.sgd.SGD", "init_args": {"lr": 0.5}}
+    done = cli("fit", "--config", run.folder / "config.yaml")
+    assert all(torch.equal(done.model.state_dict()[name], own) for name, own in method.state_dict().items())
+    assert type(zoo.fit(method, data, **QUICK).trainer.optimizers[0]) is torch.optim.Adam
+    patient = partial(torch.optim.lr_scheduler.ReduceLROnPlateau, mode="max", patience=0, threshold=9.0)
+    run = zoo.fit(zoo.NeuMF(gmf_dim=4, mlp_dims=(8, 4)), data, lr_scheduler=patient, **QUICK)
+    assert run.trainer.optimizers[0].param_groups[0]["lr"] == pytest.approx(1e-4), (
+        "validation NDCG@10 did not grow tenfold"
+    )
+
+
+def test_a_table_of_results_names_the_callback_that_stopped(capsys: pytest.CaptureFixture[str]) -> None:
+    data, said = Synthetic(**TINY, sources=[]), "stopped after epoch 2 by EarlyStopping"
+    stopping = EarlyStopping("val/ndcg@10", mode="max", min_delta=1, patience=1)
+    run = zoo.fit(zoo.BPR(), data, callbacks=[stopping], **QUICK | {"max_epochs": 5})
+    run.test()
+    assert said in capsys.readouterr().out
+    zoo.fit(zoo.BPR(), data, callbacks=[EarlyStopping("val/ndcg@10", mode="max")], **QUICK).test()
+    assert "stopped after" not in capsys.readouterr().out
+
+
+def test_two_trainings_of_one_process_are_two_runs_of_wandb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    data = Synthetic(**TINY, sources=[])
+    loggers = [WandbLogger(name=name, save_dir=tmp_path) for name in ("first", "second")]
+    runs = [zoo.fit(zoo.BPR(lr=lr), data, logger=one, **QUICK) for lr, one in zip((0.1, 0.01), loggers, strict=True)]
+    figures = [run.test()["test/full/ndcg@10"] for run in runs]  # both are open
+    told = [logger.experiment for logger in loggers]
+    assert [run.config["model"]["init_args"]["lr"] for run in told] == [0.1, 0.01]
+    assert [run.summary["test/full/ndcg@10"] for run in told] == figures
+    assert len({run.id for run in told}) == len(list((tmp_path / "wandb").glob("offline-run-*"))) == 2
+    for run in told:
+        run.finish()
+    import wandb
+
+    with wandb.init(dir=tmp_path, mode="offline") as own:  # the caller's own run is continued
+        begin_own_run(logger := WandbLogger(save_dir=tmp_path))
+        assert logger.experiment is own
 
 
 def test_a_start_that_fails_leaves_no_folder() -> None:
