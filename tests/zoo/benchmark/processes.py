@@ -36,8 +36,8 @@ class Patient(Popularity):
             time.sleep(0.05)
 '''
 POPULARITY = {"config": "popularity.yaml"}
-_NOWHERE = {"data": "Files", "data.name": "absent", "data.target": "a", "data.root": "nowhere"}
-ABSENT = POPULARITY | {"settings": _NOWHERE, "seeds": [0]}  # its data are not there
+#: Fails when its data are read, which a check does not do: nobody passes the filter.
+ABSENT = POPULARITY | {"settings": {"data.filters.min_user_ratings": 999}, "seeds": [0]}
 
 
 @contextlib.contextmanager
