@@ -143,7 +143,7 @@ def _reason(error: BaseException) -> str:
         return "it is not UTF-8. Set encoding, for example latin-1"
     if "found more fields" in text:
         return "a row has more values than the first line. Set separator, quoting or columns"
-    if text.startswith("could not parse"):
+    if text.startswith(("could not parse", "CSV malformed")):
         return "a quote is not closed. Set quoting to false, or close it"
     return text if len(text) <= 120 else f"{text[:120]}..."
 

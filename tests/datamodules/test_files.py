@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from datamodules import Evaluation, Files, Filters
-from datamodules.data_quality import negative_ratings
+from datamodules.data_quality import rating_counts
 from tests.datamodules.handmade import table_of
 
 COLUMNS: dict[str, dict[str, str | None]] = {
@@ -55,8 +55,8 @@ def test_columns_that_mean_nothing_are_refused(tmp_path: Path, columns: dict[str
 @pytest.mark.parametrize(
     ("filters", "said"),
     [
-        (Filters(), "1 of 3 ratings are negative \\(lowest -5.0\\)\\. Each counts as 1"),
-        (Filters(threshold=3), "1 of 3 ratings are negative .* Those below filters.threshold 3 are dropped"),
+        (Filters(), "1 of 3 ratings are negative \\(lowest -5.0\\), and count as positive"),
+        (Filters(threshold=3), "1 of 3 ratings are negative .*; those below filters.threshold 3 are dropped"),
     ],
 )
 def test_negative_ratings_are_said_with_what_becomes_of_them(
@@ -71,5 +71,5 @@ def test_negative_ratings_are_said_with_what_becomes_of_them(
 
 def test_signs_may_be_negative() -> None:
     table = table_of([("a", "x"), ("a", "y")], ratings=[-1.0, 1.0])
-    assert negative_ratings(table, "m", Filters(threshold=0, signs=True)) is None
-    assert negative_ratings(table.filter(table["rating"] > 0), "m", Filters()) is None
+    assert rating_counts(table, Filters(threshold=0, signs=True)) == {}
+    assert rating_counts(table.filter(table["rating"] > 0), Filters()) == {}

@@ -23,7 +23,7 @@ COLUMNS: dict[str, tuple[pl.Series, tuple[Any, Any, Any]]] = {
     "u64": (pl.Series([2**64 - 1], dtype=pl.UInt64), (str(2**64 - 1), 2.0**64, "")),
     "i128": (pl.Series([2**100], dtype=pl.Int128), (str(2**100), 2.0**100, "")),
     "f32": (pl.Series([2.5], dtype=pl.Float32), ("", 2.5, 2)),
-    "decimal": (pl.Series([Decimal("2.5")]), ("", 2.5, 2)),
+    "decimal": (pl.Series([Decimal("2.0")]), ("2", 2.0, 2)),
     "boolean": (pl.Series([True]), ("", 1.0, "")),
     "date": (pl.Series([DAY.date()]), ("", "", 1577836800)),
     "datetime": (pl.Series([DAY]), ("", "", 1577880000)),
@@ -35,12 +35,12 @@ COLUMNS: dict[str, tuple[pl.Series, tuple[Any, Any, Any]]] = {
     "array": (pl.Series([[2]], dtype=pl.Array(pl.Int64, 1)), ("", "", "")),
     "struct": (pl.Series([{"a": 2}]), ("", "", "")),
     "nested": (pl.Series([[{"a": [2]}]]), ("", "", "")),
-    "binary": (pl.Series([b"2"]), ("", "", "")),
+    "binary": (pl.Series([b"2"]), ("2", 2.0, 2)),
 }
 
 
 WANTED = {
-    "user_id": "strings or integers|no user",
+    "user_id": "strings or integers|no user|not whole",
     "rating": "numbers|every row counts as 1",
     "timestamp": "numbers or dates|neither a number",
 }
