@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
 import polars as pl
 
 from datamodules.base import CrossDomainDataModule
-from datamodules.open_table import ENDINGS, TextForm
 from datamodules.recipe import Recipe
-from datamodules.tables import BadRows, TimeUnit, find_table, names_of, read_negatives, read_table
+from datamodules.tables import BadRows, find_table, names_of, read_negatives, read_table
+from datamodules.text_table import ENDINGS, TextForm
+from datamodules.times import TimeUnit
 from zoo.data.ratings import Step
 
 #: Keys of `columns`.

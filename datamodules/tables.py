@@ -14,8 +14,9 @@ from typing import Literal, get_args
 import polars as pl
 
 from datamodules.data_quality import Facts, id_counts, note, warn_once
-from datamodules.open_table import ENDINGS, KINDS, PACKS, TextForm, line_numbers, open_table, split_ending
-from datamodules.protocol import TIME_BANDS, seconds_of
+from datamodules.open_table import open_table
+from datamodules.text_table import ENDINGS, KINDS, PACKS, PLAIN, TextForm, line_numbers, split_ending
+from datamodules.times import TimeUnit, finite, in_seconds, in_unit, units_of, whole_times
 
 logger = logging.getLogger(__name__)
 
@@ -23,12 +24,12 @@ _IDS: pl.DataType = pl.Categorical()
 SCHEMA = pl.Schema({"user_id": _IDS, "item_id": _IDS, "rating": pl.Float64(), "timestamp": pl.Int64()})
 _NO_RATINGS = "If every row counts as 1, set rating_column to null."
 _NO_TIMES = "If times do not matter, set timestamp_column to null."
-#: Units of times, and what to do with rows that cannot be read.
-TimeUnit = Literal["s", "ms", "us", "ns", "date"]
+#: What to do with rows that cannot be read.
 BadRows = Literal["error", "drop", "convert"]
 #: Lines that a message names for each kind of fault, and characters of a value.
 _LINES_SHOWN, _SHOWN = 3, 40
 _COLUMNS_SHOWN = 12
+_UNLIKE = "a time that is no date such as 2014-07-01"
 _DECIMAL_COMMA = r"^([-+]?\d+),(\d+)$"
 
 
@@ -140,7 +141,7 @@ def read_table(
     timestamp_column: str | int | None = "timestamp",
     *,
     may_be_empty: bool = False,
-    form: TextForm = TextForm(),  # noqa: B008  frozen
+    form: TextForm = PLAIN,
     time_unit: TimeUnit | None = None,
     on_bad_rows: BadRows = "error",
 ) -> pl.DataFrame:
@@ -228,7 +229,7 @@ def interactions(
         [('7', 'emma', 4.0, None), ('7', 'dune', 5.0, None)]
     """
     columns = [user_column, item_column, rating_column, timestamp_column]
-    return _interactions(raw, columns, source, TextForm(), time_unit, on_bad_rows)
+    return _interactions(raw, columns, source, PLAIN, time_unit, on_bad_rows)
 
 
 def _interactions(
@@ -291,10 +292,7 @@ def _merged(table: pl.DataFrame) -> tuple[pl.DataFrame, int, int]:
 
 
 def read_negatives(
-    path: str | Path,
-    user_column: str | int = "user_id",
-    item_column: str | int = "item_id",
-    form: TextForm = TextForm(),  # noqa: B008  frozen
+    path: str | Path, user_column: str | int = "user_id", item_column: str | int = "item_id", form: TextForm = PLAIN
 ) -> pl.DataFrame:
     """Read the negatives that ship with a data set: user_id and item_id, one row per negative, in the file's order."""
     path, (named, form) = Path(path), names_of([user_column, item_column], form)
@@ -352,90 +350,27 @@ def _ratings(column: pl.Series, faults: _Faults) -> pl.Series:
         comma = column.str.contains(_DECIMAL_COMMA).fill_null(False)
         faults.converted(column, comma, "a decimal comma")
         column = column.str.replace(_DECIMAL_COMMA, "$1.$2")
-    numbers, broken = _finite(column)
+    numbers, broken = finite(column)
     faults.add_rows(column, column.is_null(), "no rating", _NO_RATINGS)
     faults.add_rows(column, broken, "a rating that is not a finite number")
     return numbers
 
 
 def _times(column: pl.Series, faults: _Faults, unit: TimeUnit | None, facts: Facts) -> pl.Series:
-    if unit is not None and unit not in get_args(TimeUnit):
-        raise ValueError(f"time_unit is {unit!r}. Allowed: {', '.join(get_args(TimeUnit))}, or null to find it.")
     if column.dtype in (pl.Boolean, pl.Duration, pl.Time):
         faults.add_column(column, "times are numbers or dates", _NO_TIMES)
         return pl.repeat(None, len(column), dtype=pl.Int64, eager=True)
-    if unit == "date":
-        times = _dated(column.cast(pl.String))
-        times = pl.repeat(None, len(column), dtype=pl.Int64, eager=True) if times is None else times
-        broken, dated = times.is_null() & column.is_not_null(), True
-    else:
-        times, broken = whole_times(column)
-        dated = column.dtype.is_temporal() or (column.dtype == pl.String and bool((_finite(column)[1] & ~broken).any()))
+    times, broken, dated = whole_times(column, unit)
     what = "a time that is neither a number nor a date such as 2014-07-01"
-    if broken.any() and dated:
-        what = "a time that is no date such as 2014-07-01, unlike the others"
-    faults.add_rows(column, broken, what, _NO_TIMES)
+    faults.add_rows(column, broken, f"{_UNLIKE}, unlike the others" if dated else what, _NO_TIMES)
     if dated:
         facts.unit = "date"
         return times
-    return _in_seconds(times, column.name, faults, unit, facts)
-
-
-def _in_seconds(times: pl.Series, name: str, faults: _Faults, unit: TimeUnit | None, facts: Facts) -> pl.Series:
-    """Return times in seconds, by the stated unit or the one that their size tells; several units are a fault of the column."""
-    size = times.abs()
-    if unit is None:
-        found = {band: int((size >= low).sum()) for band, (low, _) in TIME_BANDS.items()}
-        bands = list(found)
-        number = {
-            band: found[band] - (found[bands[at + 1]] if at + 1 < len(bands) else 0) for at, band in enumerate(bands)
-        }
-        present = [band for band in bands if number[band]]
-        if len(present) > 1:
-            counts = " and ".join(f"{number[band]:,} in {band}" for band in present)
-            low, factor = TIME_BANDS[present[1]]
-            odd = (
-                size >= low
-                if number[present[1]] <= number[present[0]]
-                else (size < low) & (size >= TIME_BANDS[present[0]][0])
-            )
-            place = faults.rows_named(odd)
-            faults.columns.append(f"column {name!r} has times of several units: {counts} ({place}); set time_unit")
-        unit = present[0] if present else None
-    facts.unit = unit or "unknown"
-    factor = TIME_BANDS[unit][1] if unit in TIME_BANDS else 1
-    return times if factor == 1 else times // factor
-
-
-def _finite(column: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Return a column as Float64, and a mask of its values that are no finite numbers; null stays null."""
-    numbers = column.cast(pl.Float64, strict=False)
-    return numbers, (numbers.is_null() & column.is_not_null()) | ~numbers.is_finite().fill_null(True)
-
-
-def whole_times(column: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Return a column of numbers, or of ISO 8601 dates, as Int64, and a mask of its values that are neither.
-
-    Numbers keep their unit, and whole ones every digit. Dates become seconds since 1970. In a column of dates a number is
-    invalid, unless it is a date without hyphens (`20140701`). A number beyond 64 bits is invalid.
-    """
-    if column.dtype in (pl.Date, pl.Datetime):
-        return column.dt.epoch("s").cast(pl.Int64), pl.repeat(False, len(column), eager=True)
-    whole = column.cast(pl.Int64, strict=False)
-    if column.dtype.is_integer():
-        return whole, whole.is_null() & column.is_not_null()
-    if column.dtype == pl.String and whole.null_count() == column.null_count():
-        return whole, pl.repeat(False, len(column), eager=True)
-    numbers, broken = _finite(column)
-    if column.dtype == pl.String and broken.any() and (dated := _dated(column)) is not None:
-        numbers, broken = dated, dated.is_null() & column.is_not_null()
-    return numbers.cast(pl.Int64, strict=False), broken
-
-
-def _dated(column: pl.Series) -> pl.Series | None:
-    """Return a column of text in seconds, null where a value is no date; None if no value is a date."""
-    distinct = column.drop_nulls().unique()
-    seconds = pl.Series([seconds_of(text) for text in distinct.to_list()], dtype=pl.Int64)
-    if seconds.null_count() == len(seconds):
-        return None
-    return column.replace_strict(distinct, seconds, default=None, return_dtype=pl.Int64)
+    found = [unit] if unit else units_of(times)
+    if len(found) > 1:
+        masks = {name: in_unit(times, name) for name in found}
+        counts = " and ".join(f"{int(mask.sum()):,} in {name}" for name, mask in masks.items())
+        place = faults.rows_named(min(masks.values(), key=lambda mask: int(mask.sum())))
+        faults.columns.append(f"column {column.name!r} has times of several units: {counts} ({place}); set time_unit")
+    facts.unit = found[0] if found else "unknown"
+    return in_seconds(times, facts.unit)

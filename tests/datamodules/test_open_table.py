@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import datamodules.open_table
+import datamodules.text_table
 from datamodules.public_lists import is_derived_list, read_users
 from datamodules.tables import read_table
 
@@ -92,7 +93,7 @@ def test_a_file_that_unpacks_to_more_than_it_may_is_not_read(tmp_path: Path, mon
     text = "user_id,item_id,rating,timestamp\n" + "a,b,1,1\n" * 100_000
     path.write_bytes(gzip.compress(text.encode()))
     assert read_table(path).height == 1
-    monkeypatch.setattr(datamodules.open_table, "ALWAYS", 1000)
+    monkeypatch.setattr(datamodules.text_table, "ALWAYS", 1000)
     most = f"{100 * path.stat().st_size:,}"
     with pytest.raises(ValueError, match=rf"x\.csv\.gz unpacks to more than {most} bytes"):
         read_table(path)
@@ -103,7 +104,7 @@ def test_however_large_a_packed_file_is_it_unpacks_to_so_much_at_most(
 ) -> None:
     path = tmp_path / "x.csv.gz"
     path.write_bytes(gzip.compress(("user_id,item_id,rating,timestamp\n" + "a,b,1,1\n" * 1000).encode()))
-    monkeypatch.setattr(datamodules.open_table, "UNPACKED", 8000)
+    monkeypatch.setattr(datamodules.text_table, "UNPACKED", 8000)
     with pytest.raises(ValueError, match=r"unpacks to more than 8,000 bytes\. Unpack it first"):
         read_table(path)
 
