@@ -61,18 +61,20 @@ def _date(seconds: int) -> str:
         return f"beyond the calendar ({seconds} s)"
 
 
-def id_counts(table: pl.DataFrame) -> dict[str, int]:
-    """Return the number of rows whose user or item id means a missing value, such as `nan`, by a clause that names it."""
-    found = {}
-    for column, what in (("user_id", "user"), ("item_id", "item")):
-        distinct = table[column].unique()
-        odd = distinct.filter(distinct.cast(pl.String).str.to_lowercase().is_in(MISSING_IDS))
-        if len(odd):
-            named = ", ".join(sorted(map(repr, odd.to_list()))[:3])
-            found[f"rows have a {what} id that means a missing value ({named})"] = int(
-                table[column].is_in(odd.implode()).sum()
-            )
-    return found
+def missing_ids(ids: pl.Series, distinct: pl.Series) -> tuple[int, str] | None:
+    """Return the number of rows whose id means a missing value, such as `nan`, and the first three of these; None: there are none.
+
+    Examples:
+        >>> import polars as pl
+        >>> ids = pl.Series(["ann", "None", "nan", "nan"], dtype=pl.Categorical)
+        >>> missing_ids(ids, ids.unique().cast(pl.String))
+        (3, "'None', 'nan'")
+    """
+    short = distinct.filter(distinct.str.len_bytes() <= max(map(len, MISSING_IDS)))
+    odd = short.filter(short.str.to_lowercase().is_in(MISSING_IDS))
+    if odd.is_empty():
+        return None
+    return int(ids.cast(pl.String).is_in(odd.implode()).sum()), ", ".join(sorted(map(repr, odd.to_list()))[:3])
 
 
 def rating_counts(table: pl.DataFrame, filters: Filters) -> dict[str, int]:

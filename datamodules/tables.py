@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 import polars as pl
 
-from datamodules.data_quality import Facts, id_counts, note, warn_once
+from datamodules.data_quality import Facts, missing_ids, note, warn_once
 from datamodules.open_table import open_table
 from datamodules.text_table import ENDINGS, KINDS, PACKS, PLAIN, TextForm, line_numbers, split_ending
 from datamodules.times import TimeUnit, finite, in_seconds, in_unit, units_of, whole_times
@@ -84,6 +84,7 @@ class _Faults:
         self.source, self.form, self.bad_rows = source, form, bad_rows
         self.columns, self.texts, self.hints = list[str](), list[str](), dict[str, None]()
         self.dropped: pl.Series | None = None
+        self.odd_ids: dict[str, int] = {}
 
     def add_column(self, column: pl.Series, allowed: str, hint: str = "") -> None:
         self.columns.append(f"column {column.name!r} is {column.dtype}, and {allowed}")
@@ -249,7 +250,7 @@ def _interactions(
         timestamp=pl.lit(None, pl.Int64) if timestamp is None else _times(raw[timestamp], faults, time_unit, facts),
     )
     table = faults.usable(table)
-    facts.counts |= id_counts(table)
+    facts.counts |= faults.odd_ids
     once, different, exact = _merged(table)
     if exact:
         facts.counts["rows are exact duplicates of others, and count once"] = exact
@@ -334,10 +335,12 @@ def _ids(column: pl.Series, what: str, faults: _Faults) -> pl.Series:
         return pl.repeat(None, len(column), dtype=pl.Categorical(), eager=True)
     faults.add_rows(column, empty, f"no {what}")
     ids = column if column.dtype == pl.Categorical else column.cast(pl.String).cast(pl.Categorical())
-    distinct = ids.unique()
-    broken = distinct.filter(distinct.cast(pl.String).str.contains(r"[\t\r\n]").fill_null(False))
+    distinct = ids.unique().cast(pl.String).drop_nulls()
+    if (count := missing_ids(ids, distinct)) is not None:
+        faults.odd_ids[f"rows have a {what} id that means a missing value ({count[1]})"] = count[0]
+    broken = distinct.filter(distinct.str.contains(r"[\t\r\n]"))
     if len(broken):
-        rows = ids.is_in(broken.implode()).fill_null(False)
+        rows = ids.cast(pl.String).is_in(broken.implode()).fill_null(False)
         faults.add_rows(ids.cast(pl.String).alias(column.name), rows, f"a {what} id with a line break or a tab")
     return ids
 
