@@ -8,7 +8,7 @@ import io
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -231,7 +231,7 @@ class TextFile:
         """Refuse quotes that are not closed, and quoted values that hold whole rows."""
         with _lines(self.path, self.pack, self.form) as file:
             lines: list[str] = []  # of the record that is read
-            reader = csv.reader((lines.append(line) or line for line in file), delimiter=self.separator, strict=True)
+            reader = csv.reader(_kept(file, lines), delimiter=self.separator, strict=True)
             names, number = next(filter(None, reader), []), 0 if self.form.header else 1
             columns = [names.index(name) if self.form.header else int(name) for name in self.needed[2:]]
             what = "a quote is not closed"
@@ -253,6 +253,13 @@ class TextFile:
         """Return whether a line is a row by itself: as many values, and numbers or dates where they are needed."""
         values = line.split(self.separator)
         return len(values) == width and bool(columns) and all(_NUMBER.fullmatch(values[at].strip()) for at in columns)
+
+
+def _kept(file: Iterable[str], lines: list[str]) -> Iterator[str]:
+    """Yield each line of a file after adding it to a list."""
+    for line in file:
+        lines.append(line)
+        yield line
 
 
 _NUMBER = re.compile(r"[-+]?[\d.,:TZ -]*\d[\d.,:TZ -]*")
