@@ -315,8 +315,11 @@ def _read(path: Path, needed: list[str], form: TextForm, *, may_be_empty: bool =
     if missing := [name for name in needed if name not in raw.columns]:
         names = [name[:_SHOWN] for name in raw.columns[:_COLUMNS_SHOWN]]
         more = f" and {len(raw.columns) - len(names)} more" if len(raw.columns) > len(names) else ""
+        quoted = " Set quoting to true." if any(name.startswith('"') for name in raw.columns) else ""
         lacks = f"{path} has no column {', '.join(map(repr, missing))}; its columns are {names}{more}"
-        raise ValueError(f"{lacks}. Set columns: {{DOMAIN: {{user: ..., rating: ...}}}}. {_NO_RATINGS} {_NO_TIMES}")
+        raise ValueError(
+            f"{lacks}.{quoted} Set columns: {{DOMAIN: {{user: ..., rating: ...}}}}. {_NO_RATINGS} {_NO_TIMES}"
+        )
     if raw.is_empty() and not may_be_empty:
         raise ValueError(f"{path} has no rows. Needed: a header line and rows.")
     return raw
