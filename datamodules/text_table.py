@@ -152,13 +152,19 @@ class TextFile:
             self.content = content.replace(self.separator.encode(), _ONE.encode())
         self.separator, self.first = _ONE, self._start().decode("utf-8", errors="replace").strip("\r")
 
+    def _names(self) -> list[str]:
+        """Return the values of the first line."""
+        quoting = csv.QUOTE_MINIMAL if self.quoting else csv.QUOTE_NONE
+        try:
+            return next(csv.reader([self.first], delimiter=self.separator, quoting=quoting), [])
+        except csv.Error:  # a CR among the values
+            return self.first.split(self.separator)
+
     def scan(self) -> pl.LazyFrame:
         """Return its columns, unread unless it is packed, all as text."""
         if self.ending in _JSON:
             return self._scan_json()
-        names = next(
-            csv.reader([self.first], delimiter=self.separator, quoting=0 if self.quoting else csv.QUOTE_NONE), []
-        )
+        names = self._names()
         if not self.form.header:
             return self._scan_csv(new_columns=[str(number) for number in range(len(names))])
         if self.ending == ".inter":
@@ -232,10 +238,12 @@ class TextFile:
         with _lines(self.path, self.pack, self.form) as file:
             lines: list[str] = []  # of the record that is read
             reader = csv.reader(_kept(file, lines), delimiter=self.separator, strict=True)
-            names, number = next(filter(None, reader), []), 0 if self.form.header else 1
+            names, number = self._names(), 0
             columns = [names.index(name) if self.form.header else int(name) for name in self.needed[2:]]
             what = "a quote is not closed"
             try:
+                if self.form.header:
+                    next(filter(None, reader), None)
                 lines.clear()
                 for _ in reader:
                     if len(lines) > 1 and sum(self._is_row(line, len(names), columns) for line in lines) > 1:
