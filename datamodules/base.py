@@ -22,12 +22,23 @@ from datamodules.alignment import (
 )
 from datamodules.cache import PreparedTarget, cache_key_settings, load_or_prepare, progress_reporter, report_large_files
 from datamodules.candidates import cases_and_facts
-from datamodules.data_quality import negative_ratings, users_not_listed, warn_once
+from datamodules.data_quality import (
+    Facts,
+    collected_facts,
+    numbered_alike,
+    same_numbers,
+    suspicious_counts,
+    suspicious_line,
+    times_of,
+    users_not_listed,
+    warn_once,
+)
 from datamodules.filters import binarise, common_users, filter_counts
 from datamodules.protocol import Evaluation, Filters
 from datamodules.public_lists import COMMON, OWN
 from datamodules.splits import PAIR, Split, before_held_out, hold_out, ties_in_time
 from datamodules.tables import merge_repeats, with_categories
+from datamodules.times import in_seconds, units_of
 from zoo.data.batch_types import Batch, PredictBatch, RankingBatch
 from zoo.data.held_out_cases import EvaluationBatches, HeldOutCases, Made, entries
 from zoo.data.ratings import Ratings, Step
@@ -123,6 +134,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         self.releases: dict[str, Release] = {}
         self.own_rows: dict[str, Ratings] = {}  # rows of a source that releases a mapping matrix, if available locally
         self._release_digests: dict[str, str] = {}
+        self._facts: dict[str, Facts] = {}  # of the domains that were read
         self.links: dict[str, Tensor] = {}  # row of each target user in the release, (num_users,), -1 for none
         self.summary: dict[str, Any] = {}  # counts for people
         check_domains("releases", self.release_paths, list(self.sources))
@@ -211,13 +223,19 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         return common_users(tables, self.filters.min_user_ratings)
 
     def _binarised(self, name: str, *, may_be_empty: bool = False) -> pl.DataFrame:
-        table = with_categories(self.read(name))
-        table = merge_repeats(table) if self._read_by_plugin else table  # the readers of this package merge
+        with collected_facts() as facts:
+            table = with_categories(self.read(name))
+        if facts:
+            self._facts[name] = facts[0]
+        if self._read_by_plugin:  # the readers of this package merge, and return seconds
+            table = merge_repeats(
+                table.with_columns(in_seconds(table["timestamp"], (units_of(table["timestamp"]) or [""])[0]))
+            )
         for part in self.shipped_rows(name) or ():
             if part is not None:  # filters count held-out rows, whether or not the domain's file repeats them
                 table = pl.concat([table, part.join(table, on=PAIR, how="anti")])
-        if (remark := negative_ratings(table, name, self.filters)) is not None:
-            warn_once(remark)
+        if counts := suspicious_counts(table, facts, self.filters):
+            warn_once(suspicious_line(name, counts))
         return binarise(table, self.filters.threshold, self.filters.signs, may_be_empty=may_be_empty)
 
     @property
@@ -300,7 +318,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
             left = f"{train.num_ratings} training ratings and {parts.test.height} test cases of {height} ratings"
             raise ValueError(f"split {name!r} leaves {left} ({train.num_users} users). Change split or filters.")
         cases, facts = cases_and_facts(train, parts, self.evaluation, self.split_seed, negatives, self.signs, ties)
-        return PreparedTarget(train, *cases, facts)
+        return PreparedTarget(train, *cases, {**facts, "times": times_of(self._facts.get(self.target))})
 
     def _files(self) -> list[Path] | None:
         """Return all files that the target depends on; None if a class of another package may read unknown ones."""
@@ -339,6 +357,8 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         """Refuse a source whose users do not match, before it is published; needs all domains locally."""
         what, own = f"The source {name!r}", self.train.user_ids
         aligned_rows(own, source.user_ids, what, missing_is_error=self._missing_is_error)
+        if alike := numbered_alike(self.train.item_ids.tolist(), source.item_ids.tolist()):
+            warn_once(same_numbers(self.target, name, alike))
 
     # For recommenders.
 

@@ -132,7 +132,15 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _plan(options: argparse.Namespace, overrides: list[str], console: Console) -> None:
-    from zoo.commands.privacy.plan import ITEMS, USERS, notes_of, paper_table, plan_table, planned_releases, read_experiment
+    from zoo.commands.privacy.plan import (
+        ITEMS,
+        USERS,
+        notes_of,
+        paper_table,
+        plan_table,
+        planned_releases,
+        read_experiment,
+    )
 
     for name in ("users", "items"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
