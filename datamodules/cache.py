@@ -25,7 +25,7 @@ from safetensors.torch import load_file
 from scipy.sparse import csr_array
 
 import zoo.data.ratings
-from datamodules.data_quality import collected_warnings, unreliable_reasons, warn_once
+from datamodules.data_quality import collected_warnings, unreliable_reasons, users_with_every_item, warn_once
 from datamodules.protocol import Evaluation
 from zoo.data.held_out_cases import HeldOutCases
 from zoo.data.ratings import Ratings, Step
@@ -67,7 +67,10 @@ class PreparedTarget(NamedTuple):
             "users_without_test_item": train.num_users - len(torch.unique(test.users)),
             **{"split": evaluation.split, "signs": signs, "seed": seed, "releases": {}},
             **facts,
-            **{"remarks": [*odd, *facts["remarks"]], "test_says_little": odd},
+            **{
+                "remarks": [*odd, *facts["remarks"], *([] if signs else users_with_every_item(train))],
+                "test_says_little": odd,
+            },
         }
 
     def save(self, folder: Path, warned: Sequence[str] = ()) -> None:

@@ -145,7 +145,7 @@ BATCHES = (
         "zoo/data/released_pairs.py",
         ("tests/zoo/data/test_released_pairs.py",),
         ("one negative of a released pair", "repeated = users.repeat(num_negatives)", "repeated = users.repeat(1)"),
-        ("a user who has all is let through", "(counts == rows.width).sum()", "(counts > rows.width).sum()"),
+        ("pairs of users with every item are drawn", "counts == rows.width", "counts > rows.width"),
         (
             "released negatives are of others",
             "TripleBatch(users, items, self._unseen.draw(users))",
