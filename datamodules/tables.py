@@ -64,8 +64,8 @@ def _suggestion(folder: Path, domain: str) -> str:
 class _Faults:
     """Faults of a file, by kind: one message reports them all."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.texts, self.hints = path, list[str](), dict[str, None]()
+    def __init__(self, source: str | Path) -> None:
+        self.source, self.texts, self.hints = source, list[str](), dict[str, None]()
 
     def add_column(self, column: pl.Series, allowed: str, hint: str = "") -> None:
         self.texts.append(f"column {column.name!r} is {column.dtype}, and {allowed}")
@@ -74,7 +74,9 @@ class _Faults:
     def add_rows(self, column: pl.Series, broken: pl.Series, what: str, hint: str = "") -> None:
         if not (count := int(broken.sum())):
             return
-        word, numbers = line_numbers(self.path, broken.arg_true().head(_LINES_SHOWN).to_list())
+        first = broken.arg_true().head(_LINES_SHOWN).to_list()
+        in_file = isinstance(self.source, Path)
+        word, numbers = line_numbers(self.source, first) if in_file else ("row", {row: row + 1 for row in first})
         lines = f"{word}{'s' * (count > 1)} {', '.join(map(str, numbers.values()))}{', ...' * (count > len(numbers))}"
         value = "" if (first := column.filter(broken)[0]) is None else f", first value {first!r}"
         rows = f"{count:,} rows have" if count > 1 else "1 row has"
@@ -85,7 +87,7 @@ class _Faults:
     def refuse(self) -> None:
         if self.texts:
             hints = " ".join(filter(None, self.hints))
-            raise ValueError(f"{self.path}: {'; '.join(self.texts)}. Correct or drop these. {hints}".rstrip())
+            raise ValueError(f"{self.source}: {'; '.join(self.texts)}. Correct or drop these. {hints}".rstrip())
 
 
 def read_table(
@@ -118,9 +120,43 @@ def read_table(
         FileNotFoundError: If there is no such file.
         ValueError: If a column is missing, or rows cannot be read: with the lines of each kind of fault.
     """
-    path, faults = Path(path), _Faults(Path(path))
     needed = [name for name in (user_column, item_column, rating_column, timestamp_column) if name is not None]
-    raw = _read(path, needed, may_be_empty=may_be_empty)
+    raw = _read(Path(path), needed, may_be_empty=may_be_empty)
+    return interactions(raw, user_column, item_column, rating_column, timestamp_column, source=Path(path))
+
+
+def interactions(
+    raw: pl.DataFrame,
+    user_column: str = "user_id",
+    item_column: str = "item_id",
+    rating_column: str | None = "rating",
+    timestamp_column: str | None = "timestamp",
+    *,
+    source: str | Path = "The table",
+) -> pl.DataFrame:
+    """Return the interactions of a table with raw columns, checked as those of a file are (see `read_table`).
+
+    Args:
+        raw: Table with at least the named columns; text is stripped, and null if empty.
+        user_column: Column of user ids, strings or integers.
+        item_column: Column of item ids.
+        rating_column: Column of finite numbers; None: every row is a rating of 1.
+        timestamp_column: Column of numbers or dates; None: no times.
+        source: Origin of the table, for messages. A path: rows are named by their lines in this file.
+
+    Returns:
+        Table with the columns of `SCHEMA`.
+
+    Raises:
+        ValueError: If rows cannot be read: with the lines of each kind of fault.
+
+    Examples:
+        >>> import polars as pl
+        >>> raw = pl.DataFrame({"who": [7, 7], "what": ["emma", "dune"], "stars": ["4", "5"]})
+        >>> interactions(raw, "who", "what", "stars", None).rows()
+        [('7', 'emma', 4.0, None), ('7', 'dune', 5.0, None)]
+    """
+    faults = _Faults(source)
     table = raw.select(
         user_id=_ids(raw[user_column], "user", faults),
         item_id=_ids(raw[item_column], "item", faults),
@@ -130,10 +166,10 @@ def read_table(
     faults.refuse()
     once, different = _merged(table)
     if once.height < table.height:
-        logger.info("%s: %d repeated (user, item) rows merged", path, table.height - once.height)
+        logger.info("%s: %d repeated (user, item) rows merged", source, table.height - once.height)
     if different:
         pairs = f"{different} of {once.height} (user, item) pairs"
-        warn_once(f"{path}: {pairs} have different ratings. The latest row of each counts.")
+        warn_once(f"{source}: {pairs} have different ratings. The latest row of each counts.")
     return once
 
 
