@@ -202,8 +202,12 @@ def _merged(table: pl.DataFrame) -> tuple[pl.DataFrame, int]:
 
 def read_negatives(path: str | Path, user_column: str = "user_id", item_column: str = "item_id") -> pl.DataFrame:
     """Read the negatives that ship with a data set: user_id and item_id, one row per negative, in the file's order."""
-    path, faults = Path(path), _Faults(Path(path))
-    raw = _read(path, [user_column, item_column])
+    return negatives(_read(Path(path), [user_column, item_column]), user_column, item_column, Path(path))
+
+
+def negatives(raw: pl.DataFrame, user_column: str, item_column: str, source: str | Path) -> pl.DataFrame:
+    """Return the negatives of a table with raw columns, as `read_negatives` does those of a file."""
+    faults = _Faults(source)
     found = raw.select(user_id=_ids(raw[user_column], "user", faults), item_id=_ids(raw[item_column], "item", faults))
     faults.refuse()
     return found

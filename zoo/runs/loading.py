@@ -10,7 +10,8 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentError
 
-from datamodules import CrossDomainDataModule
+from datamodules import CrossDomainDataModule, Frames
+from datamodules.frames import as_datamodule
 from zoo.methods.base import Recommender
 from zoo.methods.target_data import refuse_other_data
 from zoo.runs.bundle import BUNDLE, load_bundle
@@ -18,11 +19,14 @@ from zoo.runs.import_policy import importing_nothing
 from zoo.runs.inputs import UsageError, instantiate, read_checkpoint
 from zoo.runs.predictor import Predictor, check_names, explain_mismatch, read_inputs
 from zoo.runtime.exports import VERSION
-from zoo.runtime.run_folder import BEST, CONFIG, refusal
+from zoo.runtime.run_folder import BEST, CONFIG, class_path, refusal
 
 
 def load(
-    path: Path | str, *, data: CrossDomainDataModule | None = None, releases: Mapping[str, Path | str] | None = None
+    path: Path | str,
+    *,
+    data: CrossDomainDataModule | Any = None,  # noqa: ANN401  or a table
+    releases: Mapping[str, Path | str] | None = None,
 ) -> Predictor:
     """Load a run's best checkpoint, or a bundle, for recommendation.
 
@@ -32,7 +36,8 @@ def load(
 
     Args:
         path: Folder of a run or of a bundle.
-        data: Data of the target, if they were moved since; for a bundle if its method needs data.
+        data: Data of the target, if they were moved since or are tables in memory; for a bundle if its method needs data. A table
+            counts as in `zoo.fit`.
         releases: Folder of the release of each source, if it was moved since.
 
     Returns:
@@ -54,7 +59,7 @@ def load(
         >>> predictor.recommend(predictor.user_ids[:2], k=3).shape
         (6, 4)
     """
-    folder = Path(path)
+    folder, data = Path(path), as_datamodule(data)
     if (folder / BUNDLE).is_file():
         return load_bundle(folder, data, releases)
     return load_run(folder, data, releases)
@@ -95,6 +100,8 @@ def data_of_run(folder: Path) -> CrossDomainDataModule:
         UsageError: The folder is no run, or its config does not fit this version.
     """
     settings = settings_of(folder)
+    if str(settings["data"].get("class_path", "")) == class_path(Frames):
+        raise UsageError(f"{folder} was trained on tables in memory. Pass them: zoo.load(RUN, data=Frames(...)).")
     data: CrossDomainDataModule = _instantiate("data", CrossDomainDataModule, settings["data"], folder)
     if data.seed is None and isinstance(seed := settings.get("seed_everything"), int):
         data.seed = int(seed)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from jsonargparse import Namespace
 from pytorch_lightning import Callback, LightningDataModule, LightningModule, Trainer, seed_everything
 from pytorch_lightning.loggers import CSVLogger, Logger
@@ -18,16 +19,18 @@ from pytorch_lightning.loggers import CSVLogger, Logger
 from callbacks import BestCheckpoint, CaseWriter, RunReport, SaveExperiment, Trackers
 from callbacks.progress import with_own_bar
 from datamodules import CrossDomainDataModule
+from datamodules.frames import as_datamodule, in_kind_of
 from zoo.methods.base import Recommender
 from zoo.publishers.base import Publisher
 from zoo.release.metadata import Statement
 from zoo.release.release import Release
 from zoo.runs.checks import check_run
 from zoo.runs.inputs import HANDOVER, UsageError, make_publisher, resolve
+from zoo.runs.loading import load
 from zoo.runs.processes import kill_on_failure
 from zoo.runs.publishing import publish
 from zoo.runs.resume import checkpoint_of, remove_if_empty
-from zoo.runtime.run_folder import folder_of_run, plain
+from zoo.runtime.run_folder import CASES, folder_of_run, plain
 
 #: Warnings of the libraries about intended behaviour, such as closed forms without an optimiser.
 LIBRARY_CHATTER = (
@@ -215,6 +218,17 @@ class Run:
     def __fspath__(self) -> str:
         return str(self.folder)
 
+    def predict(self, k: int | None = None) -> Any:  # noqa: ANN401  any table
+        """Return the ``k`` best items of every user, by default `top_k` of the data, as `Predictor.recommend` does."""
+        found = load(self.folder, data=self.data)
+        return found.recommend(found.user_ids, self.data.top_k if k is None else k)
+
+    def test_cases(self) -> Any:  # noqa: ANN401  any table
+        """Return the metrics of every held-out case of the last test (`callbacks.CaseWriter`), of the kind of `recommend`."""
+        if not (path := self.folder / CASES).is_file():
+            raise UsageError(f"{self.folder} has no test cases. Call test() first.")
+        return in_kind_of(self.data, pl.read_parquet(path))
+
     def test(self) -> dict[str, float]:
         """Test the best checkpoint; return metrics by name, such as ``test/sampled/ndcg@10``, which the run folder also has."""
         with quietly():
@@ -224,7 +238,7 @@ class Run:
 
 def fit(
     method: Recommender,
-    data: CrossDomainDataModule,
+    data: CrossDomainDataModule | Any,  # noqa: ANN401  or a table
     *,
     publisher: Publisher | None = None,
     runs: Path | str = "runs",
@@ -239,7 +253,8 @@ def fit(
 
     Args:
         method: Method to train.
-        data: Ratings of the target, and the paths of releases.
+        data: Ratings of the target, and the paths of releases; or a pandas, polars or Arrow table of one domain with the columns
+            user_id, item_id, rating and timestamp (`datamodules.Frames` has settings and sources).
         publisher: Publisher of the releases that ``data`` does not name; None: all are named.
         runs: Folder in which the run folder is made.
         seed: Seed of everything except privacy noise; also of the split, if ``data`` has no seed.
@@ -263,6 +278,7 @@ def fit(
         >>> zoo.load(run).recommend(["u0001"], k=3).columns
         ['user_id', 'rank', 'item_id', 'score']
     """
+    data = as_datamodule(data)
     if trainer.get("logger") is False:
         raise UsageError("logger is False, but a run needs its folder. Omit logger.")
     seed_everything(seed, workers=True, verbose=False)
