@@ -46,14 +46,14 @@ class Frames(Files):
     def __init__(
         self,
         target: Any = None,  # noqa: ANN401  any table
-        sources: Any = (),  # noqa: ANN401  tables by name, or names
+        sources: Any = None,  # noqa: ANN401  tables by name, or names
         name: str = "target",
         further: Mapping[str, Any] | None = None,
         **settings: Any,  # noqa: ANN401
     ) -> None:
         if isinstance(sources, str) or is_frame(sources):
             raise TypeError("sources has no names. Pass tables by name, such as sources={'books': table}.")
-        named = sources if isinstance(sources, Mapping) else dict.fromkeys(sources)
+        named = sources if isinstance(sources, Mapping) else dict.fromkeys(sources or ())
         every = {name: target, **named, **(further or {})}
         self._tables = {key: nw.from_native(table) for key, table in every.items() if is_frame(table)}
         if wrong := [key for key, table in every.items() if table is not None and key not in self._tables]:
