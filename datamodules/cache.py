@@ -32,6 +32,7 @@ from zoo.data.ratings import Ratings, Step
 from zoo.data.rows import SparseRows
 from zoo.release.files import save_tensors
 from zoo.runtime.run_folder import atomic_folder, plain, visible, write_json, write_table
+from zoo.runtime.settings_files import user_path
 
 #: Bytes of files that are reported and cached; smaller ones take a second or two.
 LARGE = 1 << 26
@@ -156,7 +157,7 @@ def load_or_prepare(
     if not reading:
         return make()
     key = _key(existing, settings)
-    folder = Path(os.environ.get("ZOO_CACHE") or pooch.os_cache("cdr-zoo")) / "prepared" / key
+    folder = user_path(os.environ.get("ZOO_CACHE") or pooch.os_cache("cdr-zoo")) / "prepared" / key
     if _is_open_to_others(folder.parent):
         report(
             f"The cache {folder.parent} is not used: others may write to it. Empty it and run chmod 700, or set ZOO_CACHE."

@@ -10,6 +10,7 @@ import polars as pl
 
 from datamodules.base import CrossDomainDataModule
 from datamodules.tables import ENDINGS, find_table, read_negatives, read_table
+from zoo.runtime.settings_files import user_path
 
 #: Keys of `columns`.
 MEANINGS = ("user", "item", "rating", "timestamp")
@@ -92,7 +93,7 @@ class Files(CrossDomainDataModule):
     @property
     def folder(self) -> Path:
         """Folder of the files."""
-        return Path(self.root or Path(os.environ.get("ZOO_DATA", "data")) / self.name)
+        return user_path(self.root or Path(os.environ.get("ZOO_DATA", "data")) / self.name)
 
     def read(self, domain: str) -> pl.DataFrame:
         """Return all interactions of one domain.

@@ -31,6 +31,7 @@ from zoo.runs.processes import kill_on_failure
 from zoo.runs.publishing import publish
 from zoo.runs.resume import checkpoint_of, remove_if_empty
 from zoo.runtime.run_folder import CASES, folder_of_run, plain
+from zoo.runtime.settings_files import user_path
 
 #: Warnings of the libraries about intended behaviour, such as closed forms without an optimiser.
 LIBRARY_CHATTER = (
@@ -79,7 +80,7 @@ def loggers(
         return False
     others = [given] if isinstance(given, Logger) else list(given) if isinstance(given, Iterable) else []
     if not any(isinstance(logger, CSVLogger) for logger in others):
-        others.insert(0, CSVLogger(save_dir=str(root), name=type(method).__name__))
+        others.insert(0, CSVLogger(save_dir=str(user_path(root)), name=type(method).__name__))
     return sorted(others, key=lambda logger: not isinstance(logger, CSVLogger))
 
 
