@@ -14,7 +14,17 @@ from torch import Tensor
 from datamodules.alignment import MissingReleaseError, aligned_rows, check_sources, link_users
 from datamodules.cache import PreparedTarget, cache_key_settings, load_or_prepare, progress_reporter, report_large_files
 from datamodules.candidates import candidates, unequal_shares, unknown_items
-from datamodules.data_quality import negative_ratings, users_not_listed, warn_once
+from datamodules.data_quality import (
+    Facts,
+    collected_facts,
+    numbered_alike,
+    same_numbers,
+    suspicious_counts,
+    suspicious_line,
+    times_of,
+    users_not_listed,
+    warn_once,
+)
 from datamodules.filters import binarise, common_users, filter_counts
 from datamodules.protocol import Evaluation, Filters
 from datamodules.public_lists import (
@@ -129,6 +139,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         self.releases: dict[str, Release] = {}
         self.own_rows: dict[str, Ratings] = {}  # rows of a source that releases a mapping matrix, if available locally
         self._release_digests: dict[str, str] = {}
+        self._facts: dict[str, Facts] = {}  # of the domains that were read
         self.links: dict[str, Tensor] = {}  # row of each target user in the release, (num_users,), -1 for none
         self.summary: dict[str, Any] = {}  # counts for people
         allowed = {"releases": list(self.sources), "catalogues": self._domains}
@@ -225,13 +236,16 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         return common_users(tables, self.filters.min_user_ratings)
 
     def _binarised(self, name: str, *, may_be_empty: bool = False) -> pl.DataFrame:
-        table = with_categories(self.read(name))
+        with collected_facts() as facts:
+            table = with_categories(self.read(name))
+        if facts:
+            self._facts[name] = facts[0]
         table = merge_repeats(table) if self._read_by_plugin else table  # the readers of this package merge
         for part in self.shipped_rows(name) or ():
             if part is not None:  # filters count held-out rows, whether or not the domain's file repeats them
                 table = pl.concat([table, part.join(table, on=PAIR, how="anti")])
-        if (remark := negative_ratings(table, name, self.filters)) is not None:
-            warn_once(remark)
+        if counts := suspicious_counts(table, facts, self.filters):
+            warn_once(suspicious_line(name, counts))
         return binarise(table, self.filters.threshold, self.filters.signs, may_be_empty=may_be_empty)
 
     @property
@@ -329,7 +343,8 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
             raise ValueError(f"{none}. Change split or filters, or set evaluation.unknown_items to include.")
         unknown = unknown_items(train, parts, cases, "include" if self.signs else self.evaluation.unknown_items)
         remarks = [] if negatives is None else unequal_shares(train, cases.test, unknown)
-        return PreparedTarget(train, *cases, {"unknown_items": unknown, "ties_in_time": ties, "remarks": remarks})
+        facts = {"unknown_items": unknown, "ties_in_time": ties, "times": times_of(self._facts.get(self.target))}
+        return PreparedTarget(train, *cases, {**facts, "remarks": remarks})
 
     def _files(self) -> list[Path] | None:
         """Return all files that the target depends on; None if a class of another package may read unknown ones."""
@@ -377,6 +392,8 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         aligned_rows(
             self.train.user_ids, source.user_ids, f"The source {name!r}", missing_is_error=self._missing_is_error
         )
+        if alike := numbered_alike(self.train.item_ids.tolist(), source.item_ids.tolist()):
+            warn_once(same_numbers(self.target, name, alike))
 
     # For recommenders.
 

@@ -1,8 +1,10 @@
 """Data quality: unusual properties of data that are used all the same, and warnings about them, each logged once."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import cache
 
 import numpy as np
@@ -16,17 +18,122 @@ from zoo.data.ratings import Ratings, as_ids, index_of
 logger = logging.getLogger(__name__)
 
 _collectors: list[list[str]] = []
+_noted: list[list["Facts"]] = []
 
 
-def negative_ratings(table: pl.DataFrame, domain: str, filters: Filters) -> str | None:
-    """Return a sentence on negative ratings of a domain; None if there are none, or if ratings are signs."""
-    negative = table.filter(pl.col("rating") < 0)["rating"]
-    if negative.is_empty() or filters.signs:
+#: Ids that mean a missing value in some program.
+MISSING_IDS = ("nan", "none", "null", "<na>", "n/a", "undefined", "")
+#: A scale of ratings has at most these many values, and ends here; larger numbers are counts, such as plays.
+_SCALE = (21, 10)
+
+
+@dataclass
+class Facts:
+    """Facts about a table that was read: unit, first and last time, and counts of suspicious values by name."""
+
+    source: str
+    unit: str = ""  # s, ms, us, ns, date, unknown; empty: no times
+    first: str = ""  # ISO 8601 dates; empty: no times
+    last: str = ""
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def set_span(self, seconds: pl.Series) -> None:
+        """Set the dates of the first and the last time."""
+        first, last = seconds.min(), seconds.max()
+        if isinstance(first, int) and isinstance(last, int):
+            self.first, self.last = _date(first), _date(last)
+
+    @property
+    def implausible(self) -> str:
+        """What is odd about the dates: before 1990 or after next year; empty: nothing."""
+        if not self.first:
+            return ""
+        latest = datetime.now(UTC).year + 1
+        odd = [f"before 1990 (first {self.first})"] if self.first < "1990" else []
+        if self.last[:4] > str(latest) or not self.last[:4].isdigit():
+            odd.append(f"after {latest} (last {self.last})")
+        return f"times are {' and '.join(odd)}; set time_unit" if odd else ""
+
+
+def _date(seconds: int) -> str:
+    try:
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)).date().isoformat()
+    except OverflowError:
+        return f"beyond the calendar ({seconds} s)"
+
+
+def missing_ids(ids: pl.Series, distinct: pl.Series) -> tuple[int, str] | None:
+    """Return the number of rows whose id means a missing value, such as `nan`, and the first three of these; None: there are none.
+
+    Examples:
+        >>> import polars as pl
+        >>> ids = pl.Series(["ann", "None", "nan", "nan"], dtype=pl.Categorical)
+        >>> missing_ids(ids, ids.unique().cast(pl.String))
+        (3, "'None', 'nan'")
+    """
+    short = distinct.filter(distinct.str.len_bytes() <= max(map(len, MISSING_IDS)))
+    odd = short.filter(short.str.to_lowercase().is_in(MISSING_IDS))
+    if odd.is_empty():
         return None
-    effect = "Each counts as 1. Set filters.threshold to drop low ratings."
-    if filters.threshold is not None:
-        effect = f"Those below filters.threshold {filters.threshold} are dropped."
-    return f"{domain}: {len(negative)} of {table.height} ratings are negative (lowest {min(negative)}). {effect}"
+    return int(ids.cast(pl.String).is_in(odd.implode()).sum()), ", ".join(sorted(map(repr, odd.to_list()))[:3])
+
+
+def rating_counts(table: pl.DataFrame, filters: Filters) -> dict[str, int]:
+    """Return the number of ratings that are negative, 0 among higher ones, or count as positive although low, by a clause."""
+    if filters.signs or table.is_empty():
+        return {}
+    ratings, found = table["rating"], dict[str, int]()
+    counts = "" if filters.threshold is not None else ", and count as positive (set filters.threshold)"
+    dropped = (
+        f"; those below filters.threshold {filters.threshold} are dropped" if filters.threshold is not None else ""
+    )
+    lowest, highest = ratings.min(), ratings.max()
+    if negative := int((ratings < 0).sum()):
+        found[f"of {table.height} ratings are negative (lowest {lowest}){counts}{dropped}"] = negative
+    if (zeros := int((ratings == 0).sum())) and zeros < len(ratings):
+        found[f"of {table.height} ratings are 0{counts}"] = zeros
+    if filters.threshold is None and isinstance(highest, float) and 3 <= highest <= _SCALE[1]:
+        lows = int(((ratings > 0) & (ratings <= 1)).sum())
+        if lows and ratings.n_unique() <= _SCALE[0]:
+            found[f"of {table.height} ratings are 1 or less on a scale to {highest:g}{counts}"] = lows
+    return found
+
+
+def suspicious_counts(table: pl.DataFrame, facts: Sequence[Facts], filters: Filters) -> dict[str, int]:
+    """Return the suspicious values of a domain: those noted while it was read, and those of its ratings."""
+    return {clause: n for fact in facts for clause, n in fact.counts.items()} | rating_counts(table, filters)
+
+
+def times_of(facts: Facts | None) -> dict[str, str]:
+    """Return unit, first and last time of a domain; empty without times."""
+    return {"unit": facts.unit, "first": facts.first, "last": facts.last} if facts is not None and facts.first else {}
+
+
+def same_numbers(target: str, source: str, alike: int) -> str:
+    """Return a sentence on item ids of two domains that look alike."""
+    return f"{alike:,} item ids of {target} and {source} are the same integers. They may number their items separately."
+
+
+def suspicious_line(domain: str, counts: Mapping[str, int]) -> str:
+    """Return one line on the suspicious values of a domain.
+
+    Examples:
+        >>> suspicious_line("books", {"rows have no title": 3})
+        'books: 3 rows have no title.'
+    """
+    return f"{domain}: {'; '.join(f'{count:,} {clause}' for clause, count in counts.items())}."
+
+
+def numbered_alike(first: Sequence[str], second: Sequence[str]) -> int:
+    """Return the number of item ids of two domains that are the same integers; 0 unless all ids of both are integers.
+
+    Examples:
+        >>> numbered_alike(["1", "2"], ["2", "3"]), numbered_alike(["1", "b"], ["1"])
+        (1, 0)
+    """
+    if not all(name.isdigit() for ids in (first, second) for name in ids):
+        return 0
+    return len({*first} & {*second})
 
 
 def users_not_listed(train: Ratings, listed: Iterable[str]) -> list[str]:
@@ -91,6 +198,23 @@ def collected_warnings() -> Iterator[list[str]]:
         yield texts
     finally:
         _collectors[:] = [other for other in _collectors if other is not texts]
+
+
+def note(facts: Facts) -> None:
+    """Add facts about a table to every collection in progress."""
+    for collected in _noted:
+        collected.append(facts)
+
+
+@contextmanager
+def collected_facts() -> Iterator[list[Facts]]:
+    """Collect the facts about the tables that a block reads."""
+    collected: list[Facts] = []
+    _noted.append(collected)
+    try:
+        yield collected
+    finally:
+        _noted[:] = [other for other in _noted if other is not collected]
 
 
 @cache

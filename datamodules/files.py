@@ -4,20 +4,29 @@ import csv
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
 
 import polars as pl
 
 from datamodules.base import CrossDomainDataModule
-from datamodules.tables import ENDINGS, find_table, read_negatives, read_table
+from datamodules.recipe import Recipe
+from datamodules.tables import BadRows, find_table, names_of, read_negatives, read_table
+from datamodules.text_table import ENDINGS, TextForm
+from datamodules.times import TimeUnit
+from zoo.data.ratings import Step
 from zoo.runtime.settings_files import user_path
 
 #: Keys of `columns`.
 MEANINGS = ("user", "item", "rating", "timestamp")
+#: What is done with rows that cannot be read. A row is judged by its own values, so one rating still changes one entry.
+_BAD_ROWS = {
+    "drop": (Step("rows that cannot be read are dropped"),),
+    "convert": (Step("ratings with a decimal comma are converted, and other rows that cannot be read are dropped"),),
+}
 
 
 class Files(CrossDomainDataModule):
-    """Ratings in files: `<domain>.csv`, `.tsv`, `.inter` (RecBole), each plain or `.gz`, or `.parquet`.
+    """Ratings in files: `<domain>.csv`, `.tsv`, `.dat`, `.txt`, `.inter` (RecBole), `.jsonl` or `.parquet`, plain or packed.
 
     All files of a data set are in one folder: `root`, else `$ZOO_DATA/<name>`, else `data/<name>`. A domain may have further
     files: `<domain>_test` and `<domain>_valid` (held-out rows, for the split `given`) and `<domain>_negatives` (candidate lists).
@@ -33,7 +42,13 @@ class Files(CrossDomainDataModule):
         rating_column: Column of the rating; null: every row counts as 1.
         timestamp_column: Column of the time, a number or an ISO 8601 date; null: no times.
         columns: Other names of columns, by domain: `{books: {user: reader, item: isbn, timestamp: null}}`. Keys are user, item,
-            rating and timestamp; the defaults are the arguments above.
+            rating and timestamp; the defaults are the arguments above. Numbers are positions from 0, in a file without header.
+        separator: Text between two values, such as `;` or `::`; `blanks`: any run of blanks. Null: found in the first line.
+        quoting: Whether a value may stand in quotes. Null: in `.csv` alone.
+        encoding: Encoding of text files, such as `latin-1`; by default UTF-8.
+        time_unit: Unit of times that are numbers, `s`, `ms`, `us`, `ns` or `date` (20140701), or one by domain. Null: found.
+        on_bad_rows: Rows that cannot be read: `error`, `drop`, or `convert` (decimal commas; others are dropped).
+        recipe: Name of a published format, such as `movielens-1m`, that sets columns, separator and units.
         **settings: Arguments of :class:`CrossDomainDataModule`.
 
     Examples:
@@ -60,11 +75,17 @@ class Files(CrossDomainDataModule):
         target: str,
         sources: Sequence[str] = (),
         root: Path | None = None,
-        user_column: str = "user_id",
-        item_column: str = "item_id",
-        rating_column: str | None = "rating",
-        timestamp_column: str | None = "timestamp",
-        columns: dict[str, dict[str, str | None]] | None = None,
+        user_column: int | str = "user_id",
+        item_column: int | str = "item_id",
+        rating_column: int | str | None = "rating",
+        timestamp_column: int | str | None = "timestamp",
+        columns: dict[str, dict[str, int | str | None]] | None = None,
+        separator: str | None = None,
+        quoting: bool | None = None,
+        encoding: str | None = None,
+        time_unit: TimeUnit | dict[str, TimeUnit] | None = None,
+        on_bad_rows: BadRows = "error",
+        recipe: str | None = None,
         **settings: Any,  # noqa: ANN401
     ) -> None:
         super().__init__(target, sources, **settings)
@@ -72,7 +93,25 @@ class Files(CrossDomainDataModule):
         self.root = root
         self.user_column, self.item_column = user_column, item_column
         self.rating_column, self.timestamp_column = rating_column, timestamp_column
-        self.columns: Mapping[str, Mapping[str, str | None]] = columns or {}
+        self.columns: Mapping[str, Mapping[str, int | str | None]] = columns or {}
+        self.recipe = None if recipe is None else Recipe.named(recipe)
+        written = self.recipe or Recipe()
+        self.form = TextForm(
+            separator or written.separator,
+            written.quoting if quoting is None else quoting,
+            encoding or written.encoding or "utf-8",
+        )
+        self.time_unit: Any = time_unit or written.time_unit
+        self.on_bad_rows: BadRows = on_bad_rows
+        if on_bad_rows not in get_args(BadRows):
+            raise ValueError(f"on_bad_rows is {on_bad_rows!r}. Allowed: {', '.join(get_args(BadRows))}.")
+        units = self.time_unit if isinstance(self.time_unit, dict) else {target: self.time_unit}
+        if unknown := sorted(units.keys() - set(self._domains)):
+            raise ValueError(f"time_unit has {unknown}. Allowed: {self._domains}.")
+        if wrong := sorted({str(unit) for unit in units.values() if unit not in (None, *get_args(TimeUnit))}):
+            raise ValueError(
+                f"time_unit is {wrong[0]!r}. Allowed: {', '.join(get_args(TimeUnit))}, or null to find it."
+            )
         self._check_names()
 
     def _check_names(self) -> None:
@@ -83,12 +122,19 @@ class Files(CrossDomainDataModule):
                 raise ValueError(f"columns.{domain} has {unknown}. It may have {', '.join(MEANINGS)}.")
             if nameless := [word for word in ("user", "item") if word in named and named[word] is None]:
                 raise ValueError(f"columns.{domain}.{nameless[0]} is null. Name the column.")
+        for domain in self._domains:
+            names_of(self.columns_of(domain), self.form)
 
-    def columns_of(self, domain: str) -> tuple[str, str, str | None, str | None]:
-        """Return the names of a domain's columns: user, item, rating and time; the last two may be None."""
-        named = self.columns.get(domain, {})
-        user, item = named.get("user") or self.user_column, named.get("item") or self.item_column
-        return user, item, named.get("rating", self.rating_column), named.get("timestamp", self.timestamp_column)
+    def columns_of(self, domain: str) -> tuple[int | str, int | str, int | str | None, int | str | None]:
+        """Return the names or positions of a domain's columns: user, item, rating and time; the last two may be None."""
+        usual = (self.user_column, self.item_column, self.rating_column, self.timestamp_column)
+        by_recipe = {} if self.recipe is None else self.recipe.columns_of(domain)
+        named = dict(zip(MEANINGS, usual, strict=True)) | by_recipe | self.columns.get(domain, {})
+        return cast(Any, tuple(named[meaning] for meaning in MEANINGS))
+
+    def steps(self, name: str) -> tuple[Step, ...]:
+        """Return the steps of preprocessing, that of bad rows first; each row is dropped or converted by its own values."""
+        return (*_BAD_ROWS.get(self.on_bad_rows, ()), *super().steps(name))
 
     @property
     def folder(self) -> Path:
@@ -108,21 +154,28 @@ class Files(CrossDomainDataModule):
 
     def read_held_out(self, domain: str) -> tuple[pl.DataFrame | None, pl.DataFrame] | None:
         """Return the rows of `<domain>_valid` and `<domain>_test`, if these files exist."""
-        test = self._optional(domain, f"{domain}_test")
-        return None if test is None else (self._optional(domain, f"{domain}_valid"), test)
+        stem = self._stem(domain)
+        test = self._optional(domain, f"{stem}_test")
+        return None if test is None else (self._optional(domain, f"{stem}_valid"), test)
 
     def read_negatives(self, domain: str) -> pl.DataFrame | None:
         """Return the rows of `<domain>_negatives`, if this file exists."""
         user, item, *_ = self.columns_of(domain)
         try:
-            return read_negatives(find_table(self.folder, f"{domain}_negatives"), user, item)
+            return read_negatives(find_table(self.folder, f"{self._stem(domain)}_negatives"), user, item, self.form)
         except FileNotFoundError:
             return None
 
     def files(self, domain: str) -> list[Path]:
         """Return the paths of a domain's files under all endings."""
-        stems = (domain, *(f"{domain}_{part}" for part in ("valid", "test", "negatives")))
-        return [self.folder / f"{stem}{ending}" for stem in stems for ending in ENDINGS]
+        stems = [self._stem(domain) + part for part in ("", "_valid", "_test", "_negatives")]
+        folders = [part for stem in stems for part in sorted((self.folder / stem).glob("*.parquet"))]
+        files = [self.folder / f"{stem}{ending}" for stem in stems for ending in ENDINGS]
+        parts = [part for path in files if path.is_dir() for part in sorted(path.glob("*.parquet"))]
+        return [*(path for path in files if not path.is_dir()), *folders, *parts]
+
+    def _stem(self, domain: str) -> str:
+        return domain if self.recipe is None else self.recipe.stem.format(domain=domain)
 
     def _optional(self, domain: str, stem: str) -> pl.DataFrame | None:
         try:
@@ -131,8 +184,10 @@ class Files(CrossDomainDataModule):
             return None
 
     def _read(self, domain: str, stem: str | None = None, *, may_be_empty: bool = False) -> pl.DataFrame:
-        path = find_table(self.folder, stem or domain)
-        return read_table(path, *self.columns_of(domain), may_be_empty=may_be_empty)
+        unit = self.time_unit.get(domain) if isinstance(self.time_unit, dict) else self.time_unit
+        settings: Any = {"form": self.form, "time_unit": unit, "on_bad_rows": self.on_bad_rows}
+        path = find_table(self.folder, stem or self._stem(domain))
+        return read_table(path, *self.columns_of(domain), may_be_empty=may_be_empty, **settings)
 
 
 Order = Literal["times", "rows", "none"]

@@ -15,6 +15,8 @@ from datamodules.tables import interactions, negatives
 _NEEDED = "Frames needs pandas, polars or Arrow tables, so it is for Python only. For files use Files."
 #: What a config has instead of a table.
 IN_MEMORY = "a table in memory, which is not saved"
+#: Settings of `Files` that are about files.
+_OF_FILES = {"root", "separator", "quoting", "encoding", "recipe"}
 _PARTS = ("test", "valid", "negatives")
 
 
@@ -30,7 +32,7 @@ class Frames(Files):
         name: Name of the target domain.
         further: Tables by the names that their files would have: `<domain>_test` and `<domain>_valid` have
             held-out rows, for the split `given`; `<domain>_negatives` has candidate lists.
-        **settings: Arguments of :class:`Files` without `root`: `columns`, `rating_column`, `evaluation` and so on.
+        **settings: Arguments of :class:`Files` that are not about files: `columns`, `time_unit`, `evaluation` and so on.
 
     Examples:
         >>> import polars as pl
@@ -60,8 +62,8 @@ class Frames(Files):
             raise TypeError(f"The table of {wrong[0]!r} is of class {type(every[wrong[0]]).__name__}. {_NEEDED}")
         if not self._tables:
             raise TypeError(f"No table is given. {_NEEDED}")
-        if "root" in settings:
-            raise TypeError("root is set. Frames reads no folder. Omit it, or use Files.")
+        if of_files := sorted(_OF_FILES & settings.keys()):
+            raise TypeError(f"{of_files[0]} is set. Frames reads no file. Omit it, or use Files.")
         super().__init__("frames", name, tuple(named), **settings)
         stems = [f"{domain}_{part}" for domain in self._domains for part in _PARTS]
         if unknown := sorted({*(further or {})} - {*stems}):
@@ -86,22 +88,22 @@ class Frames(Files):
         """Return a table of results as a table of the caller's kind; ids are integers if all are and the target's are."""
         first = next(iter(self._tables.values()))
         for column, own in zip(("user_id", "item_id"), self.columns_of(self.target), strict=False):
-            if self.target in self._tables and first.collect_schema().get(own, nw.String()).is_integer():
+            if self.target in self._tables and first.collect_schema().get(str(own), nw.String()).is_integer():
                 numbers = table[column].cast(pl.Int64, strict=False)
                 table = table if numbers.null_count() else table.with_columns(numbers)
         return nw.from_arrow(table, backend=first.implementation).to_native()
 
-    def _raw(self, stem: str, needed: Sequence[str]) -> pl.DataFrame:
-        """Return columns of a table, text stripped, and null if nothing is left."""
+    def _raw(self, stem: str, needed: Sequence[int | str]) -> pl.DataFrame:
+        """Return columns of a table, by name or position, text stripped, and null if nothing is left."""
         if stem not in self._tables:
             raise FileNotFoundError(f"No table of {stem!r} is given. Pass it to Frames.")
         table, what = self._tables[stem], f"The table of {stem!r}"
         names = table.collect_schema().names()
-        if missing := [name for name in needed if name not in names]:
+        if missing := [name for name in needed if name not in (range(len(names)) if isinstance(name, int) else names)]:
             columns = f"no column {', '.join(map(repr, missing))}; its columns are {names}"
             raise ValueError(f"{what} has {columns}. Set columns, or set rating_column or timestamp_column to None.")
         try:
-            chosen = table.select(dict.fromkeys(needed))
+            chosen = table.select(nw.nth(n).alias(str(n)) if isinstance(n, int) else nw.col(n) for n in needed)
             raw = (chosen.collect() if isinstance(chosen, nw.LazyFrame) else chosen).to_polars()
         except (NarwhalsError, pl.exceptions.PolarsError, TypeError, ValueError) as error:  # Arrow's are such
             raise ValueError(f"{what} cannot be read: {str(error).split(chr(10), 1)[0]}") from error
@@ -117,14 +119,16 @@ class Frames(Files):
         columns, stem = self.columns_of(domain), stem or domain
         what = f"The table of {stem!r}"
         raw = self._raw(stem, [name for name in columns if name is not None])
+        unit = self.time_unit.get(domain) if isinstance(self.time_unit, dict) else self.time_unit
         if raw.is_empty() and not may_be_empty:
             raise ValueError(f"{what} has no rows. Needed: one or more. Pass another table.")
-        return interactions(raw, *columns, source=what)
+        names: Any = [None if name is None else str(name) for name in columns]
+        return interactions(raw, *names, source=what, time_unit=unit, on_bad_rows=self.on_bad_rows)
 
     def read_negatives(self, domain: str) -> pl.DataFrame | None:
         """Return the rows of `<domain>_negatives`, if this table is given."""
         (user, item, *_), stem = self.columns_of(domain), f"{domain}_negatives"
-        return negatives(self._raw(stem, [user, item]), user, item, stem) if stem in self._tables else None
+        return negatives(self._raw(stem, [user, item]), str(user), str(item), stem) if stem in self._tables else None
 
 
 def is_frame(value: object) -> bool:

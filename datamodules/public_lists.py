@@ -35,7 +35,7 @@ def read_catalogue(path: Path) -> list[str]:
 def _read_list(path: Path, column: str, allowed: str) -> list[str]:
     if not path.is_file():
         raise FileNotFoundError(f"No list of {column.removesuffix('_id')}s at {path.resolve()}. {allowed}")
-    listed = open_table(path, ".csv", packed=False, needed=[column])
+    listed = open_table(path, ".csv", "", [column])
     if column not in listed.columns:
         raise ValueError(f"{path} has the columns {listed.columns}. Needed: a column {column}.")
     found: list[str] = listed[column].drop_nulls().unique().sort().to_list()

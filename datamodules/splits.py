@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from datamodules.protocol import Evaluation
+from datamodules.protocol import TIME_BANDS, Evaluation
 from datamodules.tables import merge_repeats
 from zoo.data.arrays import Keys
 from zoo.data.ratings import as_ids, map_ids
@@ -178,6 +178,10 @@ def before_held_out(table: pl.DataFrame, target: Split, domain: str) -> pl.DataF
     held_out = pl.concat([target.validation, target.test])
     if not held_out.height or held_out["timestamp"].null_count():
         raise ValueError("earlier_sources is true, but the target's held-out items lack timestamps. Set it to false.")
+    medians = [float(rows["timestamp"].median() or 0) for rows in (table, held_out)]  # type: ignore[arg-type]
+    if min(medians) < TIME_BANDS["s"][0] <= max(medians):  # one has numbers that are no seconds
+        unlike = f"the median time of {domain!r} is {medians[0]:.0f}, that of the held-out items {medians[1]:.0f}"
+        raise ValueError(f"earlier_sources is true, and {unlike} (seconds). Set time_unit of both.")
     limits = held_out.group_by("user_id").agg(limit=pl.col("timestamp").min())
     limited = table.join(limits, on="user_id", how="left", maintain_order="left")
     return limited.filter(pl.col("limit").is_null() | (pl.col("timestamp") < pl.col("limit"))).drop("limit")

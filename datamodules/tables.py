@@ -1,17 +1,22 @@
 """Interaction tables from files: user_id and item_id (categories), rating (Float64), timestamp (Int64, null when unknown).
 
-Where there are no times, rows run from oldest to newest. A repeated (user, item) counts at its latest time.
+Times are seconds since 1970 where their unit is stated or plain. Without times, rows run from oldest to newest. A repeated (user,
+item) counts at its latest time.
 """
 
 import logging
+from collections.abc import Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Literal, get_args
 
 import polars as pl
 
-from datamodules.data_quality import warn_once
-from datamodules.open_table import line_numbers, open_table
-from datamodules.protocol import seconds_of
+from datamodules.data_quality import Facts, missing_ids, note, warn_once
+from datamodules.open_table import open_table
+from datamodules.text_table import ENDINGS, KINDS, PACKS, PLAIN, TextForm, line_numbers, split_ending
+from datamodules.times import TimeUnit, finite, in_seconds, in_unit, units_of, whole_times
 
 logger = logging.getLogger(__name__)
 
@@ -19,9 +24,13 @@ _IDS: pl.DataType = pl.Categorical()
 SCHEMA = pl.Schema({"user_id": _IDS, "item_id": _IDS, "rating": pl.Float64(), "timestamp": pl.Int64()})
 _NO_RATINGS = "If every row counts as 1, set rating_column to null."
 _NO_TIMES = "If times do not matter, set timestamp_column to null."
-ENDINGS = (".csv.gz", ".csv", ".tsv", ".tsv.gz", ".inter", ".inter.gz", ".parquet")
-#: Lines that a message names for each kind of fault.
-_LINES_SHOWN = 5
+#: What to do with rows that cannot be read.
+BadRows = Literal["error", "drop", "convert"]
+#: Lines that a message names for each kind of fault, and characters of a value.
+_LINES_SHOWN, _SHOWN = 3, 40
+_COLUMNS_SHOWN = 12
+_UNLIKE = "a time that is no date such as 2014-07-01"
+_DECIMAL_COMMA = r"^([-+]?\d+),(\d+)$"
 
 
 def with_categories(table: pl.DataFrame) -> pl.DataFrame:
@@ -40,14 +49,19 @@ def pair_keys(table: pl.DataFrame) -> pl.Series:
 
 
 def find_table(folder: str | Path, domain: str) -> Path:
-    """Return the file of a domain: `<domain>` with the first of the known endings that exists."""
-    for ending in ENDINGS:
-        path = Path(folder) / f"{domain}{ending}"
-        if path.is_file():
-            return path
+    """Return the file of a domain, `<domain>` with a known ending, or its folder of Parquet files; two of them are refused."""
+    paths = [Path(folder) / f"{domain}{ending}" for ending in ENDINGS]
+    found = [path for path in paths if path.is_file() or (path.suffix == ".parquet" and path.is_dir())]
+    if any((Path(folder) / domain).glob("*.parquet")):
+        found.append(Path(folder) / domain)
+    if len(found) == 1:
+        return found[0]
     absolute = Path(folder).resolve()
+    if found:
+        names = " and ".join(path.name for path in found)
+        raise ValueError(f"{domain!r} has {len(found)} files in {absolute}: {names}. Allowed: one. Remove the other.")
     missing = f"No ratings of {domain!r} in {absolute}{_suggestion(absolute, domain)}"
-    names = ", ".join(domain + ending for ending in ENDINGS)
+    names = f"{', '.join(domain + kind for kind in KINDS)} (each plain or {', '.join(PACKS[1:])}), {domain}.parquet"
     raise FileNotFoundError(f"{missing} Looked for {names}. Add the file, or set ZOO_DATA or data.root.")
 
 
@@ -62,56 +76,93 @@ def _suggestion(folder: Path, domain: str) -> str:
 
 
 class _Faults:
-    """Faults of a file, by kind: one message reports them all."""
+    """Faults of a table, by kind: one message reports them all, or the rows with a fault are dropped."""
 
-    def __init__(self, source: str | Path) -> None:
-        self.source, self.texts, self.hints = source, list[str](), dict[str, None]()
+    def __init__(self, source: str | Path, form: TextForm, bad_rows: BadRows) -> None:
+        if bad_rows not in get_args(BadRows):
+            raise ValueError(f"on_bad_rows is {bad_rows!r}. Allowed: {', '.join(get_args(BadRows))}.")
+        self.source, self.form, self.bad_rows = source, form, bad_rows
+        self.columns, self.texts, self.hints = list[str](), list[str](), dict[str, None]()
+        self.dropped: pl.Series | None = None
+        self.odd_ids: dict[str, int] = {}
 
     def add_column(self, column: pl.Series, allowed: str, hint: str = "") -> None:
-        self.texts.append(f"column {column.name!r} is {column.dtype}, and {allowed}")
+        self.columns.append(f"column {column.name!r} is {column.dtype}, and {allowed}")
         self.hints[hint] = None
 
     def add_rows(self, column: pl.Series, broken: pl.Series, what: str, hint: str = "") -> None:
         if not (count := int(broken.sum())):
             return
-        first = broken.arg_true().head(_LINES_SHOWN).to_list()
-        in_file = isinstance(self.source, Path)
-        word, numbers = line_numbers(self.source, first) if in_file else ("row", {row: row + 1 for row in first})
-        lines = f"{word}{'s' * (count > 1)} {', '.join(map(str, numbers.values()))}{', ...' * (count > len(numbers))}"
-        value = "" if (first := column.filter(broken)[0]) is None else f", first value {first!r}"
-        rows = f"{count:,} rows have" if count > 1 else "1 row has"
-        self.texts.append(f"{rows} {what} ({lines}, column {column.name!r}{value})")
+        self.texts.append(self._text(column, broken, what))
+        self.dropped = broken if self.dropped is None else self.dropped | broken
         if 2 * count >= len(broken):  # probably another column is meant
             self.hints[hint] = None
 
-    def refuse(self) -> None:
-        if self.texts:
+    def _text(self, column: pl.Series, rows: pl.Series, what: str) -> str:
+        count, lines = int(rows.sum()), self.rows_named(rows)
+        shown = repr(column.filter(rows)[0])
+        value = "" if shown == "None" else f", first value {shown[:_SHOWN]}{'...' * (len(shown) > _SHOWN)}"
+        number = f"{count:,} rows have" if count > 1 else "1 row has"
+        return f"{number} {what} ({lines}, column {column.name!r}{value})"
+
+    def rows_named(self, rows: pl.Series) -> str:
+        first = rows.arg_true().head(_LINES_SHOWN).to_list()
+        in_file = isinstance(self.source, Path)
+        word, numbers = line_numbers(self.source, first, self.form) if in_file else ("row", {n: n + 1 for n in first})
+        count = int(rows.sum())
+        return f"{word}{'s' * (count > 1)} {', '.join(map(str, numbers.values()))}{', ...' * (count > len(numbers))}"
+
+    def converted(self, column: pl.Series, rows: pl.Series, what: str) -> None:
+        if rows.any():
+            warn_once(f"{self.source}: {self._text(column, rows, what)}. They are converted (on_bad_rows).")
+
+    def usable(self, table: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows without a fault; raise a `ValueError` unless the others may be dropped."""
+        if self.columns or (self.texts and self.bad_rows == "error"):
             hints = " ".join(filter(None, self.hints))
-            raise ValueError(f"{self.source}: {'; '.join(self.texts)}. Correct or drop these. {hints}".rstrip())
+            texts = "; ".join([*self.columns, *self.texts])
+            raise ValueError(f"{self.source}: {texts}. Correct or drop these (on_bad_rows). {hints}".rstrip())
+        if self.dropped is None:
+            return table
+        if self.dropped.all():
+            raise ValueError(
+                f"{self.source}: all {table.height:,} rows are bad: {'; '.join(self.texts)}. Check columns."
+            )
+        warn_once(
+            f"{self.source}: {int(self.dropped.sum()):,} rows are dropped (on_bad_rows): {'; '.join(self.texts)}."
+        )
+        return table.filter(~self.dropped)
 
 
 def read_table(
     path: str | Path,
-    user_column: str = "user_id",
-    item_column: str = "item_id",
-    rating_column: str | None = "rating",
-    timestamp_column: str | None = "timestamp",
+    user_column: str | int = "user_id",
+    item_column: str | int = "item_id",
+    rating_column: str | int | None = "rating",
+    timestamp_column: str | int | None = "timestamp",
     *,
     may_be_empty: bool = False,
+    form: TextForm = PLAIN,
+    time_unit: TimeUnit | None = None,
+    on_bad_rows: BadRows = "error",
 ) -> pl.DataFrame:
-    """Read the interactions of one domain from a file with a header line; columns are found by name.
+    """Read the interactions of one domain from a file; columns are found by name, or by position in a file without header.
 
-    Endings are .csv, .tsv and .inter (RecBole: tab-separated, its columns named without their types), each plain or .gz,
-    and .parquet. A repeated (user, item) counts once, as `merge_repeats` says. A warning has the number of pairs whose ratings
-    disagree.
+    Endings are .csv, .tsv, .dat, .txt, .inter (RecBole: tab-separated, its columns named without their types), .jsonl, .ndjson and
+    .json, each plain, .gz, .bz2, .zst or .zip, and .parquet, a file or a folder of parts. A repeated (user, item) counts once, as
+    `merge_repeats` says. A warning has the number of pairs whose ratings disagree.
 
     Args:
         path: The file.
-        user_column: Column of user ids, strings or integers.
+        user_column: Column of user ids, strings or integers. A number is a position, from 0: then the file has no header.
         item_column: Column of item ids.
         rating_column: Column of finite numbers; None: every row is a rating of 1.
         timestamp_column: Column of numbers or ISO 8601 dates (see `whole_times`); None: no times.
         may_be_empty: Whether a file without rows is accepted.
+        form: How a text file is written.
+        time_unit: Unit of times that are numbers; None: found by their size.
+        on_bad_rows: `error`: rows that cannot be read are refused. `drop`: they are left out. `convert`: ratings with a decimal
+            comma are converted, other such rows left out.
 
     Returns:
         Table with the columns of `SCHEMA`.
@@ -120,9 +171,27 @@ def read_table(
         FileNotFoundError: If there is no such file.
         ValueError: If a column is missing, or rows cannot be read: with the lines of each kind of fault.
     """
-    needed = [name for name in (user_column, item_column, rating_column, timestamp_column) if name is not None]
-    raw = _read(Path(path), needed, may_be_empty=may_be_empty)
-    return interactions(raw, user_column, item_column, rating_column, timestamp_column, source=Path(path))
+    columns, form = names_of([user_column, item_column, rating_column, timestamp_column], form)
+    needed = [name for name in columns if name is not None]
+    raw = _read(Path(path), needed, form, may_be_empty=may_be_empty)
+    return _interactions(raw, columns, Path(path), form, time_unit, on_bad_rows)
+
+
+def names_of(columns: Sequence[str | int | None], form: TextForm) -> tuple[list[str | None], TextForm]:
+    """Return columns as names, and the form; columns by position mean a file without header.
+
+    Examples:
+        >>> names_of([0, 1, None, 3], TextForm())[0]
+        ['0', '1', None, '3']
+    """
+    named = [column for column in columns if column is not None]
+    by_position = [column for column in named if isinstance(column, int)]
+    if by_position and (len(by_position) < len(named) or min(by_position) < 0):
+        raise ValueError(f"columns are {named}. Allowed: all by name, or all by position, counted from 0.")
+    names = [None if column is None else str(column) for column in columns]
+    if doubled := sorted({name for name in names if name is not None and names.count(name) > 1}):
+        raise ValueError(f"columns are {named}, and {doubled[0]!r} is named twice. Name each column once.")
+    return names, replace(form, header=False) if by_position else form
 
 
 def interactions(
@@ -133,6 +202,8 @@ def interactions(
     timestamp_column: str | None = "timestamp",
     *,
     source: str | Path = "The table",
+    time_unit: TimeUnit | None = None,
+    on_bad_rows: BadRows = "error",
 ) -> pl.DataFrame:
     """Return the interactions of a table with raw columns, checked as those of a file are (see `read_table`).
 
@@ -143,6 +214,8 @@ def interactions(
         rating_column: Column of finite numbers; None: every row is a rating of 1.
         timestamp_column: Column of numbers or dates; None: no times.
         source: Origin of the table, for messages. A path: rows are named by their lines in this file.
+        time_unit: Unit of times that are numbers; None: found by their size.
+        on_bad_rows: What to do with rows that cannot be read, as for `read_table`.
 
     Returns:
         Table with the columns of `SCHEMA`.
@@ -156,15 +229,33 @@ def interactions(
         >>> interactions(raw, "who", "what", "stars", None).rows()
         [('7', 'emma', 4.0, None), ('7', 'dune', 5.0, None)]
     """
-    faults = _Faults(source)
+    columns = [user_column, item_column, rating_column, timestamp_column]
+    return _interactions(raw, columns, source, PLAIN, time_unit, on_bad_rows)
+
+
+def _interactions(
+    raw: pl.DataFrame,
+    columns: Sequence[str | None],
+    source: str | Path,
+    form: TextForm,
+    time_unit: TimeUnit | None,
+    on_bad_rows: BadRows,
+) -> pl.DataFrame:
+    user, item, rating, timestamp = columns
+    faults, facts = _Faults(source, form, on_bad_rows), Facts(str(source))
     table = raw.select(
-        user_id=_ids(raw[user_column], "user", faults),
-        item_id=_ids(raw[item_column], "item", faults),
-        rating=pl.lit(1.0) if rating_column is None else _ratings(raw[rating_column], faults),
-        timestamp=pl.lit(None, pl.Int64) if timestamp_column is None else _times(raw[timestamp_column], faults),
+        user_id=_ids(raw[user], "user", faults),
+        item_id=_ids(raw[item], "item", faults),
+        rating=pl.lit(1.0) if rating is None else _ratings(raw[rating], faults),
+        timestamp=pl.lit(None, pl.Int64) if timestamp is None else _times(raw[timestamp], faults, time_unit, facts),
     )
-    faults.refuse()
-    once, different = _merged(table)
+    table = faults.usable(table)
+    facts.counts |= faults.odd_ids
+    once, different, exact = _merged(table)
+    if exact:
+        facts.counts["rows are exact duplicates of others, and count once"] = exact
+    facts.set_span(once["timestamp"])
+    note(facts)
     if once.height < table.height:
         logger.info("%s: %d repeated (user, item) rows merged", source, table.height - once.height)
     if different:
@@ -185,11 +276,11 @@ def merge_repeats(table: pl.DataFrame) -> pl.DataFrame:
     return _merged(table)[0]
 
 
-def _merged(table: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Return the result of `merge_repeats`, and the number of pairs whose ratings differ."""
+def _merged(table: pl.DataFrame) -> tuple[pl.DataFrame, int, int]:
+    """Return the result of `merge_repeats`, the number of pairs whose ratings differ, and that of rows equal to another one."""
     keys = pair_keys(table)
     if keys.n_unique() == len(keys):
-        return table, 0
+        return table, 0, 0
     repeated = keys.is_duplicated()
     # Few, in most files. Rows without time come first, in their order.
     at_one_time = pl.when(pl.col("timestamp").is_null()).then(pl.col("at")).otherwise(pl.col("rating"))
@@ -197,98 +288,97 @@ def _merged(table: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     pairs = rows.group_by("user_id", "item_id").agg(
         latest=pl.col("at").last(), different=pl.col("rating").min() < pl.col("rating").max()
     )
-    return table.filter((~repeated).scatter(pairs["latest"], values=True)), int(pairs["different"].sum())
+    exact = rows.height - rows.drop("at").unique().height
+    return table.filter((~repeated).scatter(pairs["latest"], values=True)), int(pairs["different"].sum()), exact
 
 
-def read_negatives(path: str | Path, user_column: str = "user_id", item_column: str = "item_id") -> pl.DataFrame:
+def read_negatives(
+    path: str | Path, user_column: str | int = "user_id", item_column: str | int = "item_id", form: TextForm = PLAIN
+) -> pl.DataFrame:
     """Read the negatives that ship with a data set: user_id and item_id, one row per negative, in the file's order."""
-    return negatives(_read(Path(path), [user_column, item_column]), user_column, item_column, Path(path))
+    path, (named, form) = Path(path), names_of([user_column, item_column], form)
+    user, item = (str(name) for name in named)
+    return negatives(_read(path, [user, item], form), user, item, path, form)
 
 
-def negatives(raw: pl.DataFrame, user_column: str, item_column: str, source: str | Path) -> pl.DataFrame:
-    """Return the negatives of a table with raw columns, as `read_negatives` does those of a file."""
-    faults = _Faults(source)
-    found = raw.select(user_id=_ids(raw[user_column], "user", faults), item_id=_ids(raw[item_column], "item", faults))
-    faults.refuse()
-    return found
+def negatives(raw: pl.DataFrame, user: str, item: str, source: str | Path, form: TextForm = PLAIN) -> pl.DataFrame:
+    """Return the negatives of a table with the columns ``user`` and ``item``, as `read_negatives` does those of a file."""
+    faults = _Faults(source, form, "error")
+    return faults.usable(raw.select(user_id=_ids(raw[user], "user", faults), item_id=_ids(raw[item], "item", faults)))
 
 
-def _read(path: Path, needed: list[str], *, may_be_empty: bool = False) -> pl.DataFrame:
+def _read(path: Path, needed: list[str], form: TextForm, *, may_be_empty: bool = False) -> pl.DataFrame:
     """Read columns of a file, of which the first two are ids; strings are stripped, and null if empty."""
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"No file {path} (absolute: {path.resolve()}). Check the path, ZOO_DATA and data.root.")
-    endings = [ending for ending in path.suffixes if ending != ".gz"]
-    ending, packed = (endings or [""])[-1], path.suffix == ".gz"
-    if ending not in {".csv", ".tsv", ".inter", ".parquet"} or (packed and ending == ".parquet"):
-        raise ValueError(f"{path.name} has an unknown ending. Use one of {', '.join(ENDINGS)}.")
-    raw = open_table(path, ending, packed, needed, needed[:2])
+    ending, pack = split_ending(path)
+    if not ending:
+        allowed = f"{', '.join(KINDS)} (plain, {', '.join(PACKS[1:])}) and .parquet"
+        raise ValueError(f"{path.name} has an unknown ending. Use one of {allowed}.")
+    raw = open_table(path, ending, pack, needed, needed[:2], form)
+    if missing := [name for name in needed if name not in raw.columns]:
+        names = [name[:_SHOWN] for name in raw.columns[:_COLUMNS_SHOWN]]
+        more = f" and {len(raw.columns) - len(names)} more" if len(raw.columns) > len(names) else ""
+        lacks = f"{path} has no column {', '.join(map(repr, missing))}; its columns are {names}{more}"
+        raise ValueError(f"{lacks}. Set columns: {{DOMAIN: {{user: ..., rating: ...}}}}. {_NO_RATINGS} {_NO_TIMES}")
     if raw.is_empty() and not may_be_empty:
         raise ValueError(f"{path} has no rows. Needed: a header line and rows.")
-    if missing := [name for name in needed if name not in raw.columns]:
-        lacks = f"{path} has no column {', '.join(map(repr, missing))}; its columns are {raw.columns}"
-        raise ValueError(f"{lacks}. Set columns: {{DOMAIN: {{user: ..., rating: ...}}}}. {_NO_RATINGS} {_NO_TIMES}")
     return raw
 
 
 def _ids(column: pl.Series, what: str, faults: _Faults) -> pl.Series:
-    if not (column.dtype in (pl.String, pl.Categorical, pl.Null) or column.dtype.is_integer()):
+    empty = column.is_null()
+    if column.dtype.is_float() or column.dtype.is_decimal():
+        whole = column.cast(pl.Int64, strict=False)
+        part = (whole.cast(pl.Float64) != column.cast(pl.Float64)).fill_null(True) & ~empty
+        faults.add_rows(column, part, f"a {what} id that is not whole")
+        column = whole.alias(column.name)
+    if column.dtype == pl.Binary:
+        column = column.cast(pl.String)
+    if not (column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Null) or column.dtype.is_integer()):
         faults.add_column(column, "ids are strings or integers")
         return pl.repeat(None, len(column), dtype=pl.Categorical(), eager=True)
-    faults.add_rows(column, column.is_null(), f"no {what}")
-    return column if column.dtype == pl.Categorical else column.cast(pl.String).cast(pl.Categorical())
+    faults.add_rows(column, empty, f"no {what}")
+    ids = column if column.dtype == pl.Categorical else column.cast(pl.String).cast(pl.Categorical())
+    distinct = ids.unique().cast(pl.String).drop_nulls()
+    if (count := missing_ids(ids, distinct)) is not None:
+        faults.odd_ids[f"rows have a {what} id that means a missing value ({count[1]})"] = count[0]
+    broken = distinct.filter(distinct.str.contains(r"[\t\r\n]"))
+    if len(broken):
+        rows = ids.cast(pl.String).is_in(broken.implode()).fill_null(False)
+        faults.add_rows(ids.cast(pl.String).alias(column.name), rows, f"a {what} id with a line break or a tab")
+    return ids
 
 
 def _ratings(column: pl.Series, faults: _Faults) -> pl.Series:
     if column.dtype.is_temporal():
         faults.add_column(column, "ratings are numbers", _NO_RATINGS)
         return pl.repeat(None, len(column), dtype=pl.Float64, eager=True)
-    numbers, broken = _finite(column)
+    if faults.bad_rows == "convert" and column.dtype == pl.String:
+        comma = column.str.contains(_DECIMAL_COMMA).fill_null(False)
+        faults.converted(column, comma, "a decimal comma")
+        column = column.str.replace(_DECIMAL_COMMA, "$1.$2")
+    numbers, broken = finite(column)
     faults.add_rows(column, column.is_null(), "no rating", _NO_RATINGS)
     faults.add_rows(column, broken, "a rating that is not a finite number")
     return numbers
 
 
-def _times(column: pl.Series, faults: _Faults) -> pl.Series:
+def _times(column: pl.Series, faults: _Faults, unit: TimeUnit | None, facts: Facts) -> pl.Series:
     if column.dtype in (pl.Boolean, pl.Duration, pl.Time):
         faults.add_column(column, "times are numbers or dates", _NO_TIMES)
         return pl.repeat(None, len(column), dtype=pl.Int64, eager=True)
-    times, broken = whole_times(column)
+    times, broken, dated = whole_times(column, unit)
     what = "a time that is neither a number nor a date such as 2014-07-01"
-    if broken.any() and column.dtype == pl.String and (_finite(column)[1] & ~broken).any():
-        what = "a time that is no date such as 2014-07-01, unlike the others"
-    faults.add_rows(column, broken, what, _NO_TIMES)
-    return times
-
-
-def _finite(column: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Return a column as Float64, and a mask of its values that are no finite numbers; null stays null."""
-    numbers = column.cast(pl.Float64, strict=False)
-    return numbers, (numbers.is_null() & column.is_not_null()) | ~numbers.is_finite().fill_null(True)
-
-
-def whole_times(column: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Return a column of numbers, or of ISO 8601 dates, as Int64, and a mask of its values that are neither.
-
-    Numbers keep their unit, and whole ones every digit. Dates become seconds since 1970. In a column of dates a number is
-    invalid, unless it is a date without hyphens (`20140701`). A number beyond 64 bits is invalid.
-    """
-    if column.dtype in (pl.Date, pl.Datetime):
-        return column.dt.epoch("s").cast(pl.Int64), pl.repeat(False, len(column), eager=True)
-    whole = column.cast(pl.Int64, strict=False)
-    if column.dtype.is_integer():
-        return whole, whole.is_null() & column.is_not_null()
-    if column.dtype == pl.String and whole.null_count() == column.null_count():
-        return whole, pl.repeat(False, len(column), eager=True)
-    numbers, broken = _finite(column)
-    if column.dtype == pl.String and broken.any() and (dated := _dated(column)) is not None:
-        numbers, broken = dated, dated.is_null() & column.is_not_null()
-    return numbers.cast(pl.Int64, strict=False), broken
-
-
-def _dated(column: pl.Series) -> pl.Series | None:
-    """Return a column of text in seconds, null where a value is no date; None if no value is a date."""
-    distinct = column.drop_nulls().unique()
-    seconds = pl.Series([seconds_of(text) for text in distinct.to_list()], dtype=pl.Int64)
-    if seconds.null_count() == len(seconds):
-        return None
-    return column.replace_strict(distinct, seconds, default=None, return_dtype=pl.Int64)
+    faults.add_rows(column, broken, f"{_UNLIKE}, unlike the others" if dated else what, _NO_TIMES)
+    if dated:
+        facts.unit = "date"
+        return times
+    found = [unit] if unit else units_of(times)
+    if len(found) > 1:
+        masks = {name: in_unit(times, name) for name in found}
+        counts = " and ".join(f"{int(mask.sum()):,} in {name}" for name, mask in masks.items())
+        place = faults.rows_named(min(masks.values(), key=lambda mask: int(mask.sum())))
+        faults.columns.append(f"column {column.name!r} has times of several units: {counts} ({place}); set time_unit")
+    facts.unit = found[0] if found else "unknown"
+    return in_seconds(times, facts.unit)

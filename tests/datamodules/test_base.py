@@ -28,7 +28,7 @@ def published(data: Files, tmp_path: Path) -> dict[str, Path]:
 
 def test_the_constructor_opens_nothing(tmp_path: Path) -> None:
     data = Files("nowhere", "left", ("right",), root=tmp_path / "absent")
-    with pytest.raises(FileNotFoundError, match=r"No ratings of 'left' in .*absent.*Looked for left.csv.gz"):
+    with pytest.raises(FileNotFoundError, match=r"No ratings of 'left' in .*absent.*Looked for left.csv, left.tsv"):
         attach(data).setup("fit")
 
 

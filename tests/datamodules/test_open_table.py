@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import datamodules.open_table
+import datamodules.text_table
 from datamodules.public_lists import is_derived_list, read_users
 from datamodules.tables import read_table
 
@@ -23,7 +24,7 @@ COLUMNS: dict[str, tuple[pl.Series, tuple[Any, Any, Any]]] = {
     "u64": (pl.Series([2**64 - 1], dtype=pl.UInt64), (str(2**64 - 1), 2.0**64, "")),
     "i128": (pl.Series([2**100], dtype=pl.Int128), (str(2**100), 2.0**100, "")),
     "f32": (pl.Series([2.5], dtype=pl.Float32), ("", 2.5, 2)),
-    "decimal": (pl.Series([Decimal("2.5")]), ("", 2.5, 2)),
+    "decimal": (pl.Series([Decimal("2.0")]), ("2", 2.0, 2)),
     "boolean": (pl.Series([True]), ("", 1.0, "")),
     "date": (pl.Series([DAY.date()]), ("", "", 1577836800)),
     "datetime": (pl.Series([DAY]), ("", "", 1577880000)),
@@ -35,12 +36,12 @@ COLUMNS: dict[str, tuple[pl.Series, tuple[Any, Any, Any]]] = {
     "array": (pl.Series([[2]], dtype=pl.Array(pl.Int64, 1)), ("", "", "")),
     "struct": (pl.Series([{"a": 2}]), ("", "", "")),
     "nested": (pl.Series([[{"a": [2]}]]), ("", "", "")),
-    "binary": (pl.Series([b"2"]), ("", "", "")),
+    "binary": (pl.Series([b"2"]), ("2", 2.0, 2)),
 }
 
 
 WANTED = {
-    "user_id": "strings or integers|no user",
+    "user_id": "strings or integers|no user|not whole",
     "rating": "numbers|every row counts as 1",
     "timestamp": "numbers or dates|neither a number",
 }
@@ -92,7 +93,7 @@ def test_a_file_that_unpacks_to_more_than_it_may_is_not_read(tmp_path: Path, mon
     text = "user_id,item_id,rating,timestamp\n" + "a,b,1,1\n" * 100_000
     path.write_bytes(gzip.compress(text.encode()))
     assert read_table(path).height == 1
-    monkeypatch.setattr(datamodules.open_table, "ALWAYS", 1000)
+    monkeypatch.setattr(datamodules.text_table, "ALWAYS", 1000)
     most = f"{100 * path.stat().st_size:,}"
     with pytest.raises(ValueError, match=rf"x\.csv\.gz unpacks to more than {most} bytes"):
         read_table(path)
@@ -103,7 +104,7 @@ def test_however_large_a_packed_file_is_it_unpacks_to_so_much_at_most(
 ) -> None:
     path = tmp_path / "x.csv.gz"
     path.write_bytes(gzip.compress(("user_id,item_id,rating,timestamp\n" + "a,b,1,1\n" * 1000).encode()))
-    monkeypatch.setattr(datamodules.open_table, "UNPACKED", 8000)
+    monkeypatch.setattr(datamodules.text_table, "UNPACKED", 8000)
     with pytest.raises(ValueError, match=r"unpacks to more than 8,000 bytes\. Unpack it first"):
         read_table(path)
 

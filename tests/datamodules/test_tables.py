@@ -1,9 +1,12 @@
 """Reading interaction files: every format gives one table, and what cannot be used is refused in words."""
 
+import bz2
 import gzip
+import json
 import logging
 import re
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +16,9 @@ import polars as pl
 import pytest
 
 from datamodules import Frames
-from datamodules.tables import ENDINGS, SCHEMA, find_table, read_negatives, read_table
+from datamodules.data_quality import collected_facts
+from datamodules.tables import SCHEMA, BadRows, find_table, read_negatives, read_table
+from datamodules.text_table import TextForm
 
 ROWS = [("12", "a", "3.5", "100"), ("7", "b", "1", "90"), ("12", "b", "5", "110")]
 EXPECTED = pl.DataFrame(
@@ -23,7 +28,16 @@ EXPECTED = pl.DataFrame(
 
 
 def write(path: Path, text: str) -> Path:
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    content = text.encode()
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(path.stem, content)
+    elif path.suffix == ".zst":
+        pl.DataFrame({"line": text.split("\n")}).lazy().sink_csv(
+            path, include_header=False, quote_style="never", compression="zstd"
+        )
+    else:
+        path.write_bytes({".gz": gzip.compress, ".bz2": bz2.compress}.get(path.suffix, bytes)(content))
     return path
 
 
@@ -37,11 +51,12 @@ def read_frame(
     item: str = "item_id",
     rating_column: str | None = "rating",
     timestamp_column: str | None = "timestamp",
+    **settings: Any,  # noqa: ANN401
 ) -> pl.DataFrame:
     """What `Frames` reads of a table with the content of a file."""
     raw = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema=False)
-    columns = {"user": user, "item": item, "rating": rating_column, "timestamp": timestamp_column}
-    return Frames(raw, name="x", columns={"x": columns}).read("x")
+    columns: dict[str, str | int | None] = {"user": user, "item": item, "rating": rating_column}
+    return Frames(raw, name="x", columns={"x": {**columns, "timestamp": timestamp_column}}, **settings).read("x")
 
 
 Read = Callable[..., pl.DataFrame]
@@ -49,21 +64,143 @@ Read = Callable[..., pl.DataFrame]
 CONTENT = pytest.mark.parametrize("read_table", [read_table, read_frame])
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_every_format_gives_the_same_table(tmp_path: Path, ending: str) -> None:
-    path = tmp_path / f"book{ending}"
-    if ending == ".parquet":
-        EXPECTED.with_columns(user_id=pl.col("user_id").cast(pl.String).cast(pl.Int32)).write_parquet(path)
-    else:
-        separator = "," if "csv" in ending else "\t"
-        names = ["user_id", "item_id", "rating", "timestamp"]
-        if "inter" in ending:
-            names = ["user_id:token", "item_id:token", "rating:float", "timestamp:float"]
-        write(path, "\n".join(separator.join(row) for row in [names, *ROWS]))
+@pytest.mark.parametrize("pack", ["", ".gz", ".bz2", ".zst", ".zip"])
+@pytest.mark.parametrize("kind", [".csv", ".tsv", ".inter", ".dat", ".jsonl", ".json"])
+def test_every_format_gives_the_same_table(tmp_path: Path, kind: str, pack: str) -> None:
+    path = tmp_path / f"book{kind}{pack}"
+    names = ["user_id", "item_id", "rating", "timestamp"]
+    lines = [json.dumps(dict(zip(names, row, strict=True))) for row in ROWS]
+    if kind == ".json":
+        lines = [f"[{', '.join(lines)}]"]
+    elif kind != ".jsonl":
+        separator = {".csv": ",", ".dat": "::"}.get(kind, "\t")
+        named = [f"{name}:token" for name in names] if kind == ".inter" else names
+        lines = [separator.join(row) for row in [named, *ROWS]]
+    write(path, "\n".join(lines))
     table = read_table(path)
     assert table.schema == SCHEMA
     assert table.equals(EXPECTED)
     assert find_table(tmp_path, "book") == path
+
+
+def test_parquet_is_a_file_or_a_folder_of_parts(tmp_path: Path) -> None:
+    table = EXPECTED.with_columns(
+        user_id=pl.col("user_id").cast(pl.String).cast(pl.Float64),
+        item_id=pl.col("item_id").cast(pl.String).cast(pl.Binary),
+    )
+    (tmp_path / "book").mkdir()
+    for part in (0, 1):
+        table[2 * part : 2 * part + 2].write_parquet(tmp_path / "book" / f"part-{part}.parquet")
+    table.write_parquet(tmp_path / "one.parquet")
+    for domain in ("book", "one"):
+        assert read_table(find_table(tmp_path, domain)).equals(EXPECTED)
+
+
+def test_two_files_or_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    for name in ("book.csv", "book.parquet"):
+        (tmp_path / name).touch()
+    with pytest.raises(ValueError, match=r"'book' has 2 files in .*: book\.csv and book\.parquet\. Allowed: one"):
+        find_table(tmp_path, "book")
+    path = csv(tmp_path / "x.csv", "u,i,1,2", header="user_id,item_id,rating,rating")
+    with pytest.raises(ValueError, match=r"several columns \['rating'\] \(positions \[3, 4\]\)\. Keep one"):
+        read_table(path, timestamp_column=None)
+
+
+BODY = "".join(f"u{n},i{n},3,{1400000000 + n},{{}}\n" for n in range(20))
+NAMED = "user_id,item_id,rating,timestamp,name\n"
+
+
+@pytest.mark.parametrize(
+    ("names", "quoting", "message"),
+    [
+        (["12", '"12"'], None, ""),
+        (['12"'], None, "a quote is not closed"),
+        (['"two\nlines"', '"a ""b"""', "x"], None, ""),
+        (["x", '"12 inch', "x"], False, ""),
+        (["x", '"12 inch', "x"], None, "a quote is not closed"),
+        (["x", '"12 inch', "x", "x", '7"'], None, r"a quoted value holds whole rows \(line 3\)|a quote is not closed"),
+    ],
+)
+def test_no_row_is_lost_to_a_quote(names: list[str], quoting: bool | None, message: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "x.csv", NAMED + BODY.format(*names, *["x"] * (20 - len(names))))
+    if message:
+        with pytest.raises(ValueError, match=message):
+            read_table(path, form=TextForm(quoting=quoting))
+        text = path.read_text().replace(",", "\t")
+        assert read_table(write(tmp_path / "x.tsv", text)).height == 20
+    else:
+        assert read_table(path, form=TextForm(quoting=quoting)).height == 20
+
+
+@pytest.mark.parametrize(
+    ("text", "ending", "columns", "form"),
+    [
+        ("a::x::5::978300000\nb::y::3::978300001\n", "dat", (0, 1, 2, 3), TextForm()),
+        ("a,x,5,978300000\nb,y,3,978300001\n", "csv", (0, 1, 2, 3), TextForm()),
+        ("x  a 5\n y\tb 3\n", "txt", (1, 0, 2, None), TextForm(separator="blanks")),
+        ("who;what;stars\na;x;5\nb;y;3\n", "csv", ("who", "what", "stars", None), TextForm()),
+        ("user_id\titem_id\na\tx\nb\ty\n", "tsv", ("user_id", "item_id", None, None), TextForm()),
+        ("x\ta\t5\ny\tb\t3\n", "tsv", (1, 0, None, None), TextForm()),
+    ],
+)
+def test_raw_dumps_are_read(text: str, ending: str, columns: tuple[Any, ...], form: TextForm, tmp_path: Path) -> None:
+    table = read_table(write(tmp_path / f"x.{ending}", text), *columns, form=form)
+    assert list(zip(table["user_id"], table["item_id"], strict=True)) == [("a", "x"), ("b", "y")]
+    assert columns[2] is None or table["rating"].to_list() == [5.0, 3.0]
+
+
+def test_other_encodings_are_read_if_stated(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes("user_id;item_id;rating\nu;Café;1\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"is not UTF-8\. Set encoding, for example latin-1"):
+        read_table(path, timestamp_column=None)
+    table = read_table(path, timestamp_column=None, form=TextForm(encoding="latin-1"))
+    assert table["item_id"].to_list() == ["Café"]
+
+
+@pytest.mark.parametrize(("factor", "unit"), [(1, "s"), (10**3, "ms"), (10**6, "us"), (10**9, "ns")])
+def test_units_of_times_are_found_and_become_seconds(factor: int, unit: str, tmp_path: Path) -> None:
+    path = csv(tmp_path / "x.csv", *(f"u,i{n},1,{(1400000000 + n) * factor}" for n in range(3)))
+    with collected_facts() as facts:
+        assert read_table(path)["timestamp"].to_list() == [1400000000, 1400000001, 1400000002]
+    assert (facts[0].unit, facts[0].first, facts[0].implausible) == (unit, "2014-05-13", "")
+    path = csv(tmp_path / "y.csv", "u,i,1,1400000000", f"u,j,1,{1400000000 * factor}", "u,k,1,1400000002")
+    if factor == 1:
+        return
+    with pytest.raises(ValueError, match=rf"times of several units: 2 in s and 1 in {unit} \(line 3\); set time_unit"):
+        read_table(path)
+    assert read_table(path, time_unit="s")["timestamp"].to_list() == [1400000000, 1400000000 * factor, 1400000002]
+    dates = csv(tmp_path / "z.csv", "u,i,1,20140513")
+    assert read_table(dates, time_unit="date")["timestamp"].to_list() == [1399939200]
+
+
+BAD = ["u,i,4,", 'u,j,"4,5",', "u,k,,", "v,i,bad,", "w,j,3,"]
+
+
+@pytest.mark.parametrize(
+    ("action", "ratings", "said"),
+    [
+        ("drop", [4.0, 3.0], "3 rows are dropped .*1 row has no rating .line 4.*2 rows have a rating .*lines 3, 5"),
+        ("convert", [4.0, 4.5, 3.0], "1 row has a decimal comma .line 3.*2 rows are dropped"),
+    ],
+)
+def test_bad_rows_are_dropped_or_converted_with_counts(
+    action: BadRows, ratings: list[float], said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = csv(tmp_path / "x.csv", *BAD)
+    assert read_table(path, on_bad_rows=action)["rating"].to_list() == ratings
+    assert re.search(said, caplog.text, re.DOTALL)
+    with pytest.raises(ValueError, match=r"2 rows have a rating that is not a finite number \(lines 3, 5"):
+        read_table(path)
+
+
+def test_messages_are_short_for_any_file(tmp_path: Path) -> None:
+    text = "user_id,item_id,rating,timestamp\r" + "".join(f"u{n},i{n},1,5\r" for n in range(30_000))
+    wide = ",".join(f"c{n}" for n in range(30_000)) + "\n"
+    for content, message in ((text, "ends its lines with CR alone"), (wide, "and 29988 more")):
+        with pytest.raises(ValueError, match=message) as caught:
+            read_table(write(tmp_path / "x.csv", content))
+        assert len(str(caught.value)) < 700
 
 
 @CONTENT
@@ -93,7 +230,8 @@ def test_no_times_are_nulls(tmp_path: Path, read_table: Read) -> None:
 
 @CONTENT
 def test_times_keep_every_digit_and_floats_are_cut(tmp_path: Path, read_table: Read) -> None:
-    assert read_table(csv(tmp_path / "a.csv", "u,i,1,9007199254740993"))["timestamp"][0] == 9007199254740993
+    path = csv(tmp_path / "a.csv", "u,i,1,9007199254740993")
+    assert read_table(path, time_unit="s")["timestamp"][0] == 9007199254740993
     assert read_table(csv(tmp_path / "b.csv", "u,i,1,12.9"))["timestamp"][0] == 12
 
 
@@ -179,7 +317,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_a_missing_domain_lists_what_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(
-        FileNotFoundError, match=r"No ratings of 'book' in .* book\.csv\.gz, book\.csv, .*book\.parquet"
+        FileNotFoundError, match=r"No ratings of 'book' in .* book\.csv, book\.tsv, .*plain or \.gz.*book\.parquet"
     ):
         find_table(tmp_path, "book")
     with pytest.raises(FileNotFoundError, match="the folder itself does not exist"):
@@ -190,9 +328,7 @@ def test_what_is_there_and_looks_like_what_was_asked_for_is_named(tmp_path: Path
     for name in ("music.csv.gz", "book.csv"):
         (tmp_path / "douban" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "douban" / name).touch()
-    with pytest.raises(
-        FileNotFoundError, match=r"'musik' in .*/douban\. Did you mean music\? Looked for musik\.csv\.gz,"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"'musik' in .*/douban\. Did you mean music\? Looked for musik\.csv,"):
         find_table(tmp_path / "douban", "musik")
     with pytest.raises(FileNotFoundError, match=r"\(the folder itself does not exist\)\. Did you mean douban\? Looked"):
         find_table(tmp_path / "duoban", "music")
@@ -200,9 +336,9 @@ def test_what_is_there_and_looks_like_what_was_asked_for_is_named(tmp_path: Path
         find_table(tmp_path / "douban", "x")
 
 
-@pytest.mark.parametrize("name", ["x.txt", "x.parquet.gz", "x"])
+@pytest.mark.parametrize("name", ["x.docx", "x.parquet.gz", "x"])
 def test_an_unknown_ending_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match=r"unknown ending\. Use one of \.csv\.gz"):
+    with pytest.raises(ValueError, match=r"unknown ending\. Use one of \.csv, \.tsv"):
         read_table(write(tmp_path / name, "user_id"))
 
 
@@ -219,8 +355,8 @@ def test_an_unknown_ending_is_refused(tmp_path: Path, name: str) -> None:
         (["u,i,1,noon"], "time that is neither .*, first value 'noon'"),
         (
             ["u,i,,5", '"u\nu",j,1,5', "", *["v,i,,"] * 5, ",j,bad,noon", "w,i,1,2"],
-            r"x\.csv: 2 rows have no user \(lines 5, 11, column 'user_id'\); 1 row has no item \(line 5, .*"
-            r"7 rows have no rating \(lines 2, 5, 6, 7, 8, \.\.\., column 'rating'\); 1 row has a rating .*"
+            r"x\.csv: 2 rows have no user \(lines 5, 11, column 'user_id'\); 1 row has a user id with .*; 1 row has no item \(line 5, .*"
+            r"7 rows have no rating \(lines 2, 5, 6, \.\.\., column 'rating'\); 1 row has a rating .*"
             r"\(line 11, column 'rating', first value 'bad'\); 1 row has a time .*\(line 11, column 'timestamp', ",
         ),
     ],
@@ -257,8 +393,8 @@ def test_a_missing_column_lists_those_that_are_there(tmp_path: Path) -> None:
 
 @CONTENT
 def test_ids_that_are_floats_are_refused(tmp_path: Path, read_table: Read) -> None:
-    pl.DataFrame({"user_id": [1.0], "item_id": ["a"]}).write_parquet(tmp_path / "x.parquet")
-    with pytest.raises(ValueError, match="column 'user_id' is Float64, and ids are strings or integers"):
+    pl.DataFrame({"user_id": [1.5], "item_id": ["a"]}).write_parquet(tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match="1 row has a user id that is not whole"):
         read_table(tmp_path / "x.parquet", rating_column=None, timestamp_column=None)
 
 

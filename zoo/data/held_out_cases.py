@@ -83,7 +83,7 @@ def entries(rows: SparseRows, users: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def protocol_lines(found: Mapping[str, Any]) -> list[str]:
-    """Return a line on held-out items without a training rating, and one on ties in time, from a summary of data, if there are any.
+    """Return lines on held-out items without a training rating, ties in time and dates, from a summary of data, if there are any.
 
     Examples:
         >>> unknown = {"validation": 0, "of_validation": 9, "test": 2, "of_test": 10, "rule": "exclude"}
@@ -100,4 +100,6 @@ def protocol_lines(found: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"ties in time decide the held-out items of {ties['users']:,} of {ties['of_users']:,} users, by a hash"
         )
+    if times := found.get("times"):
+        lines.append(f"times from {times['first']} to {times['last']} (unit {times['unit']})")
     return lines

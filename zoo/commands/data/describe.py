@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from datamodules import CrossDomainDataModule
-from datamodules.data_quality import negative_ratings, warn_once
+from datamodules.data_quality import collected_facts, numbered_alike, same_numbers, suspicious_counts, times_of
 from datamodules.filters import binarise, filter_counts
 from datamodules.public_lists import COMMON, agreed_users, read_catalogue
 from datamodules.splits import PAIR, Split, hold_out, ties_in_time
@@ -43,12 +43,17 @@ def describe_data(data: CrossDomainDataModule) -> tuple[dict[str, Any], dict[str
     listed = data.common_users() if data.users == COMMON else agreed_users(data.users)
     tables: dict[str, pl.DataFrame] = {}
     found: dict[str, Any] = {"target": data.target, "domains": {}, "absent": {}, "sources": {}}
+    found |= {"times": {}, "suspicious": {}, "alike": []}
     for domain in domains:
         try:
-            steps = _steps(data, domain, listed)
+            with collected_facts() as facts:
+                steps = _steps(data, domain, listed)
         except FileNotFoundError as error:
             found["absent"][domain] = str(error)
             continue
+        found["suspicious"][domain] = suspicious_counts(steps["file"], facts, data.filters)
+        if facts and (times := times_of(facts[0])):
+            found["times"][domain] = {**times, "warning": facts[0].implausible}
         found["domains"][domain] = {name: _counts(table) for name, table in steps.items()}
         tables[domain] = list(steps.values())[-1]
     if data.target in tables:
@@ -63,6 +68,10 @@ def describe_data(data: CrossDomainDataModule) -> tuple[dict[str, Any], dict[str
         found["sources"] = {
             name: _compare(split, tables[data.target], tables[name]) for name in data.sources if name in tables
         }
+        items = {name: table["item_id"].unique().cast(pl.String).to_list() for name, table in tables.items()}
+        for name in found["sources"]:
+            if alike := numbered_alike(items[data.target], items[name]):
+                found["alike"].append(same_numbers(data.target, name, alike))
     return found, {
         name: sorted(table["item_id"].value_counts()["count"].to_list(), reverse=True) for name, table in tables.items()
     }
@@ -72,8 +81,6 @@ def _steps(data: CrossDomainDataModule, domain: str, listed: list[str] | None) -
     """Return the rows of a domain after each step, from its file to what is split or published."""
     filters, catalogue = data.filters, data.catalogues.get(domain)
     found = {"file": with_categories(data.read(domain))}
-    if (remark := negative_ratings(found["file"], domain, filters)) is not None:
-        warn_once(remark)
     found["threshold"] = binarise(merge_repeats(found["file"]), filters.threshold, filters.signs, may_be_empty=True)
     if isinstance(catalogue, Path):
         found["catalogue"] = found["threshold"].filter(pl.col("item_id").is_in(read_catalogue(catalogue)))
@@ -133,6 +140,7 @@ def tables(found: Mapping[str, Any]) -> Iterator[Table]:
     notes = ["most rated tenth: share of ratings of the most rated tenth of items", *absent]
     table.caption = "\n".join([*notes, *protocol_lines(found.get("split", {}))])
     yield table
+    yield from _quality_tables(found)
     if found["sources"]:
         rows = list(next(iter(found["sources"].values())))
         table = Table(
@@ -142,6 +150,22 @@ def tables(found: Mapping[str, Any]) -> Iterator[Table]:
             table.add_row(row.replace("_", " "), *(f"{facts[row]:,}" for facts in found["sources"].values()))
         if any(facts["held_out_pairs_in_source"] for facts in found["sources"].values()):
             table.caption = "A source contains held-out pairs of the target: test items can leak through it."
+        yield table
+
+
+def _quality_tables(found: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield first and last date of each domain, and its suspicious values."""
+    if found.get("times"):
+        table = Table("", "unit", "first", "last", "warning", title="Times")
+        for domain, times in found["times"].items():
+            table.add_row(escape(visible(domain)), *(times[name] for name in ("unit", "first", "last", "warning")))
+        yield table
+    rows = [(domain, *row) for domain, counts in found.get("suspicious", {}).items() for row in counts.items()]
+    if rows or found.get("alike"):
+        table = Table("", Column("count", justify="right"), "values", title="Suspicious values")
+        for domain, clause, count in rows:
+            table.add_row(escape(visible(domain)), f"{count:,}", escape(visible(clause)))
+        table.caption = escape(visible("\n".join(found.get("alike", []))))
         yield table
 
 

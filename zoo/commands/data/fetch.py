@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from datamodules.recipe import Recipe
 from zoo.commands.data.manual_downloads import MANUAL_DOWNLOADS, download_hint
 from zoo.runtime.run_folder import atomic_write, saying_where
 from zoo.runtime.settings_files import read_yaml
@@ -26,7 +27,7 @@ class Member(BaseModel):
     model_config = ConfigDict(extra="forbid")
     member: str  # path in the archive
     separator: str = ","
-    header: str = "user_id,item_id,rating,timestamp"
+    header: str | None = "user_id,item_id,rating,timestamp"  # null: the table is copied as it is
 
 
 class Published(BaseModel):
@@ -35,7 +36,7 @@ class Published(BaseModel):
     model_config = ConfigDict(extra="forbid")
     urls: list[str] = Field(min_length=1)  # tried in this order
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
-    size: int = Field(gt=0)  # bytes
+    size: int | None = Field(default=None, gt=0)  # bytes; null: unknown
     tables: dict[str, Member] = {}  # tables of an archive; empty: the file is a table
 
 
@@ -61,11 +62,17 @@ def registered(name: str, registry: Path | None = None) -> DataSet:
     known = KNOWN if registry is None else KNOWN | read_yaml(registry.read_text(encoding="utf-8"), registry)
     if name in known:
         return DataSet.model_validate(known[name])
+    if name in Recipe.names():
+        recipe = Recipe.named(name)
+        if recipe.files:
+            return DataSet.model_validate({"licence": recipe.licence, "files": recipe.files})
+        named = f"{name} must be downloaded manually. {recipe.about} {recipe.licence} See {recipe.address}."
+        raise ValueError(f"{named} Put its files into $ZOO_DATA/{name}, and read them with Files, recipe {name}.")
     if name in MANUAL_DOWNLOADS:
         raise ValueError(download_hint(name))
     raise ValueError(
-        f"Unknown data set {name!r}.{suggest(name, [*known, *MANUAL_DOWNLOADS])} Known: {', '.join(sorted(known))}; manual: "
-        f"{', '.join(MANUAL_DOWNLOADS)}. Add others with --registry."
+        f"Unknown data set {name!r}.{suggest(name, [*known, *Recipe.names(), *MANUAL_DOWNLOADS])} Known: "
+        f"{', '.join([*sorted(known), *Recipe.names()])}; manual: {', '.join(MANUAL_DOWNLOADS)}. Add others with --registry."
     )
 
 
@@ -96,10 +103,10 @@ def _found(name: str, published: Published, offline: Path | None) -> Path | None
 
 def _checked(path: Path, name: str, published: Published, source: str) -> Path:
     size, digest = path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest()
-    if (size, digest) != (published.size, published.sha256):
+    if (published.size or size, published.sha256) != (size, digest):
         raise ValueError(
-            f"{source} has {size:,} bytes and SHA-256 {digest}; {name} must have {published.size:,} and {published.sha256}. "
-            "Nothing was written."
+            f"{source} has {size:,} bytes and SHA-256 {digest}; {name} must have {published.size or size:,} and "
+            f"{published.sha256}. Nothing was written."
         )
     return path
 
@@ -118,13 +125,17 @@ def _downloaded(name: str, published: Published, scratch: Path) -> Path:
             continue
         return _checked(path, name, published, url)
     raise OSError(
-        f"No host has {name}: {'; '.join(failed)}. Get the file elsewhere ({published.size:,} bytes, SHA-256 "
+        f"No host has {name}: {'; '.join(failed)}. Get the file elsewhere (SHA-256 "
         f"{published.sha256}) and pass its folder: --offline FOLDER."
     )
 
 
 def _unpack(archive: Path, table: Member, path: Path) -> None:
     with zipfile.ZipFile(archive) as packed:
+        if table.header is None:
+            with packed.open(table.member) as member, path.open("wb") as file:
+                shutil.copyfileobj(member, file)
+            return
         rows = packed.read(table.member).decode().replace(table.separator, ",")
     with saying_where(path):
         path.write_bytes(gzip.compress(f"{table.header}\n{rows}".encode(), mtime=0))

@@ -68,3 +68,18 @@ def test_the_command_describes_an_experiment_and_draws_it(tmp_path: Path, capsys
     printed = json.loads(capsys.readouterr().out)
     assert printed == json.loads((tmp_path / "out" / "description.json").read_text())
     assert printed["domains"]["m"]["threshold"]["ratings"] == 6
+
+
+def test_dates_and_suspicious_values_are_shown(tmp_path: Path) -> None:
+    header = "user_id,item_id,rating,timestamp\n"
+    rows = "a,1,5,1400000000000\na,1,5,1400000000000\nnan,2,0,1500000000000\na,2,1,1450000000000\n"
+    (tmp_path / "m.csv").write_text(header + rows)
+    (tmp_path / "s.csv").write_text(header + "a,2,4,20140101\na,3,5,20140102\n")
+    found, _ = describe_data(Files("own", "m", ("s",), root=tmp_path, evaluation=Evaluation("latest1")))
+    assert found["times"]["m"] == {"unit": "ms", "first": "2014-05-13", "last": "2017-07-14", "warning": ""}
+    assert found["times"]["s"]["warning"] == "times are before 1990 (first 1970-08-22); set time_unit"
+    assert list(found["suspicious"]["m"].values()) == [1, 1, 1, 1]
+    assert found["suspicious"]["s"] == {}
+    assert found["alike"] == ["1 item ids of m and s are the same integers. They may number their items separately."]
+    titles = [str(table.title) for table in tables(found)]
+    assert titles[1:3] == ["Times", "Suspicious values"]

@@ -7,6 +7,7 @@ import re
 import threading
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,9 +15,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from datamodules import Douban, Restaurant
+from datamodules import Douban, Files, Restaurant
 from datamodules.amazon import AMAZON
 from datamodules.files import KNOWN_FILES
+from datamodules.recipe import Recipe
 from zoo.commands.data.command import main
 from zoo.commands.data.fetch import KNOWN, registered
 from zoo.commands.data.manual_downloads import MANUAL_DOWNLOADS
@@ -84,6 +86,32 @@ def test_the_second_host_gives_what_the_first_has_not(
     assert "Exists: " in capsys.readouterr().out
 
 
+def test_a_recipe_is_fetched_as_it_is_and_read(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as made:
+        made.writestr("ml-1m/ratings.dat", "1::2::5::978300760\n5::6::3::978302109\n")
+    (tmp_path / "host" / "ml-1m.zip").write_bytes(content.getvalue())
+    recipe = Recipe.named("movielens-1m")
+    published = recipe.files["ml-1m.zip"] | {
+        "urls": [f"{host}/ml-1m.zip"],
+        "sha256": hashlib.sha256(content.getvalue()).hexdigest(),
+        "size": None,
+    }
+    monkeypatch.setattr(Recipe, "named", lambda _: replace(recipe, files={"ml-1m.zip": published}))
+    main(["fetch", "movielens-1m", "--root", str(tmp_path)])
+    data = Files("x", "ratings", root=tmp_path / "movielens-1m", recipe="movielens-1m")
+    assert data.read("ratings").rows() == [("1", "2", 5.0, 978300760), ("5", "6", 3.0, 978302109)]
+
+
+def test_a_recipe_without_a_known_file_says_where_it_is() -> None:
+    for name in Recipe.names():
+        if Recipe.named(name).files:
+            assert registered(name).licence == Recipe.named(name).licence
+        else:
+            with pytest.raises(ValueError, match=rf"{name} must be downloaded manually.*recipe {name}"):
+                registered(name)
+
+
 def test_a_folder_comes_before_every_host(tmp_path: Path) -> None:
     (tmp_path / "them.zip").write_bytes(ARCHIVE)
     assert fetched(tmp_path, "http://127.0.0.1:1/them.zip", offline=tmp_path) == TABLE
@@ -106,7 +134,8 @@ def test_where_no_host_answers_it_says_what_to_do(host: str, tmp_path: Path) -> 
 
 def test_an_unknown_data_set_names_the_nearest() -> None:
     with pytest.raises(
-        ValueError, match=r"Unknown data set 'ml100k'\. Did you mean ml-100k\? Known: ml-100k; manual: rc"
+        ValueError,
+        match=r"Unknown data set 'ml100k'\. Did you mean ml-100k\? Known: ml-100k, amazon-2014, .*; manual: rc",
     ):
         registered("ml100k")
     (movielens,) = registered("ml-100k").files.values()

@@ -1,0 +1,364 @@
+"""Text tables: how they are written and packed, and whether every line becomes a row."""
+
+import bz2
+import codecs
+import csv
+import gzip
+import io
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import polars as pl
+
+#: Limit of an unpacked file: 100 times its size (ratings pack to a fifth), at least `ALWAYS` bytes, at most `UNPACKED` bytes.
+MOST_TIMES = 100
+ALWAYS, UNPACKED = 2**26, 2**32
+
+BROKEN = (
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+    EOFError,
+    gzip.BadGzipFile,
+    zlib.error,
+    zipfile.BadZipFile,
+)
+"""What libraries raise on a damaged file; a panic of polars is no `Exception`."""
+
+
+#: Kinds of text, and how each may be packed.
+KINDS, PACKS = (
+    (".csv", ".tsv", ".inter", ".dat", ".txt", ".jsonl", ".ndjson", ".json"),
+    ("", ".gz", ".bz2", ".zst", ".zip"),
+)
+#: A `.rsds` of OmniRec is a zip archive with a table.
+ENDINGS = (*(kind + pack for kind in KINDS for pack in PACKS), ".parquet", ".zip", ".rsds")
+_JSON, _ARRAY = {".jsonl", ".ndjson", ".json"}, "array of .json"
+#: Separators that are tried on the first line if the usual one of the ending does not fit. `blanks`: any run of blanks or tabs.
+_TRIED, BLANKS = (",", "\t", ";", "::", "|"), "blanks"
+_ZSTD_BLOCK = 1 << 17  # bytes of an unpacked block, at most
+_ONE = "\x1f"  # replaces a separator of several characters
+_HEAD, _PART = 1 << 16, 1 << 22  # bytes that are read for the first line, and at a time to count lines
+#: Columns that a message names.
+_NAMED = 10
+
+
+@dataclass(frozen=True)
+class TextForm:
+    """How a text file is written.
+
+    Args:
+        separator: Text between two values; `blanks`: any run of blanks or tabs; None: found in the first line.
+        quoting: Whether a value may stand in quotes; None: in `.csv` alone.
+        encoding: Encoding of the text.
+        header: Whether the first line names the columns; else they are named by position, from 0.
+
+    Examples:
+        >>> TextForm(separator="::", header=False).quoting is None
+        True
+    """
+
+    separator: str | None = None
+    quoting: bool | None = None
+    encoding: str = "utf-8"
+    header: bool = True
+
+    def __post_init__(self) -> None:
+        if self.separator is not None and not self.separator:
+            raise ValueError(
+                "separator is ''. Allowed: any text, such as ';' or '::', or 'blanks'. Set null to find it."
+            )
+        if self.quoting and (self.separator == BLANKS or len(self.separator or ",") > 1):
+            raise ValueError(
+                f"quoting is true, and separator is {self.separator!r}. Quotes need a separator of one character."
+            )
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
+            raise ValueError(
+                f"encoding is {self.encoding!r}. Allowed: a name of Python, such as latin-1 or gb18030."
+            ) from None
+
+
+PLAIN = TextForm()
+
+
+class TextFile:
+    """A text file of interactions: its form, and a comparison of the rows that were read with the lines that it has."""
+
+    def __init__(self, path: Path, ending: str, pack: str, needed: Sequence[str], form: TextForm) -> None:
+        self.path, self.ending, self.pack, self.needed, self.form = path, ending, pack, needed, form
+        self.content = self._content()
+        start = self._start()
+        self.first = start.decode("utf-8", errors="replace").strip("\r")
+        self.separator = form.separator or self._found_separator()
+        self.quoting = ending == ".csv" and len(self.separator) == 1 if form.quoting is None else form.quoting
+        if len(self.separator) > 1 or len(self.separator.encode()) > 1:
+            self._use_one_character()
+
+    def _content(self) -> bytes | None:
+        """Return the text if it has to be changed before it is read; None: it is read in place."""
+        if not self.pack and codecs.lookup(self.form.encoding).name == "utf-8":
+            return None
+        content = unpacked(self.path, self.pack) if self.pack else self.path.read_bytes()
+        try:
+            return content if self.form.encoding == "utf-8" else content.decode(self.form.encoding).encode()
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            raise ValueError(
+                f"{self.path} is not {self.form.encoding} (line {line}). Set encoding, for example latin-1."
+            ) from None
+
+    def _start(self) -> bytes:
+        """Return the first line that is not empty."""
+        with self._open() as file:
+            start = file.read(_HEAD)
+        if b"\n" not in start and b"\r" in start.rstrip(b"\r"):
+            raise ValueError(
+                f"{self.path} ends its lines with CR alone. Allowed: LF, or CR and LF. Convert the line ends."
+            )
+        start = start.removeprefix(codecs.BOM_UTF8)
+        line = start.lstrip(b"\r\n")
+        self.skipped = start[: len(start) - len(line)].count(b"\n")
+        return line.split(b"\n", 1)[0]
+
+    def _found_separator(self) -> str:
+        usual = "," if self.ending in (".csv", *_JSON) else "\t"
+        if self.ending in (".inter", *_JSON):
+            return usual
+        return next((tried for tried in (usual, *_TRIED, BLANKS) if self._fits(tried)), usual)
+
+    def _fits(self, separator: str) -> bool:
+        names = self.first.split() if separator == BLANKS else self.first.split(separator)
+        if not self.form.header:
+            return len(names) > max(map(int, self.needed), default=0)
+        return {*self.needed} <= {name.strip().strip('"') for name in names}
+
+    def _use_one_character(self) -> None:
+        content = self.path.read_bytes() if self.content is None else self.content
+        if _ONE.encode() in content:
+            raise ValueError(f"{self.path} has the character U+001F. Remove it, or use a separator of one character.")
+        if self.separator == BLANKS:
+            lines = re.sub(rb"[ \t]+(?=\r?$)|^[ \t]+", b"", content, flags=re.MULTILINE)
+            self.content = re.sub(rb"[ \t]+", _ONE.encode(), lines)
+        else:
+            self.content = content.replace(self.separator.encode(), _ONE.encode())
+        self.separator, self.first = _ONE, self._start().decode("utf-8", errors="replace").strip("\r")
+
+    def scan(self) -> pl.LazyFrame:
+        """Return its columns, unread unless it is packed, all as text."""
+        if self.ending in _JSON:
+            return self._scan_json()
+        names = next(
+            csv.reader([self.first], delimiter=self.separator, quoting=0 if self.quoting else csv.QUOTE_NONE), []
+        )
+        if not self.form.header:
+            return self._scan_csv(new_columns=[str(number) for number in range(len(names))])
+        if self.ending == ".inter":
+            names = [name.split(":")[0] for name in names]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            if name in self.needed or self.ending == ".inter":
+                places = [at + 1 for at, other in enumerate(names) if other == name]
+                by = ", by names before the colon" if self.ending == ".inter" else ""
+                raise ValueError(f"{self.path} has several columns ['{name}']{by} (positions {places}). Keep one.")
+        table = self._scan_csv()
+        if self.ending != ".inter":
+            return table
+        return table.rename(dict(zip(table.collect_schema().names(), names, strict=True)))
+
+    def _scan_csv(self, new_columns: list[str] | None = None) -> pl.LazyFrame:
+        return pl.scan_csv(
+            self._source(),
+            separator=self.separator,
+            infer_schema=False,
+            quote_char='"' if self.quoting else None,
+            has_header=new_columns is None,
+            new_columns=new_columns,
+            glob=False,
+        )
+
+    def _scan_json(self) -> pl.LazyFrame:
+        if self.first.lstrip().startswith("["):
+            self.ending = _ARRAY
+            return pl.read_json(self._source(), infer_schema_length=None).lazy()
+        for length in (1, None):  # a key may be missing in the first line
+            known = pl.scan_ndjson(self._source(), infer_schema_length=length).collect_schema()
+            if {*self.needed} <= known.keys():
+                return pl.scan_ndjson(self._source(), schema=dict.fromkeys(self.needed, pl.String))
+        return pl.LazyFrame(schema=dict.fromkeys(known, pl.Null))
+
+    def _source(self) -> Path | io.BytesIO:
+        return self.path if self.content is None else io.BytesIO(self.content)
+
+    def check(self, rows: int) -> None:
+        """Refuse the file if its lines are more than the rows that were read."""
+        if self.ending == _ARRAY:
+            return
+        if self.ending in _JSON:
+            with self._open() as file:
+                expected, quotes = sum(not line.isspace() for line in file), False
+        else:
+            expected, quotes = self._expected()
+        if rows != expected and not (self.quoting and quotes):
+            raise ValueError(f"{self.path} has {expected:,} rows, and {rows:,} were read. Check quoting and separator.")
+        if rows != expected:
+            self._check_quotes(rows)
+
+    def _expected(self) -> tuple[int, bool]:
+        """Return the number of lines below the header, and whether any line has a quote."""
+        lines, quotes, last = 0, False, b"\n"
+        with self._open() as file:
+            while part := file.read(_PART):
+                lines += part.count(b"\n")
+                quotes = quotes or b'"' in part
+                last = part[-1:]
+        lines += last != b"\n"
+        if self.form.header:
+            lines -= 1 + self.skipped  # polars skips empty lines before the header
+        return lines, quotes
+
+    def _open(self) -> IO[bytes]:
+        return self.path.open("rb") if self.content is None else io.BytesIO(self.content)
+
+    def _check_quotes(self, rows: int) -> None:
+        """Refuse quotes that are not closed, and quoted values that hold whole rows."""
+        reader, begun = csv.reader(_lines(self.path, self.pack, self.form), delimiter=self.separator, strict=True), 0
+        names, found = next(filter(None, reader), []), 0
+        if not self.form.header:
+            found = 1
+        width = len(names)
+        numbers = [names.index(name) if self.form.header else int(name) for name in self.needed[2:]]
+        try:
+            for row in reader:
+                found += 1
+                if reader.line_num > begun + 1 and any(
+                    self._holds_row(value, width, numbers) for value in row if "\n" in value
+                ):
+                    raise csv.Error("a quoted value holds whole rows")
+                begun = reader.line_num
+        except csv.Error as error:
+            what = str(error) if "holds" in str(error) else "a quote is not closed"
+            raise ValueError(f"{self.path}: {what} (line {begun + 1}). Set quoting to false, or correct it.") from None
+        if found != rows:
+            raise ValueError(f"{self.path} has {found:,} rows, and {rows:,} were read. Check quoting and separator.")
+
+    def _holds_row(self, value: str, width: int, numbers: Sequence[int]) -> bool:
+        for line in value.splitlines()[1:]:
+            values = line.split(self.separator)
+            if len(values) == width and numbers and all(_NUMBER.fullmatch(values[at].strip()) for at in numbers):
+                return True
+        return False
+
+
+_NUMBER = re.compile(r"[-+]?[\d.,:TZ -]*\d[\d.,:TZ -]*")
+
+
+def unpacked(path: Path, pack: str) -> bytes:
+    """Return the content of a packed file, if it is no larger than its size allows."""
+    most = min(max(MOST_TIMES * path.stat().st_size, ALWAYS), UNPACKED)
+    if pack == ".zst":
+        content = _unpacked_zstd(path, most)
+    elif pack == ".zip":
+        with zipfile.ZipFile(path) as archive, archive.open(_member(path)) as member:
+            content = member.read(most + 1)
+    else:
+        with (bz2.open if pack == ".bz2" else gzip.open)(path) as file:
+            content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"{path} unpacks to more than {most:,} bytes. Unpack it first.")
+    return content
+
+
+def _unpacked_zstd(path: Path, most: int) -> bytes:
+    """Return the lines of a Zstandard file, which polars unpacks, unless its blocks may hold more than ``most`` bytes."""
+    if _zstd_bound(path.read_bytes()) > most:
+        raise ValueError(f"{path} unpacks to more than {most:,} bytes. Unpack it first.")
+    lines = pl.scan_csv(path, has_header=False, separator=_ONE, quote_char=None, infer_schema=False, glob=False)
+    return "\n".join([*lines.collect().to_series().fill_null("").to_list(), ""]).encode()
+
+
+def _zstd_bound(packed: bytes) -> int:
+    """Return how many bytes a Zstandard file unpacks to at most: the sum over its blocks (RFC 8878, section 3.1.1)."""
+    at, bound = 0, 0
+    while at + 5 <= len(packed):
+        if packed[at + 1 : at + 4] == b"\x2a\x4d\x18":  # a frame to skip
+            at += 8 + int.from_bytes(packed[at + 4 : at + 8], "little")
+            continue
+        flags = packed[at + 4]
+        single = flags >> 5 & 1
+        at += 5 + (1 - single) + (0, 1, 2, 4)[flags & 3] + (single, 2, 4, 8)[flags >> 6]
+        last = 0
+        while not last and at + 3 <= len(packed):
+            block = int.from_bytes(packed[at : at + 3], "little")
+            last, kind, size = block & 1, block >> 1 & 3, block >> 3
+            bound += _ZSTD_BLOCK if kind == 2 else size
+            at += 3 + (1 if kind == 1 else size)
+        at += 4 * (flags >> 2 & 1)
+    return bound
+
+
+def split_ending(path: Path) -> tuple[str, str]:
+    """Return kind and packing of a file by its name, or of the only table of a zip archive; two empty texts: unknown."""
+    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
+    if path.is_dir() or suffixes[-1:] == [".parquet"]:
+        return ".parquet", ""
+    if suffixes and suffixes[-1] in KINDS:
+        return suffixes[-1], ""
+    if len(suffixes) == 2 and suffixes[-1] in PACKS and suffixes[0] in KINDS:
+        return suffixes[0], suffixes[-1]
+    if suffixes and suffixes[-1] in (".zip", ".rsds"):
+        with suppress(zipfile.BadZipFile):
+            return Path(_member(path)).suffix.lower(), ".zip"
+        return ".csv", ".zip"
+    return "", ""
+
+
+def _member(path: Path) -> str:
+    """Return the only table of a zip archive."""
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+    tables = [
+        name
+        for name in names
+        if Path(name).suffix.lower() in KINDS and Path(name).stem.lower() not in ("meta", "lineage")
+    ]
+    if len(tables) != 1:
+        shown = ", ".join(tables[:_NAMED]) or "none"
+        raise ValueError(f"{path} has {len(tables)} tables ({shown}). Allowed: one. Unpack the one that you need.")
+    return tables[0]
+
+
+def line_numbers(path: Path, rows: Collection[int], form: TextForm = PLAIN) -> tuple[str, dict[int, int]]:
+    """Return "line", or "row" for Parquet, and the number of each row (counted from 0) in the file, counted from 1.
+
+    In text the header is a line, and a quoted value may hold line breaks. Only the part up to the last row is read.
+    """
+    ending, pack = split_ending(path)
+    if ending in ("", ".parquet"):
+        return "row", {row: row + 1 for row in rows}
+    header = form.header and ending not in _JSON
+    found = {row: row + 1 + header for row in rows}
+    with suppress(csv.Error, *BROKEN), _lines(path, pack, form) as file:
+        quoted = ending == ".csv" if form.quoting is None else form.quoting
+        reader = csv.reader(file, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
+        if form.separator is not None and len(form.separator) == 1:
+            reader = csv.reader(file, delimiter=form.separator, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
+        while header and rows and not next(reader, ["at the end"]):
+            pass  # polars skips empty lines before the header, too
+        for row in range(max(rows, default=-1) + 1):
+            found |= {row: reader.line_num + 1} if row in found else {}
+            next(reader, None)
+    return "line", found
+
+
+def _lines(path: Path, pack: str, form: TextForm) -> IO[str]:
+    """Open the text of a file."""
+    if pack in (".zst", ".zip"):
+        return io.TextIOWrapper(io.BytesIO(unpacked(path, pack)), form.encoding, errors="replace", newline="")
+    opener: Callable[..., IO[str]] = {".gz": gzip.open, ".bz2": bz2.open}.get(pack, open)  # type: ignore[assignment]
+    return opener(path, "rt", encoding=form.encoding, errors="replace", newline="")
