@@ -58,13 +58,13 @@ BATCHES = (
         ("everybody at once is in batches", "batch_size, shuffle = size, False", "shuffle = False"),
         (
             "methods have one negative",
-            "TrainingExamples(train, method.num_negatives, device, released)",
-            "TrainingExamples(train, 1, device, released)",
+            "TrainingExamples(train, method.num_negatives, device, released, with_full)",
+            "TrainingExamples(train, 1, device, released, with_full)",
         ),
         (
             "releases are not counted",
-            "TrainingExamples(train, method.num_negatives, device, released)",
-            "TrainingExamples(train, method.num_negatives, device)",
+            "TrainingExamples(train, method.num_negatives, device, released, with_full)",
+            "TrainingExamples(train, method.num_negatives, device, {}, with_full)",
         ),
     ),
     *edits_of(
