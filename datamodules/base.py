@@ -48,7 +48,7 @@ from zoo.release.files import ReleaseError
 from zoo.release.release import Release
 from zoo.release.signature import TrustedKeys
 from zoo.runtime.run_folder import CapturesInit, class_path
-from zoo.runtime.settings_files import user_path
+from zoo.runtime.settings_files import user_path, with_home
 
 
 class CrossDomainDataModule(CapturesInit, LightningDataModule):
@@ -123,7 +123,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         if min(sizes := (batch_size, evaluation_batch_size, top_k)) < 1:
             raise ValueError(f"Batch sizes and top_k are {', '.join(map(str, sizes))}. Allowed: >= 1.")
         self.target, self.sources, self.missing_users = target, tuple(sources), missing_users
-        self.users = users if users in (OWN, COMMON) else str(user_path(users))
+        self.users = with_home(users)
         self.catalogues = {n: c if isinstance(c, int) else user_path(c) for n, c in (catalogues or {}).items()}
         self.filters, self.evaluation = filters, evaluation
         # Read by recommenders.

@@ -198,7 +198,7 @@ class TrainingExamples:
 
     def _require(self, examples: int) -> None:
         if self.full_users and not examples:
-            full = f"All {self.full_users} users with ratings have every one of the {self.num_items} items"
+            full = f"All {self.full_users} users with ratings have all {self.num_items} items"
             raise ValueError(f"{full}, so there are no negatives. Use a method that reads whole rows, such as EASE.")
 
     def of_users(self, index: Tensor, _: Tensor, counts: Sequence[int]) -> UserBatch:

@@ -140,7 +140,7 @@ def test_users_with_every_item_are_left_out_where_negatives_are_sampled() -> Non
     every = Ratings(csr_array(np.ones((2, 2))), np.array(["u", "v"]), np.array(["a", "b"]))
     assert TrainingExamples(every).batches("users").size == 2
     for form in ("pairs", "triples"):
-        with pytest.raises(ValueError, match=r"All 2 users with ratings have every one of the 2 items, so"):
+        with pytest.raises(ValueError, match=r"All 2 users with ratings have all 2 items, so"):
             TrainingExamples(every).batches(form)
 
 
