@@ -39,6 +39,7 @@ from datamodules.public_lists import (
 )
 from datamodules.splits import PAIR, Split, before_held_out, hold_out, ties_in_time
 from datamodules.tables import merge_repeats, with_categories
+from datamodules.times import in_seconds, units_of
 from zoo.data.batch_types import Batch, PredictBatch, RankingBatch
 from zoo.data.held_out_cases import EvaluationBatches, HeldOutCases, Made, entries
 from zoo.data.ratings import Ratings, Step
@@ -240,7 +241,10 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
             table = with_categories(self.read(name))
         if facts:
             self._facts[name] = facts[0]
-        table = merge_repeats(table) if self._read_by_plugin else table  # the readers of this package merge
+        if self._read_by_plugin:  # the readers of this package merge, and return seconds
+            table = merge_repeats(
+                table.with_columns(in_seconds(table["timestamp"], (units_of(table["timestamp"]) or [""])[0]))
+            )
         for part in self.shipped_rows(name) or ():
             if part is not None:  # filters count held-out rows, whether or not the domain's file repeats them
                 table = pl.concat([table, part.join(table, on=PAIR, how="anti")])

@@ -89,7 +89,7 @@ def rating_counts(table: pl.DataFrame, filters: Filters) -> dict[str, int]:
     )
     lowest, highest = ratings.min(), ratings.max()
     if negative := int((ratings < 0).sum()):
-        found[f"of {table.height} ratings are negative (lowest {lowest}){counts}{dropped}"] = negative
+        found[f"of {table.height} ratings are negative (lowest {lowest!r}){counts}{dropped}"] = negative
     if (zeros := int((ratings == 0).sum())) and zeros < len(ratings):
         found[f"of {table.height} ratings are 0{counts}"] = zeros
     if filters.threshold is None and isinstance(highest, float) and 3 <= highest <= _SCALE[1]:

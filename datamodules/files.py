@@ -129,8 +129,8 @@ class Files(CrossDomainDataModule):
         """Return the names or positions of a domain's columns: user, item, rating and time; the last two may be None."""
         usual = (self.user_column, self.item_column, self.rating_column, self.timestamp_column)
         by_recipe = {} if self.recipe is None else self.recipe.columns_of(domain)
-        named = dict(zip(MEANINGS, usual, strict=True)) | by_recipe | self.columns.get(domain, {})
-        return cast(Any, tuple(named[meaning] for meaning in MEANINGS))
+        named: dict[str, Any] = {**dict(zip(MEANINGS, usual, strict=True)), **by_recipe, **self.columns.get(domain, {})}
+        return named["user"], named["item"], named["rating"], named["timestamp"]
 
     def steps(self, name: str) -> tuple[Step, ...]:
         """Return the steps of preprocessing, that of bad rows first; each row is dropped or converted by its own values."""

@@ -83,8 +83,8 @@ class Evaluation:
             history of some users), `none` (no test: all rows are trained on).
         cold_share: For `cold_start`: share of the users, half for validation, half for the test.
         shares: For `ratio`: shares of train, validation and test; for `global_time` without `moments` those of all rows by time.
-        moments: For `global_time`: start of validation and start of the test, as ISO 8601 dates or in the unit of the times. Equal
-            values: no validation. They are public.
+        moments: For `global_time`: start of validation and start of the test, as ISO 8601 dates or numbers (s to ns).
+            Equal values: no validation. They are public.
         temporal: For `ratio`: hold out the latest items instead of random ones.
         num_candidates: Sampled negatives per user; 0: full ranking only. Lists that ship with the data (`given`) replace them,
             for validation and test.
@@ -143,7 +143,7 @@ class Evaluation:
 
     @property
     def begins(self) -> tuple[int, int] | None:
-        """`moments` in the unit of the times; dates are seconds since 1970."""
+        """`moments` in seconds since 1970, as the times are; the unit of large numbers follows from their size."""
         if self.moments is None:
             return None
         first, second = map(_moment, self.moments)
@@ -198,9 +198,10 @@ class Evaluation:
 
 def _moment(moment: int | str) -> int:
     if isinstance(moment, int) or (moment.lstrip("-").isdigit() and len(moment) != len("20140701")):
-        return int(moment)
+        factors = [factor for low, factor in TIME_BANDS.values() if abs(int(moment)) >= low]
+        return int(moment) // (factors or [1])[-1]
     if (seconds := seconds_of(moment)) is None:
-        raise ValueError(f"moments has {moment!r}. Allowed: a date (2014-07-01), or a number in the times' unit.")
+        raise ValueError(f"moments has {moment!r}. Allowed: a date (2014-07-01), or a number since 1970.")
     return seconds
 
 

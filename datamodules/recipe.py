@@ -1,4 +1,4 @@
-"""Recipes: how published data sets are written, one YAML file each in `recipes/`, so that their files are read as they come."""
+"""Recipes: how published data sets are written, one YAML file each in `recipes/`, so that their files are read unprocessed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -107,8 +107,9 @@ class _Faults:
 
     def rows_named(self, rows: pl.Series) -> str:
         first = rows.arg_true().head(_LINES_SHOWN).to_list()
-        in_file = isinstance(self.source, Path)
-        word, numbers = line_numbers(self.source, first, self.form) if in_file else ("row", {n: n + 1 for n in first})
+        word, numbers = "row", {row: row + 1 for row in first}
+        if isinstance(self.source, Path):
+            word, numbers = line_numbers(self.source, first, self.form)
         count = int(rows.sum())
         return f"{word}{'s' * (count > 1)} {', '.join(map(str, numbers.values()))}{', ...' * (count > len(numbers))}"
 
@@ -244,8 +245,8 @@ def _interactions(
     user, item, rating, timestamp = columns
     faults, facts = _Faults(source, form, on_bad_rows), Facts(str(source))
     table = raw.select(
-        user_id=_ids(raw[user], "user", faults),
-        item_id=_ids(raw[item], "item", faults),
+        user_id=_ids(raw[str(user)], "user", faults),
+        item_id=_ids(raw[str(item)], "item", faults),
         rating=pl.lit(1.0) if rating is None else _ratings(raw[rating], faults),
         timestamp=pl.lit(None, pl.Int64) if timestamp is None else _times(raw[timestamp], faults, time_unit, facts),
     )
@@ -319,8 +320,11 @@ def _read(path: Path, needed: list[str], form: TextForm, *, may_be_empty: bool =
     if missing := [name for name in needed if name not in raw.columns]:
         names = [name[:_SHOWN] for name in raw.columns[:_COLUMNS_SHOWN]]
         more = f" and {len(raw.columns) - len(names)} more" if len(raw.columns) > len(names) else ""
+        quoted = " Set quoting to true." if any(name.startswith('"') for name in raw.columns) else ""
         lacks = f"{path} has no column {', '.join(map(repr, missing))}; its columns are {names}{more}"
-        raise ValueError(f"{lacks}. Set columns: {{DOMAIN: {{user: ..., rating: ...}}}}. {_NO_RATINGS} {_NO_TIMES}")
+        raise ValueError(
+            f"{lacks}.{quoted} Set columns: {{DOMAIN: {{user: ..., rating: ...}}}}. {_NO_RATINGS} {_NO_TIMES}"
+        )
     if raw.is_empty() and not may_be_empty:
         raise ValueError(f"{path} has no rows. Needed: a header line and rows.")
     return raw
@@ -370,6 +374,9 @@ def _times(column: pl.Series, faults: _Faults, unit: TimeUnit | None, facts: Fac
         return pl.repeat(None, len(column), dtype=pl.Int64, eager=True)
     times, broken, dated = whole_times(column, unit)
     what = "a time that is neither a number nor a date such as 2014-07-01"
+    if dated and column.dtype == pl.String and faults.bad_rows != "error" and (broken & ~finite(column)[1]).any():
+        # Which of both is bad would depend on the other rows, so that one rating decided about all of them.
+        faults.add_column(column, "it has dates and other numbers; set time_unit or correct it")
     faults.add_rows(column, broken, f"{_UNLIKE}, unlike the others" if dated else what, _NO_TIMES)
     if dated:
         facts.unit = "date"

@@ -8,7 +8,7 @@ import io
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,8 @@ BROKEN = (
 """What libraries raise on a damaged file; a panic of polars is no `Exception`."""
 
 
+#: What damaged, encrypted and unusual archives raise.
+_UNPACKING = (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 #: Kinds of text, and how each may be packed.
 KINDS, PACKS = (
     (".csv", ".tsv", ".inter", ".dat", ".txt", ".jsonl", ".ndjson", ".json"),
@@ -227,32 +229,37 @@ class TextFile:
 
     def _check_quotes(self, rows: int) -> None:
         """Refuse quotes that are not closed, and quoted values that hold whole rows."""
-        reader, begun = csv.reader(_lines(self.path, self.pack, self.form), delimiter=self.separator, strict=True), 0
-        names, found = next(filter(None, reader), []), 0
-        if not self.form.header:
-            found = 1
-        width = len(names)
-        numbers = [names.index(name) if self.form.header else int(name) for name in self.needed[2:]]
-        try:
-            for row in reader:
-                found += 1
-                if reader.line_num > begun + 1 and any(
-                    self._holds_row(value, width, numbers) for value in row if "\n" in value
-                ):
-                    raise csv.Error("a quoted value holds whole rows")
-                begun = reader.line_num
-        except csv.Error as error:
-            what = str(error) if "holds" in str(error) else "a quote is not closed"
-            raise ValueError(f"{self.path}: {what} (line {begun + 1}). Set quoting to false, or correct it.") from None
-        if found != rows:
-            raise ValueError(f"{self.path} has {found:,} rows, and {rows:,} were read. Check quoting and separator.")
+        with _lines(self.path, self.pack, self.form) as file:
+            lines: list[str] = []  # of the record that is read
+            reader = csv.reader(_kept(file, lines), delimiter=self.separator, strict=True)
+            names, number = next(filter(None, reader), []), 0 if self.form.header else 1
+            columns = [names.index(name) if self.form.header else int(name) for name in self.needed[2:]]
+            what = "a quote is not closed"
+            try:
+                lines.clear()
+                for _ in reader:
+                    if len(lines) > 1 and sum(self._is_row(line, len(names), columns) for line in lines) > 1:
+                        what = "a quoted value holds whole rows"
+                        raise csv.Error
+                    lines.clear()
+                    number += 1
+            except csv.Error:
+                line = reader.line_num - len(lines) + 1
+                raise ValueError(f"{self.path}: {what} (line {line}). Set quoting to false, or correct it.") from None
+        if number != rows:
+            raise ValueError(f"{self.path} has {number:,} rows, and {rows:,} were read. Check quoting and separator.")
 
-    def _holds_row(self, value: str, width: int, numbers: Sequence[int]) -> bool:
-        for line in value.splitlines()[1:]:
-            values = line.split(self.separator)
-            if len(values) == width and numbers and all(_NUMBER.fullmatch(values[at].strip()) for at in numbers):
-                return True
-        return False
+    def _is_row(self, line: str, width: int, columns: Sequence[int]) -> bool:
+        """Return whether a line is a row by itself: as many values, and numbers or dates where they are needed."""
+        values = line.split(self.separator)
+        return len(values) == width and bool(columns) and all(_NUMBER.fullmatch(values[at].strip()) for at in columns)
+
+
+def _kept(file: Iterable[str], lines: list[str]) -> Iterator[str]:
+    """Yield each line of a file after adding it to a list."""
+    for line in file:
+        lines.append(line)
+        yield line
 
 
 _NUMBER = re.compile(r"[-+]?[\d.,:TZ -]*\d[\d.,:TZ -]*")
@@ -261,14 +268,17 @@ _NUMBER = re.compile(r"[-+]?[\d.,:TZ -]*\d[\d.,:TZ -]*")
 def unpacked(path: Path, pack: str) -> bytes:
     """Return the content of a packed file, if it is no larger than its size allows."""
     most = min(max(MOST_TIMES * path.stat().st_size, ALWAYS), UNPACKED)
-    if pack == ".zst":
-        content = _unpacked_zstd(path, most)
-    elif pack == ".zip":
-        with zipfile.ZipFile(path) as archive, archive.open(_member(path)) as member:
-            content = member.read(most + 1)
-    else:
-        with (bz2.open if pack == ".bz2" else gzip.open)(path) as file:
-            content = file.read(most + 1)
+    try:
+        if pack == ".zst":
+            content = _unpacked_zstd(path, most)
+        elif pack == ".zip":
+            with zipfile.ZipFile(path) as archive, archive.open(_member(path)) as member:
+                content = member.read(most + 1)
+        else:
+            with (bz2.open if pack == ".bz2" else gzip.open)(path) as file:
+                content = file.read(most + 1)
+    except _UNPACKING as error:
+        raise EOFError(str(error)) from error
     if len(content) > most:
         raise ValueError(f"{path} unpacks to more than {most:,} bytes. Unpack it first.")
     return content
@@ -278,7 +288,7 @@ def _unpacked_zstd(path: Path, most: int) -> bytes:
     """Return the lines of a Zstandard file, which polars unpacks, unless its blocks may hold more than ``most`` bytes."""
     if _zstd_bound(path.read_bytes()) > most:
         raise ValueError(f"{path} unpacks to more than {most:,} bytes. Unpack it first.")
-    lines = pl.scan_csv(path, has_header=False, separator=_ONE, quote_char=None, infer_schema=False, glob=False)
+    lines = pl.scan_csv(path, has_header=False, separator="\0", quote_char=None, infer_schema=False, glob=False)
     return "\n".join([*lines.collect().to_series().fill_null("").to_list(), ""]).encode()
 
 
@@ -312,7 +322,7 @@ def split_ending(path: Path) -> tuple[str, str]:
     if len(suffixes) == 2 and suffixes[-1] in PACKS and suffixes[0] in KINDS:
         return suffixes[0], suffixes[-1]
     if suffixes and suffixes[-1] in (".zip", ".rsds"):
-        with suppress(zipfile.BadZipFile):
+        with suppress(*_UNPACKING):
             return Path(_member(path)).suffix.lower(), ".zip"
         return ".csv", ".zip"
     return "", ""

@@ -13,6 +13,7 @@ from datamodules import Evaluation, Files, Filters, Frames
 from datamodules.data_quality import rating_counts
 from datamodules.recipe import Recipe
 from tests.datamodules.handmade import table_of
+from zoo.data.held_out_cases import protocol_lines
 
 COLUMNS: dict[str, dict[str, str | None]] = {
     "books": {"user": "reader", "item": "isbn", "timestamp": None},
@@ -86,7 +87,7 @@ def test_signs_may_be_negative() -> None:
     assert rating_counts(table.filter(table["rating"] > 0), Filters()) == {}
 
 
-EARLIER = Evaluation("latest2", earlier_sources=True, num_candidates=0)
+EARLIER = Evaluation("latest2", earlier_sources=True, num_candidates=0, unknown_items="include")
 
 
 def write_times(folder: Path, name: str, prefix: str, shift: int, factor: int) -> None:
@@ -107,6 +108,10 @@ def test_units_of_domains_may_differ(of_target: int, of_source: int, tmp_path: P
     write_times(tmp_path, "source", "s", -2 * 86_400, of_source)
     data = Files("shop", "target", ("source",), root=tmp_path, evaluation=EARLIER)
     assert data.source("source").num_ratings == 12 * 16
+    data.read_target()
+    unit = {1: "s", 1000: "ms"}[of_target]
+    assert data.summary["times"] == {"unit": unit, "first": "2014-05-13", "last": "2015-01-07"}
+    assert protocol_lines(data.summary)[-1] == f"times from 2014-05-13 to 2015-01-07 (unit {unit})"
 
 
 def test_times_that_are_no_seconds_are_refused_between_domains(tmp_path: Path) -> None:

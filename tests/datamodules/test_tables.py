@@ -192,6 +192,9 @@ def test_bad_rows_are_dropped_or_converted_with_counts(
     assert re.search(said, caplog.text, re.DOTALL)
     with pytest.raises(ValueError, match=r"2 rows have a rating that is not a finite number \(lines 3, 5"):
         read_table(path)
+    mixed = csv(tmp_path / "y.csv", "u,i,4,2014-07-01", "u,j,4,1400000000", "u,k,4,1400000001")
+    with pytest.raises(ValueError, match="it has dates and other numbers"):  # no row decides about others
+        read_table(mixed, on_bad_rows=action)
 
 
 def test_messages_are_short_for_any_file(tmp_path: Path) -> None:
@@ -355,7 +358,7 @@ def test_an_unknown_ending_is_refused(tmp_path: Path, name: str) -> None:
         (["u,i,1,noon"], "time that is neither .*, first value 'noon'"),
         (
             ["u,i,,5", '"u\nu",j,1,5', "", *["v,i,,"] * 5, ",j,bad,noon", "w,i,1,2"],
-            r"x\.csv: 2 rows have no user \(lines 5, 11, column 'user_id'\); 1 row has a user id with .*; 1 row has no item \(line 5, .*"
+            r"x\.csv: 2 rows have no user \(lines 5, 11, column 'user_id'\); 1 row has a user .*; 1 row has no item \(line 5, .*"
             r"7 rows have no rating \(lines 2, 5, 6, \.\.\., column 'rating'\); 1 row has a rating .*"
             r"\(line 11, column 'rating', first value 'bad'\); 1 row has a time .*\(line 11, column 'timestamp', ",
         ),

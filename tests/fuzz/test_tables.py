@@ -1,7 +1,11 @@
-"""Tables that were damaged: read as what they say, or refused in one sentence that names the file."""
+"""Tables of every kind: whole ones are read row by row, damaged ones as what they say, or refused with the file's name."""
 
+import bz2
+import csv
 import gzip
 import io
+import json
+import zipfile
 from functools import cache
 from pathlib import Path
 
@@ -10,11 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datamodules.tables import ENDINGS, SCHEMA, read_table
+from datamodules.tables import SCHEMA, read_table
+from datamodules.text_table import TextForm
 from tests.fuzz.damage import ENDS, HITS, Hit, cases, damaged, refusal_of
 
 ROWS = 30
-SEPARATORS = {"csv": ",", "tsv": "\t", "inter": "\t"}
+SEPARATORS = {"csv": ",", "tsv": "\t", "inter": "\t", "dat": "::", "txt": " "}
+ENDINGS = (".csv", ".csv.gz", ".csv.bz2", ".csv.zst", ".csv.zip", ".tsv", ".tsv.gz", ".inter", ".jsonl", ".parquet")
 
 
 @cache
@@ -34,10 +40,108 @@ def whole(ending: str) -> bytes:
         table.write_parquet(file)
         return file.getvalue()
     table = table.drop("notes")
+    if ending == ".jsonl":
+        table.write_ndjson(file)
+        return file.getvalue()
     if ending.startswith(".inter"):
         table = table.rename({name: f"{name}:token" for name in table.columns})
     table.write_csv(file, separator=SEPARATORS[ending.split(".")[1]])
-    return gzip.compress(file.getvalue()) if ending.endswith(".gz") else file.getvalue()
+    return packed(file.getvalue(), ending)
+
+
+def packed(content: bytes, ending: str) -> bytes:
+    """The content as the ending says."""
+    file = io.BytesIO()
+    if ending.endswith(".zst"):
+        pl.DataFrame({"line": content.decode().removesuffix("\n").split("\n")}).lazy().sink_csv(
+            file, include_header=False, quote_style="never", compression="zstd"
+        )
+        return file.getvalue()
+    if ending.endswith(".zip"):
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("x.csv", content)
+        return file.getvalue()
+    return {"gz": gzip.compress, "bz2": bz2.compress}.get(ending.rsplit(".", 1)[-1], bytes)(content)
+
+
+#: Text of a column that is not needed; what a kind cannot write is taken out.
+NAMES = st.lists(st.text(st.sampled_from("ab\",:;\t\n' 12\\é\x1f"), max_size=8), min_size=1, max_size=12)
+KINDS = st.sampled_from(
+    (".csv", ".csv.gz", ".csv.zst", ".csv.zip", ".tsv", ".tsv.bz2", ".dat", ".txt", ".jsonl", ".parquet")
+)
+
+
+def written(ending: str, names: list[str]) -> bytes:
+    """A table with a name in each row, as a careful program writes it."""
+    header = ["name", *SCHEMA]
+    rows = [(name, f"u{at}", f"i{at}", "3", str(1_400_000_000 + at)) for at, name in enumerate(names)]
+    kind, file = ending.split(".")[1], io.StringIO()
+    if kind == "jsonl":
+        text = "".join(json.dumps(dict(zip(header, row, strict=True))) + "\n" for row in rows)
+    elif kind == "parquet":
+        table = io.BytesIO()
+        pl.DataFrame(rows, schema=header, orient="row").write_parquet(table)
+        return table.getvalue()
+    elif kind == "csv":
+        csv.writer(file, lineterminator="\n").writerows([header, *rows])
+        text = file.getvalue()
+    else:
+        separator = SEPARATORS[kind]
+        allowed = str.maketrans("", "", f"\n\x1f{separator}" + "\t" * (kind == "txt"))
+        clean = [(name.translate(allowed).strip() or "x", *rest) for name, *rest in rows]
+        text = "\n".join(separator.join(row) for row in [header, *clean])
+    return packed(text.encode(), ending)
+
+
+def as_written(folder: Path, ending: str, names: list[str]) -> None:
+    """Every row that was written is read."""
+    path = folder / f"x{ending}"
+    path.write_bytes(written(ending, names))
+    form = TextForm(separator="blanks" if ending == ".txt" else None)
+    found = read_table(path, form=form)
+    wanted = [(f"u{at}", f"i{at}", 3.0, 1_400_000_000 + at) for at in range(len(names))]
+    assert found.rows() == wanted
+
+
+def never_fewer(folder: Path, names: list[str]) -> None:
+    """A program that writes quotes as they are: every row is read, or the file refused."""
+    path, rows = folder / "x.csv", [f"{name},u{at},i{at},3,14000000{at:02}" for at, name in enumerate(names)]
+    path.write_text("\n".join(["name,user_id,item_id,rating,timestamp", *rows]) + "\n")
+    try:
+        found = read_table(path)
+    except ValueError as refused:
+        refusal_of(refused, path.name)
+        return
+    assert found.height == len(names)
+
+
+QUOTED = st.lists(st.text(st.sampled_from('ab" 1'), max_size=5), min_size=1, max_size=12)
+
+
+@cases(500)
+@given(ending=KINDS, names=NAMES)
+def test_every_row_that_was_written_is_read(tmp_path: Path, ending: str, names: list[str]) -> None:
+    as_written(tmp_path, ending, names)
+
+
+@cases(500)
+@given(names=QUOTED)
+def test_no_row_is_lost_to_a_stray_quote(tmp_path: Path, names: list[str]) -> None:
+    never_fewer(tmp_path, names)
+
+
+@pytest.mark.slow
+@cases(70_000)
+@given(ending=KINDS, names=NAMES)
+def test_many_rows_that_were_written_are_read(tmp_path: Path, ending: str, names: list[str]) -> None:
+    as_written(tmp_path, ending, names)
+
+
+@pytest.mark.slow
+@cases(30_000)
+@given(names=QUOTED)
+def test_no_row_is_lost_to_many_stray_quotes(tmp_path: Path, names: list[str]) -> None:
+    never_fewer(tmp_path, names)
 
 
 def read_or_refused(folder: Path, ending: str, content: bytes) -> None:

@@ -225,7 +225,7 @@ SPLITS = (
         ("a zone is passed over", "when if when.tzinfo else when.replace(tzinfo=UTC)", "when.replace(tzinfo=UTC)"),
     ),
     *edits_of(
-        "datamodules/tables.py",
+        "datamodules/times.py",
         ("tests/datamodules/test_tables.py",),
         ("dates are milliseconds", 'column.dt.epoch("s")', 'column.dt.epoch("ms")'),
     ),
