@@ -9,12 +9,13 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 
 from zoo.runtime.exports import VERSION
 from zoo.runtime.run_folder import CONFIG, atomic_write, class_path, folder_of_run
+from zoo.runtime.settings_files import with_absolute_paths
 
 
 class SaveExperiment(Callback):
     """Save the experiment as ``config.yaml`` in the run folder; every command accepts the file.
 
-    It has the datamodule's current releases and list of users, so it is the target's form.
+    It has the datamodule's current releases and list of users, so it is the target's form. Paths of data are absolute.
 
     Args:
         settings: Plain settings of the experiment: ``model``, ``data``, ``trainer`` and so on.
@@ -41,7 +42,8 @@ class SaveExperiment(Callback):
             "users": data.users,
         }
         part = self.settings["data"]
-        settings = {**self.settings, "data": {**part, "init_args": {**(part.get("init_args") or {}), **inputs}}}
+        own = with_absolute_paths(part.get("init_args") or {})
+        settings = {**self.settings, "data": {**part, "init_args": {**own, **inputs}}}
         names = ", ".join(type(callback).__name__ for callback in self.others)
         head = f"# cdr-zoo {VERSION}{f'; with the callbacks {names}' if names else ''}\n"
         folder.mkdir(parents=True, exist_ok=True)

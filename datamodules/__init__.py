@@ -5,6 +5,7 @@ from datamodules.base import CrossDomainDataModule
 from datamodules.ciao import Ciao
 from datamodules.douban import Douban
 from datamodules.files import Files
+from datamodules.frames import Frames
 from datamodules.low_rank import LowRank
 from datamodules.movielens import MovieLens100K
 from datamodules.protocol import Evaluation, Filters
@@ -19,6 +20,7 @@ __all__ = [
     "Evaluation",
     "Files",
     "Filters",
+    "Frames",
     "LowRank",
     "MovieLens100K",
     "Restaurant",

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from zoo.data.arrays import Ids
 from zoo.data.ratings import index_of
-from zoo.release.files import ReleaseError
+from zoo.release.files import ReleaseError, check_name
 from zoo.release.release import Release
 from zoo.release.signature import TrustedKeys
 
@@ -26,7 +26,20 @@ class UserMismatchError(ValueError):
 
 
 def check_sources(target: str, sources: Sequence[str]) -> None:
-    """Refuse a source that is the target or is named twice."""
+    r"""Refuse a source that is the target or is named twice, and names of domains that no file or folder can have.
+
+    Examples:
+        >>> check_sources("books", ["films.v2", "items"])
+        >>> check_sources("books", ["../films"])
+        Traceback (most recent call last):
+        ...
+        ValueError: A domain is '../films'. Allowed: printable characters except / and \, and neither . nor .. alone. Rename it.
+    """
+    for name in (target, *sources):
+        check_name("domain", name)
+        if name in (".", "..") or {*name} & {*"/\\"}:
+            allowed = r"printable characters except / and \, and neither . nor .. alone"
+            raise ValueError(f"A domain is {name!r}. Allowed: {allowed}. Rename it.")
     if target in sources:
         raise ValueError(f"sources are {list(sources)}. Remove the target {target!r}.")
     if repeated := sorted(name for name, count in Counter(sources).items() if count > 1):

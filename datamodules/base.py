@@ -46,6 +46,7 @@ from zoo.data.training_batches import Batches, Share, share_of, training_batches
 from zoo.release.denoiser import Denoiser
 from zoo.release.release import Release
 from zoo.runtime.run_folder import CapturesInit, class_path
+from zoo.runtime.settings_files import user_path, with_home
 
 
 class CrossDomainDataModule(CapturesInit, LightningDataModule):
@@ -119,17 +120,19 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         check_sources(target, sources)
         if min(sizes := (batch_size, evaluation_batch_size, top_k)) < 1:
             raise ValueError(f"Batch sizes and top_k are {', '.join(map(str, sizes))}. Allowed: >= 1.")
-        self.target, self.sources, self.users, self.missing_users = target, tuple(sources), users, missing_users
-        self.catalogues = {n: c if isinstance(c, int) else Path(c) for n, c in (catalogues or {}).items()}
+        self.target, self.sources, self.missing_users = target, tuple(sources), missing_users
+        self.users = with_home(users)
+        self.catalogues = {n: c if isinstance(c, int) else user_path(c) for n, c in (catalogues or {}).items()}
         self.filters, self.evaluation = filters, evaluation
         # Read by recommenders.
         self.ks, self.ties, self.signs = tuple(evaluation.ks), evaluation.ties, filters.signs
         self.average, self.full_ranking = evaluation.average, evaluation.full_ranking
         self.sampled_ranking = evaluation.num_candidates > 0
         self.batch_size, self.evaluation_batch_size, self.top_k = batch_size, evaluation_batch_size, top_k
-        self.seed, self.trusted, self.denoiser = seed, trusted, denoiser
+        self.seed, self.denoiser = seed, denoiser
+        self.trusted = None if trusted is None else user_path(trusted)
         self.users_from_ratings = False  # whether this process derived the list of users from private ratings
-        self.release_paths: dict[str, Path] = {name: Path(path) for name, path in (releases or {}).items()}
+        self.release_paths: dict[str, Path] = {name: user_path(path) for name, path in (releases or {}).items()}
         # By source, set by `setup`.
         self.releases: dict[str, Release] = {}
         self.own_rows: dict[str, Ratings] = {}  # rows of a source that releases a mapping matrix, if available locally

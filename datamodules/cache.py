@@ -25,13 +25,14 @@ from safetensors.torch import load_file
 from scipy.sparse import csr_array
 
 import zoo.data.ratings
-from datamodules.data_quality import collected_warnings, unreliable_reasons, warn_once
+from datamodules.data_quality import collected_warnings, unreliable_reasons, users_with_every_item, warn_once
 from datamodules.protocol import Evaluation
 from zoo.data.held_out_cases import HeldOutCases
 from zoo.data.ratings import Ratings, Step
 from zoo.data.rows import SparseRows
 from zoo.release.files import save_tensors
 from zoo.runtime.run_folder import atomic_folder, plain, visible, write_json, write_table
+from zoo.runtime.settings_files import user_path
 
 #: Bytes of files that are reported and cached; smaller ones take a second or two.
 LARGE = 1 << 26
@@ -67,7 +68,10 @@ class PreparedTarget(NamedTuple):
             "users_without_test_item": train.num_users - len(torch.unique(test.users)),
             **{"split": evaluation.split, "signs": signs, "seed": seed, "releases": {}},
             **facts,
-            **{"remarks": [*odd, *facts["remarks"]], "test_says_little": odd},
+            **{
+                "remarks": [*odd, *facts["remarks"], *([] if signs else users_with_every_item(train))],
+                "test_says_little": odd,
+            },
         }
 
     def save(self, folder: Path, warned: Sequence[str] = ()) -> None:
@@ -153,7 +157,7 @@ def load_or_prepare(
     if not reading:
         return make()
     key = _key(existing, settings)
-    folder = Path(os.environ.get("ZOO_CACHE") or pooch.os_cache("cdr-zoo")) / "prepared" / key
+    folder = user_path(os.environ.get("ZOO_CACHE") or pooch.os_cache("cdr-zoo")) / "prepared" / key
     if _is_open_to_others(folder.parent):
         report(
             f"The cache {folder.parent} is not used: others may write to it. Empty it and run chmod 700, or set ZOO_CACHE."

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
+import numpy as np
 import polars as pl
 from pytorch_lightning.utilities import rank_zero_only
 
@@ -143,6 +144,14 @@ def users_not_listed(train: Ratings, listed: Iterable[str]) -> list[str]:
     return [
         f"{train.num_users - on} of {train.num_users} users are not on the agreed list. They stay, without a released row."
     ]
+
+
+def users_with_every_item(train: Ratings) -> list[str]:
+    """Return a sentence on users whose training ratings have every item, or nothing."""
+    if not (full := int((np.diff(train.matrix.indptr) == train.num_items).sum())):
+        return []
+    found = f"{full} of {train.num_users} users have all {train.num_items} items in training"
+    return [f"{found}. They are left out of negative sampling."]
 
 
 def unreliable_reasons(train: Ratings, test: HeldOutCases, evaluation: Evaluation, signs: bool) -> list[str]:

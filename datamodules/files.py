@@ -14,6 +14,7 @@ from datamodules.tables import BadRows, find_table, names_of, read_negatives, re
 from datamodules.text_table import ENDINGS, TextForm
 from datamodules.times import TimeUnit
 from zoo.data.ratings import Step
+from zoo.runtime.settings_files import user_path
 
 #: Keys of `columns`.
 MEANINGS = ("user", "item", "rating", "timestamp")
@@ -138,7 +139,7 @@ class Files(CrossDomainDataModule):
     @property
     def folder(self) -> Path:
         """Folder of the files."""
-        return Path(self.root or Path(os.environ.get("ZOO_DATA", "data")) / self.name)
+        return user_path(self.root or Path(os.environ.get("ZOO_DATA", "data")) / self.name)
 
     def read(self, domain: str) -> pl.DataFrame:
         """Return all interactions of one domain.

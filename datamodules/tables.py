@@ -299,7 +299,12 @@ def read_negatives(
     """Read the negatives that ship with a data set: user_id and item_id, one row per negative, in the file's order."""
     path, (named, form) = Path(path), names_of([user_column, item_column], form)
     user, item = (str(name) for name in named)
-    raw, faults = _read(path, [user, item], form), _Faults(path, form, "error")
+    return negatives(_read(path, [user, item], form), user, item, path, form)
+
+
+def negatives(raw: pl.DataFrame, user: str, item: str, source: str | Path, form: TextForm = PLAIN) -> pl.DataFrame:
+    """Return the negatives of a table with the columns ``user`` and ``item``, as `read_negatives` does those of a file."""
+    faults = _Faults(source, form, "error")
     return faults.usable(raw.select(user_id=_ids(raw[user], "user", faults), item_id=_ids(raw[item], "item", faults)))
 
 

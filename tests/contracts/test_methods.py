@@ -5,12 +5,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import zoo
+from datamodules import Evaluation, Frames
 from tests.tiny import SIZES
 from zoo import Recommender
 from zoo.testing import MethodContract
+from zoo.testing.tiny import publisher_for
 
 ROOT = Path(__file__).parent.parent.parent
 NAMES = sorted(zoo.METHODS)
@@ -44,6 +47,32 @@ class TestEveryMethod(MethodContract):
 
     def check_needs(self, name: str, needs: str) -> None:
         assert bool(needs) == (name not in SCORES_ALONE)
+
+
+def shop(items: str) -> pl.DataFrame:
+    """Twenty users of a shop with ten items, of whom two have all."""
+    rows = [(f"u{u}", f"{items}{(3 * u + n) % 10}", 1.0, n) for u in range(20) for n in range(10 if u < 2 else 4)]
+    return pl.DataFrame(rows, schema=["user_id", "item_id", "rating", "timestamp"], orient="row")
+
+
+@pytest.mark.filterwarnings("ignore:The release of ", "ignore:trainer.max_epochs is 2")
+def test_a_shop_of_ten_items_is_trained_on_with_sources_of_any_name(tmp_path: Path) -> None:
+    """Users with every item have no negative. torch refuses dots and its own words as names of modules."""
+    sources = {"books.v2": shop("b"), "items": shop("c"), "train": shop("d")}
+    quiet: dict[str, Any] = {"accelerator": "cpu", "enable_progress_bar": False, "max_epochs": 2}
+    for method in (tiny_method(name) for name in NAMES if name != "OneBitMC"):
+        reads = method.accepted_releases
+        publisher = publisher_for(reads - {"map"})
+        if reads == {"map"}:
+            publisher = zoo.BridgePublisher(
+                epsilon=8.0, kept_items=5, projections=zoo.ProjectionPublisher(num_directions=3)
+            )
+        evaluation = Evaluation("latest2" if method.reads_times else "none")
+        data = Frames(shop("a"), sources if reads else None, evaluation=evaluation)
+        run = zoo.fit(method, data, publisher=publisher, runs=tmp_path, **quiet)
+        full = "2 of 20 users have all 10 items in training. They are left out of negative sampling."
+        assert (full in data.summary["remarks"]) == (not method.reads_times)
+        assert zoo.load(run, data=data).recommend(["u5"], k=1).height == 1
 
 
 def test_every_method_has_a_page_and_a_config() -> None:

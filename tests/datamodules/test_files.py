@@ -2,12 +2,14 @@
 
 import re
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
-from datamodules import Evaluation, Files, Filters
+from datamodules import Evaluation, Files, Filters, Frames
 from datamodules.data_quality import rating_counts
 from datamodules.recipe import Recipe
 from tests.datamodules.handmade import table_of
@@ -27,8 +29,15 @@ def own(root: Path, **settings: Any) -> Files:  # noqa: ANN401
     return Files("mine", **({"target": "movies", "sources": ("books",), "root": root, "columns": COLUMNS} | settings))
 
 
-def test_columns_are_named_by_domain_and_the_rest_as_for_all(tmp_path: Path) -> None:
-    data = own(tmp_path)
+def in_memory(files: Files) -> Frames:
+    tables = {path.stem: pl.read_csv(path, infer_schema=False) for path in files.folder.glob("*.csv")}
+    sources = {name: tables.pop(name) for name in files.sources}
+    return Frames(tables.pop(files.target), sources, files.target, tables, columns=COLUMNS)
+
+
+@pytest.mark.parametrize("kept", [lambda files: files, in_memory])
+def test_columns_are_named_by_domain_and_the_rest_as_for_all(tmp_path: Path, kept: Callable[[Files], Files]) -> None:
+    data = kept(own(tmp_path))
     assert data.read("books").rows() == [("a", "1", 4.0, None), ("a", "2", 5.0, None), ("b", "1", 3.0, None)]
     assert data.read("movies")["rating"].to_list() == [1.0, 1.0, 1.0]
     assert data.read("movies")["timestamp"].to_list() == [1404172800, 1404086400, 1388534400]

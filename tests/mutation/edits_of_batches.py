@@ -58,13 +58,13 @@ BATCHES = (
         ("everybody at once is in batches", "batch_size, shuffle = size, False", "shuffle = False"),
         (
             "methods have one negative",
-            "TrainingExamples(train, method.num_negatives, device, released)",
-            "TrainingExamples(train, 1, device, released)",
+            "TrainingExamples(train, method.num_negatives, device, released, with_full)",
+            "TrainingExamples(train, 1, device, released, with_full)",
         ),
         (
             "releases are not counted",
-            "TrainingExamples(train, method.num_negatives, device, released)",
-            "TrainingExamples(train, method.num_negatives, device)",
+            "TrainingExamples(train, method.num_negatives, device, released, with_full)",
+            "TrainingExamples(train, method.num_negatives, device, {}, with_full)",
         ),
     ),
     *edits_of(
@@ -145,7 +145,7 @@ BATCHES = (
         "zoo/data/released_pairs.py",
         ("tests/zoo/data/test_released_pairs.py",),
         ("one negative of a released pair", "repeated = users.repeat(num_negatives)", "repeated = users.repeat(1)"),
-        ("a user who has all is let through", "(counts == rows.width).sum()", "(counts > rows.width).sum()"),
+        ("pairs of users with every item are drawn", "counts == rows.width", "counts > rows.width"),
         (
             "released negatives are of others",
             "TripleBatch(users, items, self._unseen.draw(users))",

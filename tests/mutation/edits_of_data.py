@@ -34,6 +34,7 @@ DATA = (
             "self._counted(order)[: -(-len(index) // self.batch_size)]",
         ),
         ("who has no rating counts", "counts[known] for counts in", "counts[: len(known)] for counts in"),
+        ("who has every item has negatives", "full = lengths == train", "full = lengths > train"),
         ("negatives are labelled 1", "labels[: len(users)] = 1", "labels[:] = 1"),
         ("negatives are of other users", "negatives.T.flatten()", "negatives.flatten()"),
     ),

@@ -228,4 +228,25 @@ DATAMODULES = (
             "self.num_users, self.link, 1.0, self.data_seed",
         ),
     ),
+    *edits_of(
+        "datamodules/frames.py",
+        ("tests/datamodules/test_frames.py",),
+        (
+            "results are polars tables",
+            "data.to_kind(table) if isinstance(data, Frames)",
+            "table if isinstance(data, Frames)",
+        ),
+        ("configs have tables", 'for key in {"target", "sources", "further"} &', 'for key in {"sources", "further"} &'),
+    ),
+    *edits_of(
+        "zoo/runtime/settings_files.py",
+        ("tests/zoo/runtime/test_settings_files.py",),
+        ("a key is read twice", "if (key.tag, key.value) in lines:", "if key in lines:"),
+        ("paths of data stay relative", "absolute(value) if name in PATHS else value", "value"),
+    ),
+    *edits_of(
+        "zoo/nn/modules.py",
+        ("tests/zoo/nn/test_modules.py",),
+        ("torch's own words are keys", "if plain and plain not in _TAKEN", "if plain"),
+    ),
 )

@@ -96,7 +96,7 @@ CLIENTS_AND_SERVER = (
         ("a cold user's own vector enters the graph", "* (self.target_rows.counts_of(users) > 0)[:, None]", "* 1"),
         ("fine-tuning never begins", "self.current_epoch >= self.finetune_after", "self.current_epoch < 0"),
         ("fine-tuning moves attention and maps", "if self.tuning:\n            return {}", "if False:\n            return {}"),
-        ("clients have one map", 'f"maps.{name}.{part}"][clients]', 'f"maps.{name}.{part}"][0 * clients]'),
+        ("clients have one map", 'f"{stored}.{part}"][clients]', 'f"{stored}.{part}"][0 * clients]'),
         ("maps learn nothing", "self.mapping_weight * mapping_losses", "0 * mapping_losses"),
         ("all layers are mapped from the first", "self.num_layers, -1)", "self.num_layers, -1)[:, [0] * self.num_layers]"),
         ("what was tuned is not scored", "(known & self.tuning)", "(known & ~known)"),

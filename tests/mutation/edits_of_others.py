@@ -49,7 +49,11 @@ OTHERS = (
     *edits_of(
         "zoo/runtime/builtin_configs.py",
         ("tests/zoo/commands/test_configs.py",),
-        ("a file of the user's gives way to ours", "if path.is_file():", "if path.is_dir():"),
+        (
+            "a file of the user's gives way to ours",
+            "if path.is_file():\n        return path",
+            "if path.is_dir():\n        return path",
+        ),
     ),
     *edits_of(
         "zoo/runtime/import_order.py",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +11,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from zoo.benchmark.grid import Benchmark, BenchmarkError
 from zoo.runtime import builtin_configs
+from zoo.runtime.settings_files import RepeatedKeyError, read_yaml
 
 #: Limits: bytes, values with aliases written out, and characters of a library's message that are shown.
 MOST_BYTES, MOST_PARTS, LONGEST_WORDS = 2**20, 100_000, 200
-
-
-class _Once(yaml.SafeLoader):
-    """YAML without repeated keys, of which the last would silently win."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return a mapping; refuse repeated keys."""
-        keys = Counter(key.value for key, _ in node.value if isinstance(key.value, str))
-        if repeated := sorted(key for key, count in keys.items() if count > 1):
-            raise yaml.constructor.ConstructorError(None, None, f"{repeated} is set twice", node.start_mark)
-        return super().construct_mapping(node, deep)
 
 
 def read_benchmark(path: Path) -> Benchmark:
@@ -35,7 +24,9 @@ def read_benchmark(path: Path) -> Benchmark:
     if (size := path.stat().st_size) > MOST_BYTES:
         raise BenchmarkError(f"{path} has {size:,} bytes. At most {MOST_BYTES:,} are allowed. Split it.")
     try:
-        settings = yaml.load(path.read_text(encoding="utf-8"), Loader=_Once)
+        settings = read_yaml(path.read_text(encoding="utf-8"), path)
+    except RepeatedKeyError as error:
+        raise BenchmarkError(str(error)) from error
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise BenchmarkError(f"{path} is not valid YAML: {_short(error)}") from error
     if _has_more_parts(settings, MOST_PARTS):

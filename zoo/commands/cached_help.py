@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 
 from zoo.runtime.exports import VERSION
+from zoo.runtime.settings_files import user_path
 
 #: Libraries whose options and descriptions the full list shows, and that lay it out.
 LIBRARIES = ("pytorch-lightning", "jsonargparse", "docstring-parser")
@@ -127,7 +128,7 @@ def cache_path(command: str) -> Path:
     """Return the file of the cached text; its name is a digest of everything that the text depends on."""
     import platformdirs  # slow; the short help does without
 
-    folder = Path(os.environ.get("ZOO_CACHE") or platformdirs.user_cache_dir("cdr-zoo"))
+    folder = user_path(os.environ.get("ZOO_CACHE") or platformdirs.user_cache_dir("cdr-zoo"))
     parts = [VERSION, sys.version, *map(_version, LIBRARIES)]
     for room in ("zoo", "callbacks", "datamodules"):
         for file in sorted((Path(__file__).parents[2] / room).rglob("*.py")):

@@ -13,6 +13,7 @@ from zoo.commands.listing import head_of
 from zoo.runtime import builtin_configs, plugins
 from zoo.runtime.arguments import Arguments
 from zoo.runtime.run_folder import atomic_write, refusal, visible
+from zoo.runtime.settings_files import check_keys
 
 #: Largest config that is shown, in bytes.
 MOST = 2**20
@@ -84,6 +85,7 @@ def config_lines(config: Path) -> Iterator[str]:
     if (size := config.stat().st_size) > MOST:
         raise ConfigError(f"{config} has {size:,} bytes. A config has at most {MOST:,}.")
     text = config.read_bytes().decode("utf-8", errors="backslashreplace")
+    check_keys(text, config)
     yield from (visible(line) for line in text.split("\n"))
     yield f"# Classes in {visible(str(config))}; nothing was imported or run:"
     try:

@@ -53,6 +53,9 @@ def parser() -> Arguments:
         metavar="NAME=PATH",
         help="folder of the release of a source, if it was moved; repeatable",
     )
+    option(
+        "--data.root", dest="root", type=Path, metavar="FOLDER", help="folder of the run's ratings, if they were moved"
+    )
     offer_imports(made)
     return made
 
@@ -76,7 +79,7 @@ def main(arguments: Sequence[str]) -> None:
     try:
         with quietly():
             import_trusted(options.imports)
-            predictor = load(options.run, releases=releases)
+            predictor = load(options.run, releases=releases, root=options.root)
             table = predictor.recommend(users, options.k)
         if not predictor.has_ratings:
             sys.stderr.write("The bundle has no ratings, so items that users have may be recommended.\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor, nn
 
@@ -26,22 +28,27 @@ def observed_rows(rows: ReadableRows) -> SparseRows:
 class ReleasedPairs(nn.Module):
     """Random observed pairs of a release, each with items that its user has not rated.
 
-    A user is a row of the release, linked to the target or not. A release without users gives empty batches.
+    A user is a row of the release, linked to the target or not. Users with every item have no negative and are left out, with a
+    warning that ``source`` names. A release without users gives empty batches.
     """
 
     users: Tensor  # row of each pair, (pairs,)
     items: Tensor  # item of each pair, (pairs,)
 
-    def __init__(self, rows: SparseRows) -> None:
+    def __init__(self, rows: SparseRows, source: str = "") -> None:
         super().__init__()
         self.rows = rows
         self.num_users, self.num_items = rows.num_rows, rows.width
         counts = rows.counts()
-        if full := int((counts == rows.width).sum()):
-            raise ValueError(f"{full} of its users have all {rows.width} items")
-        users = torch.repeat_interleave(counts)
-        self.register_buffer("users", users, persistent=False)
-        self.register_buffer("items", rows.items, persistent=False)
+        users, full = torch.repeat_interleave(counts), counts == rows.width
+        pairs = ~full[users]
+        if num_full := int(full.sum()):
+            found = f"The release of {source!r}: {num_full} of {rows.num_rows} users have all {rows.width} items"
+            if not len(pairs.nonzero()):
+                raise ValueError(f"{found}, so there are no negatives. Use a method that reads whole rows.")
+            warnings.warn(f"{found}. Their pairs are left out, as they have no negatives.", stacklevel=2)
+        self.register_buffer("users", users[pairs], persistent=False)
+        self.register_buffer("items", rows.items[pairs], persistent=False)
         self._unseen = UnseenItems((users * rows.width + rows.items).sort().values, rows.num_rows, rows.width)
 
     @classmethod
@@ -50,18 +57,14 @@ class ReleasedPairs(nn.Module):
 
         Raises:
             TypeError: If the rows are not binary.
-            ValueError: If a user has every item.
+            ValueError: If every user has every item.
         """
         try:
             observed = observed_rows(rows)
         except ValueError as error:
             needs = f"{reader} needs a binary release of {source!r}, and {error}"
             raise TypeError(f"{needs}. Use Plaintext or FlippedRows without denoiser.") from error
-        try:
-            return cls(observed)
-        except ValueError as error:
-            draws = f"{reader} draws negatives from the release of {source!r}, and {error}"
-            raise ValueError(f"{draws}. Remove these users, or use a method that reads whole rows.") from error
+        return cls(observed, source)
 
     @property
     def num_pairs(self) -> int:

@@ -147,7 +147,9 @@ class BatchForm(NamedTuple):
 class TrainingExamples:
     """Training batches of every form from training ratings, with ``num_negatives`` for each observed pair of a batch.
 
-    ``released`` has, by source, the number of entries of a release that are read for each user (users,).
+    A user with every item has no negative: pairs and triples leave such users out; batches of users do so if
+    ``with_full_users`` is false. ``released`` has, by source, the number of entries of a release that are read for each user
+    (users,).
     """
 
     def __init__(
@@ -156,16 +158,20 @@ class TrainingExamples:
         num_negatives: int = 1,
         device: torch.device = CPU,
         released: Mapping[str, Integers] = MappingProxyType({}),
+        with_full_users: bool = True,
     ) -> None:
+        lengths = np.diff(train.matrix.indptr).astype(np.int64)
+        full = lengths == train.num_items
+        self.full_users = int(full.sum())
         users, items = train.pairs()
+        if self.full_users:
+            users, items = users[~full[users]], items[~full[users]]
         self.users, self.items = (torch.from_numpy(part).to(device) for part in (users, items))
         self.num_items = train.num_items
         self.num_negatives = num_negatives
-        lengths = np.diff(train.matrix.indptr).astype(np.int64)
-        known = np.flatnonzero(lengths)
+        known = np.flatnonzero((lengths > 0) & (with_full_users | ~full))
         self.known = torch.from_numpy(known).to(device)
         self.counts = np.stack([counts[known] for counts in (lengths, *released.values())], axis=1)
-        self.full_users = int((lengths == train.num_items).sum())
         self._train, self._sources = train, tuple(released)
 
     @cached_property
@@ -174,15 +180,26 @@ class TrainingExamples:
         return UnseenItems(pairs, self._train.num_users, self._train.num_items)
 
     def batches(self, form: str) -> BatchForm:
-        """Return number of examples, maker, draws and counts of a form: users, full_batch, steps, pairs or triples."""
+        """Return number of examples, maker, draws and counts of a form: users, full_batch, steps, pairs or triples.
+
+        Raises:
+            ValueError: If negatives are needed, and all users with ratings have every item.
+        """
         if form in ("users", "full_batch"):
+            self._require(len(self.known))
             return BatchForm(len(self.known), self.of_users, draw_nothing, self.counts)
         if form == "steps":
             all_users = self._user_batch(self.known, self.counts.sum(0).tolist())
             return BatchForm(len(self.users), lambda *_: all_users, draw_nothing)
+        self._require(len(self.users))
         if form == "pairs":
             return BatchForm(len(self.users), self.pairs, self.negatives)
         return BatchForm(len(self.users), {"triples": self.triples}[form], partial(self.negatives, count=1))
+
+    def _require(self, examples: int) -> None:
+        if self.full_users and not examples:
+            full = f"All {self.full_users} users with ratings have all {self.num_items} items"
+            raise ValueError(f"{full}, so there are no negatives. Use a method that reads whole rows, such as EASE.")
 
     def of_users(self, index: Tensor, _: Tensor, counts: Sequence[int]) -> UserBatch:
         """Return a batch of users with ratings, by their positions (batch,) among these, with counts."""
@@ -208,9 +225,6 @@ class TrainingExamples:
 
         They are uniform over all such items, with replacement. The default of ``count`` is ``num_negatives``.
         """
-        if self.full_users:
-            full = f"{self.full_users} users have rated all {self.num_items} items"
-            raise ValueError(f"{full}, so they have no negatives. Use a method that reads whole rows.")
         users = self.users[index].repeat_interleave(self.num_negatives if count is None else count)
         return self._unseen.draw(users, generator).reshape(len(index), -1)
 
@@ -221,6 +235,7 @@ class Learner(Protocol):
     batches: str
     num_negatives: int
     steps_per_epoch: int
+    trains_full_users: bool
 
 
 def _entries(sources: Mapping[str, LinkedRows]) -> dict[str, Integers]:
@@ -240,7 +255,8 @@ def training_batches(
 ) -> Batches[Batch]:
     """Return batches of a method's form; arguments as those of `Batches`."""
     released = _entries(getattr(method, "sources", {}))
-    examples = TrainingExamples(train, method.num_negatives, device, released)
+    with_full = getattr(method, "trains_full_users", True)
+    examples = TrainingExamples(train, method.num_negatives, device, released, with_full)
     size, make, draw, counts = examples.batches(method.batches)
     if method.batches == "steps":
         size, batch_size, shuffle = method.steps_per_epoch, 1, False

@@ -52,6 +52,8 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
     batches: Literal["users", "pairs", "triples", "full_batch", "steps"] = "users"
     num_negatives: int = 1  # sampled items for each observed one, where `batches` is ``pairs``
     steps_per_epoch: int = 1  # where `batches` is ``steps``
+    #: Whether batches of ``users`` have users with every item, who have no negative; ``pairs`` and ``triples`` have none.
+    trains_full_users: bool = True
     #: Kinds of release that the method can use; empty for one that uses the target's ratings alone.
     accepted_releases: frozenset[str] = frozenset()
     #: Whether users without target history can be scored; if not, they are ranked by item counts of the training ratings.

@@ -15,6 +15,7 @@ from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.autoencoder import Rows, perceptron
 from zoo.nn.losses import all_items_loss, bits_loss, reconstruction_loss
+from zoo.nn.modules import ModulesOf
 from zoo.nn.towers import SparseTower, relu_layers
 from zoo.runtime import checks
 
@@ -176,11 +177,15 @@ class DARec(Recommender):
         """Make an encoder and a decoder per domain, the extractor, and the classifier."""
         widths = {name: source["width"] for name, source in sizes["sources"].items()}
         self.target_encoder = SparseTower(sizes["num_items"], [self.vector_dim], self.dropouts["input_dropout"])
-        self.source_encoders = nn.ModuleDict({name: self._source_encoder(width) for name, width in widths.items()})
+        self.source_encoders: ModulesOf[nn.Sequential] = ModulesOf(
+            {name: self._source_encoder(width) for name, width in widths.items()}
+        )
         self.extractor = pattern_extractor(self.vector_dim, self.pattern_dims, self.dropouts["dropout"])
         dims = (self.pattern_dims[-1], *self.decoder_dims)
         self.target_decoder = perceptron([*dims, sizes["num_items"]])
-        self.source_decoders = nn.ModuleDict({name: perceptron([*dims, width]) for name, width in widths.items()})
+        self.source_decoders: ModulesOf[nn.Sequential] = ModulesOf(
+            {name: perceptron([*dims, width]) for name, width in widths.items()}
+        )
         self.classifier = DomainClassifier(dims[0], self.classifier_dims, 1 + len(widths))
 
     def _source_encoder(self, width: int) -> nn.Sequential:
@@ -193,7 +198,8 @@ class DARec(Recommender):
         """Also compute the usual row of each domain, and which releases hold zeros and ones."""
         super().read_data(data)
         self.target_usual = UsualRow(self.target_rows, bits=True)
-        self.source_usual, self.bits = nn.ModuleDict(), {}
+        self.source_usual: ModulesOf[UsualRow] = ModulesOf()
+        self.bits: dict[str, bool] = {}
         for name in self.sources:
             rows = self.sources[name].rows
             assert isinstance(rows, SparseRows | DenseRows)

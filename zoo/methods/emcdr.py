@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from zoo.data.batch_types import Batch, PairBatch
 from zoo.methods.mixed_factors import MixedFactors
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.losses import alignment_loss
 from zoo.nn.mapping import RidgeMap, TanhMap, narrowed, narrowed_width
+from zoo.nn.modules import ModulesOf
 from zoo.runtime import checks
 
 
@@ -81,7 +82,7 @@ class EMCDR(MixedFactors):
     def build(self, sizes: Sizes) -> None:
         """Make the factors and, for perceptrons, a mapping per source."""
         super().build(sizes)
-        self.maps = nn.ModuleDict()
+        self.maps: ModulesOf[TanhMap] = ModulesOf()
         for name, source in sizes["sources"].items() if self.map_dims else ():
             width = narrowed_width(source["num_users"], source["width"], self.source_rank)
             self.maps[name] = TanhMap([width, *self.map_dims, self.num_factors], self.source_dropout)

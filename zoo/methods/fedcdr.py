@@ -9,6 +9,7 @@ from zoo.methods.mixed_factors import MixedFactors
 from zoo.methods.target_data import Sizes
 from zoo.nn.losses import pairwise_loss
 from zoo.nn.mapping import TanhMap
+from zoo.nn.modules import ModulesOf
 from zoo.runtime import checks
 
 
@@ -70,7 +71,7 @@ class FedCDR(MixedFactors):
         super().build(sizes)
         self.heads = nn.Embedding(sizes["num_users"], self.num_factors)
         nn.init.ones_(self.heads.weight)
-        self.maps = nn.ModuleDict()
+        self.maps: ModulesOf[TanhMap] = ModulesOf()
         for name, source in sizes["sources"].items():
             self.maps[name] = TanhMap([source["width"], *self.map_dims, self.num_factors], self.source_dropout)
 

@@ -14,6 +14,7 @@ from zoo.methods.fedgnn import FedGNN
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.ego_graph import EgoOutput, VirtualUsers
 from zoo.nn.mapping import Standard, TanhMap, mapped_by_copies
+from zoo.nn.modules import ModulesOf
 from zoo.runtime import checks
 
 
@@ -125,7 +126,7 @@ class FedGCDR(FedGNN):
     def build(self, sizes: Sizes) -> None:
         """Make the parts of `FedGNN`, and a mapping per source."""
         super().build(sizes)
-        self.maps = nn.ModuleDict()
+        self.maps: ModulesOf[TanhMap] = ModulesOf()
         for name, source in sizes["sources"].items() if self.mapping else ():
             width = max(1, source["width"] // source["num_layers"])
             self.maps[name] = TanhMap([width, *self.map_dims, self.num_factors])
@@ -185,7 +186,8 @@ class FedGCDR(FedGNN):
         if copies is None:
             mapped: Tensor = self.maps[name](rows)
             return mapped
-        own = {part: copies[f"maps.{name}.{part}"][clients] for part, _ in self.maps[name].named_parameters()}
+        stored = f"maps.{self.maps.stored(name)}"
+        own = {part: copies[f"{stored}.{part}"][clients] for part, _ in self.maps[name].named_parameters()}
         return mapped_by_copies(self.maps[name], own, rows)
 
     def _expanded(
@@ -235,7 +237,7 @@ class FedGCDR(FedGNN):
         for name in self.maps:
             if bool((self.sources[name].links[users] >= 0).any()):
                 for part, value in self.maps[name].named_parameters():
-                    copies[f"maps.{name}.{part}"] = value.detach().expand(len(users), *value.shape)
+                    copies[f"maps.{self.maps.stored(name)}.{part}"] = value.detach().expand(len(users), *value.shape)
         return copies
 
     def client_vectors(self, users: Tensor, own: Bags, items: Tensor, copies: Copies) -> tuple[Tensor, Tensor]:

@@ -157,22 +157,26 @@ class FedGNN(Federated):
         self.graphs = EgoGraphs(self.num_factors, self.num_layers, self.attention)
 
     @property
+    def trains_full_users(self) -> bool:  # type: ignore[override]  # by its settings
+        """False: clients with every item have no negative; private rounds leave them out themselves, in secret."""
+        return self.privacy is not None
+
+    @property
     def replicated_buffers(self) -> list[str]:
         """All but the items: every process has the whole round, and DDP would wait for parts that a round omits."""
         return [*super().replicated_buffers, *(name for name, _ in self.named_parameters() if name != "items")]
 
     def on_fit_start(self) -> None:
-        """Refuse clients with every item; warn if a round needs more clients than there are."""
+        """Warn if a round needs more clients than there are."""
         super().on_fit_start()
         if self.privacy is not None:
-            return  # such clients add nothing; their number stays secret
+            return  # their number stays secret
         counts = self.target_rows.counts()
-        if full := int((counts == self.target_rows.width).sum()):
-            raise ValueError(
-                f"{full} users have every one of the {self.target_rows.width} items and no negative item. Filter these users out."
-            )
-        clients, asked = int((counts > 0).sum()), getattr(self.data, "batch_size", 0)
-        if asked > clients:
+        clients, asked = (
+            int(((counts > 0) & (counts < self.target_rows.width)).sum()),
+            getattr(self.data, "batch_size", 0),
+        )
+        if asked > clients > 0:
             warnings.warn(
                 f"batch_size is {asked}, and {clients} clients have ratings: each round has all. Set it to {clients} or less.",
                 stacklevel=2,

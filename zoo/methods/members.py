@@ -6,7 +6,6 @@ import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from zoo.methods.base import Recommender
 from zoo.methods.target_data import ReleaseMismatchError, Sizes
 from zoo.runtime import checks
 from zoo.runtime.run_folder import BEST, plain
+from zoo.runtime.settings_files import user_path
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,8 @@ def method_of(settings: Mapping[str, Any]) -> Recommender:
 
 def checkpoint_in(run: str) -> dict[str, Any]:
     """Read the checkpoint of a run, by its folder or its own path; raise a `ValueError` if there is none."""
-    path = Path(run) / BEST if Path(run).is_dir() else Path(run)
+    path = user_path(run)
+    path = path / BEST if path.is_dir() else path
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
         if not {"zoo", "state_dict", "hyper_parameters"} <= found.keys():

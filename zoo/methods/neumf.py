@@ -16,6 +16,7 @@ from zoo.methods.target_data import ReleaseMismatchError, Sizes
 from zoo.nn.factors import GMF, PairMLP
 from zoo.runtime import checks
 from zoo.runtime.run_folder import load_tensors
+from zoo.runtime.settings_files import user_path
 
 Parts = Literal["both", "gmf", "mlp"]
 #: Users whose pairs with all items are scored at a time: what a processor's cache holds, about.
@@ -146,7 +147,7 @@ class NeuMF(Recommender):
         bias = torch.zeros_like(self.head.bias)
         for part, path in self.pretrained.items():
             assert path is not None
-            state = self._read_pretrained(part, Path(path))
+            state = self._read_pretrained(part, user_path(path))
             for name, values in getattr(self, part).state_dict().items():
                 values.copy_(state[f"{part}.{name}"])
             heads.append(weights[part] * state["head.weight"])

@@ -7,6 +7,7 @@ from zoo.data.batch_types import Batch
 from zoo.data.rows import DenseRows, LinkedRows, SparseRows
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes, TargetData
+from zoo.nn.modules import ModulesOf
 from zoo.runtime import checks
 
 
@@ -77,7 +78,7 @@ class UserKNN(Recommender):
         everybody = torch.arange(data.train.num_users)
         self.target_cosine = Cosine(LinkedRows(self.target_rows, everybody), False, self.chunk_size)
         linked = {name: self.sources[name] for name in self.sources}
-        self.source_cosines = nn.ModuleDict(
+        self.source_cosines: ModulesOf[Cosine] = ModulesOf(
             {name: Cosine(rows, self.centre, self.chunk_size) for name, rows in linked.items() if rows.has_rows}
         )
 

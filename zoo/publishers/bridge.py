@@ -25,6 +25,7 @@ from zoo.publishers.projections import ProjectionPublisher
 from zoo.release.release import Release
 from zoo.release.signature import TrustedKeys
 from zoo.runtime.renamed import OldName
+from zoo.runtime.settings_files import user_path
 
 
 class BridgePublisher(Publisher):
@@ -97,8 +98,8 @@ class BridgePublisher(Publisher):
         self.attack_success = attack_success
         self.kept_items, self.counts_share, self.noise_seed = kept_items, counts_share, noise_seed
         self.projections = ProjectionPublisher() if projections is None else projections
-        self.received = None if received is None else Path(received)
-        self.trusted = None if trusted is None else Path(trusted)
+        self.received = None if received is None else user_path(received)
+        self.trusted = None if trusted is None else user_path(trusted)
         self._own: Release | None = None
         self._plan = partial(
             Bridge.calibrate,

@@ -1,7 +1,6 @@
 """Files of a release: the manifest and the tensors in one file or in several, read as untrusted input."""
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -12,6 +11,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+from zoo.runtime.settings_files import RepeatedKeyError, read_json
 
 MANIFEST = "release.json"
 TENSORS = "tensors.safetensors"
@@ -120,20 +121,15 @@ def _most_bytes(folder: Path) -> int:
 def parsed_manifest(content: bytes, path: Path) -> dict[str, Any]:
     """Parse a manifest and check its fields and types; `ReleaseError`, which names ``path``."""
 
-    def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-        """Refuse a repeated key, of which JSON would silently take the last value."""
-        keys = [key for key, _ in pairs]
-        if len(set(keys)) != len(keys):
-            raise ReleaseError(f"{path} repeats the keys {sorted({k for k in keys if keys.count(k) > 1})}.")
-        return dict(pairs)
-
     def refuse(constant: str) -> float:
         raise ReleaseError(f"{path} holds {constant}, which is no JSON number.")
 
     try:
-        manifest = json.loads(content.decode("utf-8"), object_pairs_hook=once, parse_constant=refuse)
+        manifest = read_json(content.decode("utf-8"), path, parse_constant=refuse)
     except ReleaseError:
         raise
+    except RepeatedKeyError as error:
+        raise ReleaseError(str(error)) from error
     except (ValueError, RecursionError) as error:
         raise ReleaseError(f"{path} is no JSON ({error}). Ask the source party for it again.") from error
     if not isinstance(manifest, dict) or type(manifest.get("schema")) is not int:

@@ -43,6 +43,7 @@ from zoo.release.metadata import ReleaseMetadata
 from zoo.release.signature import SigningKey, TrustedKeys, check_signature
 from zoo.runtime.renamed import OldName
 from zoo.runtime.run_folder import atomic_folder
+from zoo.runtime.settings_files import user_path
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +186,7 @@ class Release:
 
         Lazy rows are made now and written to several files, which `load` joins again; `ReleaseError` if they were written before.
         """
-        path = Path(path)
+        path = user_path(path)
         if path.exists():
             raise FileExistsError(f"{path} exists. A release is never overwritten. Choose another path or remove it.")
         with atomic_folder(path) as folder:
@@ -221,7 +222,7 @@ class Release:
         With trusted keys, one of them must have signed it: `SignatureError` otherwise, before the manifest is parsed. A signature
         that does not match is always refused.
         """
-        path = Path(path)
+        path = user_path(path)
         content = manifest_bytes(path)
         check_signature(path, content, trusted)
         manifest = parsed_manifest(content, path / MANIFEST)

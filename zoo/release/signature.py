@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.release.files import MANIFEST, SIGNATURE, ReleaseError
+from zoo.runtime.settings_files import read_json, user_path
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -80,7 +81,7 @@ class TrustedKeys:
     @classmethod
     def read(cls, path: Path | str) -> TrustedKeys:
         """Return the keys of a PEM file, or of all files of a folder; `SignatureError` for other files, or none."""
-        path = Path(path)
+        path = user_path(path)
         files = sorted(path.iterdir()) if path.is_dir() else [path]
         keys = frozenset(key for file in files for key in _public_keys(file))
         if not keys:
@@ -115,7 +116,7 @@ def check_signature(folder: Path, content: bytes, trusted: TrustedKeys | None) -
 def _read_signature(path: Path) -> tuple[str, str]:
     content = _small_file(path)
     try:
-        values: Any = json.loads(content)
+        values: Any = read_json(content.decode("utf-8"), path)
     except (ValueError, RecursionError) as error:
         raise SignatureError(f"{path} is no signature: it is no JSON. Ask the source party for it again.") from error
     lengths = {"public_key": 64, "signature": 128}

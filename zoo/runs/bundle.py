@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,7 @@ from zoo.release.release import Release
 from zoo.runs.predictor import Predictor, check_names, explain_mismatch, read_inputs
 from zoo.runtime import plugins
 from zoo.runtime.exports import METHODS, VERSION, exported
+from zoo.runtime.settings_files import read_json, user_path
 
 #: Manifest of a bundle, with the SHA-256 of every other file.
 BUNDLE = "bundle.json"
@@ -132,7 +132,7 @@ def load_bundle(
     method = _method(folder, manifest, tensors)
     if data is not None:
         check_names(releases or {}, data.sources)
-        data.release_paths |= {name: Path(path) for name, path in (releases or {}).items()}
+        data.release_paths |= {name: user_path(path) for name, path in (releases or {}).items()}
         read_inputs(data, method)
         refuse_other_data({"digests": manifest["digests"], "paths": None}, data.digests)
         return Predictor(method, data, data.test.seen, folder)
@@ -178,7 +178,7 @@ def _json(folder: Path, name: str) -> Any:  # noqa: ANN401  what JSON holds
     if path.stat().st_size > _MOST_TEXT:
         raise BundleError(f"{path} has {path.stat().st_size:,} bytes. At most {_MOST_TEXT:,} are read.")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path.read_text(encoding="utf-8"), path)
     except (ValueError, RecursionError) as error:
         raise _damaged(f"{path} is damaged: {error}") from error
 

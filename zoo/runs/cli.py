@@ -23,7 +23,7 @@ from zoo.runs.checks import check_inputs, check_run
 from zoo.runs.import_policy import importing_nothing
 from zoo.runs.inputs import UsageError, make_publisher, read_checkpoint
 from zoo.runs.optimization import KINDS, use_optimizer
-from zoo.runs.parser_messages import dropped_settings, parser_message
+from zoo.runs.parser_messages import dropped_settings, overridden_options, parser_message
 from zoo.runs.processes import LostProcessError, is_first
 from zoo.runs.publishing import budget_summary
 from zoo.runs.resume import INTERRUPTED, check_same_run, resume_arguments, resume_folder, resume_hint
@@ -132,7 +132,8 @@ class ZooCLI(LightningCLI):
         else:
             self.config = _parsed_to_resume(parser, run, given)
         if args is None and is_first():
-            sys.stderr.writelines(f"{message}\n" for message in dropped_settings(plain(self.settings())))
+            messages = [*overridden_options(sys.argv[1:]), *dropped_settings(plain(self.settings()))]
+            sys.stderr.writelines(f"{message}\n" for message in messages)
         self.requested_model = plain(self.settings().get("model"))
 
     def _parse_ckpt_path(self) -> None:

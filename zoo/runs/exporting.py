@@ -22,6 +22,7 @@ from zoo.runs.loading import load_run, settings_of
 from zoo.runs.predictor import Predictor, needs_of
 from zoo.runtime.exports import METHODS, VERSION
 from zoo.runtime.run_folder import BEST, CONFIG, METRIC_NAMES, METRICS, PRIVACY, atomic_folder, visible, write_json
+from zoo.runtime.settings_files import user_path
 from zoo.runtime.suggestions import count_of
 
 #: Model card of a bundle.
@@ -64,12 +65,12 @@ def export(
         >>> sorted(file.name for file in bundle.iterdir())[:3]
         ['README.md', 'bundle.json', 'config.yaml']
     """
-    out = Path(out)
+    out = user_path(out)
     if with_ratings and not with_user_ids:
         raise UsageError("with_ratings needs with_user_ids. Pass both (--with-user-ids --with-ratings), or neither.")
     if out.exists():
         raise FileExistsError(f"{out} exists, and a bundle is never overwritten. Choose another path or remove it.")
-    predictor = run if isinstance(run, Predictor) else load_run(Path(run))
+    predictor = run if isinstance(run, Predictor) else load_run(user_path(run))
     if not (predictor.folder / BEST).is_file():
         raise UsageError(f"{predictor.folder} has no {BEST}, so it is no run. Pass the folder of a run.")
     content = _Content.of(predictor, with_user_ids, with_ratings)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser, Namespace
+import yaml
+from jsonargparse import ArgumentParser, Namespace, get_loader, set_loader
 from pytorch_lightning import Trainer
 from pytorch_lightning.utilities.seed import isolate_rng
 
@@ -20,6 +21,7 @@ from zoo.data.ratings import Ratings
 from zoo.publishers.base import Publisher, Stamped
 from zoo.release.release import Release
 from zoo.runtime.run_folder import differing, folder_of_run, load_tensors, plain, write_json
+from zoo.runtime.settings_files import check_keys, with_home
 
 #: Environment variable with the inputs that rank 0 prepared, for the processes that Lightning starts.
 HANDOVER = "ZOO_HANDOVER"
@@ -31,6 +33,18 @@ PUBLISHER = "publisher.json"
 
 class UsageError(ValueError):
     """A command or call whose settings do not fit together."""
+
+
+_load_yaml = get_loader("yaml")
+
+
+def _checked_yaml(text: str) -> Any:  # noqa: ANN401  what YAML holds
+    """Return what every parser reads of a file or an argument; refuse repeated keys."""
+    check_keys(text)
+    return with_home(_load_yaml(text))
+
+
+set_loader("yaml", _checked_yaml, (yaml.YAMLError,))
 
 
 @dataclass(frozen=True)

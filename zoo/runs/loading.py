@@ -10,7 +10,8 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentError
 
-from datamodules import CrossDomainDataModule
+from datamodules import CrossDomainDataModule, Frames
+from datamodules.frames import as_datamodule
 from zoo.methods.base import Recommender
 from zoo.methods.target_data import refuse_other_data
 from zoo.runs.bundle import BUNDLE, load_bundle
@@ -18,11 +19,16 @@ from zoo.runs.import_policy import importing_nothing
 from zoo.runs.inputs import UsageError, instantiate, read_checkpoint
 from zoo.runs.predictor import Predictor, check_names, explain_mismatch, read_inputs
 from zoo.runtime.exports import VERSION
-from zoo.runtime.run_folder import BEST, CONFIG, refusal
+from zoo.runtime.run_folder import BEST, CONFIG, class_path, refusal
+from zoo.runtime.settings_files import RepeatedKeyError, read_yaml, user_path
 
 
 def load(
-    path: Path | str, *, data: CrossDomainDataModule | None = None, releases: Mapping[str, Path | str] | None = None
+    path: Path | str,
+    *,
+    data: CrossDomainDataModule | Any = None,  # noqa: ANN401  or a table
+    releases: Mapping[str, Path | str] | None = None,
+    root: Path | str | None = None,
 ) -> Predictor:
     """Load a run's best checkpoint, or a bundle, for recommendation.
 
@@ -32,8 +38,10 @@ def load(
 
     Args:
         path: Folder of a run or of a bundle.
-        data: Data of the target, if they were moved since; for a bundle if its method needs data.
+        data: Data of the target, if they were moved since or are tables in memory; for a bundle if its method needs data. A table
+            counts as in `zoo.fit`.
         releases: Folder of the release of each source, if it was moved since.
+        root: Folder of the ratings of a run, if it was moved since.
 
     Returns:
         A predictor.
@@ -54,26 +62,31 @@ def load(
         >>> predictor.recommend(predictor.user_ids[:2], k=3).shape
         (6, 4)
     """
-    folder = Path(path)
+    folder, data = user_path(path), as_datamodule(data)
+    if root is not None and (data is not None or (folder / BUNDLE).is_file()):
+        raise UsageError(f"root is {str(root)!r}. Only a run reads ratings from it. Pass data=Files(...) alone.")
     if (folder / BUNDLE).is_file():
         return load_bundle(folder, data, releases)
-    return load_run(folder, data, releases)
+    return load_run(folder, data, releases, root)
 
 
 def load_run(
-    folder: Path, data: CrossDomainDataModule | None = None, releases: Mapping[str, Path | str] | None = None
+    folder: Path,
+    data: CrossDomainDataModule | None = None,
+    releases: Mapping[str, Path | str] | None = None,
+    root: Path | str | None = None,
 ) -> Predictor:
     """Load a run's best checkpoint with its data; see `load`."""
     settings = settings_of(folder)
     checkpoint = read_checkpoint(folder / BEST)
     method = _instantiate("model", Recommender, settings["model"], folder)
     if data is None:
-        data = data_of_run(folder)
+        data = data_of_run(folder, root)
         data.release_paths |= {name: path for name in data.sources if (path := folder / "releases" / name).is_dir()}
         if not Path(data.users).exists() and (beside := folder / Path(data.users).name).is_file():
             data.users = str(beside)
     check_names(releases or {}, data.sources)
-    data.release_paths |= {name: Path(path) for name, path in (releases or {}).items()}
+    data.release_paths |= {name: user_path(path) for name, path in (releases or {}).items()}
     with explain_mismatch(folder, checkpoint):
         method.on_load_checkpoint(checkpoint)
         method.load_state_dict(checkpoint["state_dict"])
@@ -88,14 +101,19 @@ def load_run(
     return Predictor(method, data, data.test.seen, folder)
 
 
-def data_of_run(folder: Path) -> CrossDomainDataModule:
-    """Return the datamodule of a run, from its config, without opening data.
+def data_of_run(folder: Path, root: Path | str | None = None) -> CrossDomainDataModule:
+    """Return the datamodule of a run, from its config, without opening data; ``root`` replaces its folder of ratings.
 
     Raises:
         UsageError: The folder is no run, or its config does not fit this version.
     """
     settings = settings_of(folder)
-    data: CrossDomainDataModule = _instantiate("data", CrossDomainDataModule, settings["data"], folder)
+    if str(settings["data"].get("class_path", "")) == class_path(Frames):
+        raise UsageError(f"{folder} was trained on tables in memory. Pass them: zoo.load(RUN, data=Frames(...)).")
+    part = settings["data"]
+    if root is not None:
+        part = {**part, "init_args": {**part.get("init_args", {}), "root": str(user_path(root))}}
+    data: CrossDomainDataModule = _instantiate("data", CrossDomainDataModule, part, folder)
     if data.seed is None and isinstance(seed := settings.get("seed_everything"), int):
         data.seed = int(seed)
     return data
@@ -110,7 +128,9 @@ def settings_of(folder: Path) -> dict[str, Any]:
             f"{folder} is neither a run nor a bundle (no {CONFIG}). Pass one, such as runs/PriCDR/version_0."
         )
     try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+        settings = read_yaml(path.read_text(encoding="utf-8"), path)
+    except RepeatedKeyError as error:
+        raise UsageError(str(error)) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is damaged: {error}") from error
     if not isinstance(settings, dict) or not {"model", "data"} <= settings.keys():

@@ -1,7 +1,7 @@
 """Messages of the command line: what its parser does not accept, with similar names, and errors that users can correct."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -20,7 +20,7 @@ from zoo.runs.processes import LostProcessError
 from zoo.runs.trackers import TrackerError, refused_by_wandb
 from zoo.runtime import plugins
 from zoo.runtime.exports import METHODS, PERTURBATIONS, PUBLISHERS
-from zoo.runtime.run_folder import refusal
+from zoo.runtime.run_folder import flat, refusal
 from zoo.runtime.suggestions import suggest
 
 #: Errors that end a command with their message alone.
@@ -138,6 +138,20 @@ def dropped_settings(settings: Mapping[str, Any]) -> Iterator[str]:
         used = {**new.get("init_args", {}), **new.get("dict_kwargs", {})}
         if dropped := [f"{name} ({value})" for name, value in old["init_args"].items() if name not in used]:
             yield f"--{key} {_class_name(new)} replaces {_class_name(old)}. Ignored: {', '.join(dropped)}."
+
+
+def overridden_options(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield a message for each option before a ``--config`` whose file sets it too, so that the option has no effect."""
+    options: dict[str, str] = {}
+    for at, argument in enumerate(arguments):
+        name, _, value = argument.partition("=")
+        if name not in ("--config", "-c"):
+            options |= {name[2:].replace("init_args.", ""): argument} if argument.startswith("--") else {}
+            continue
+        file = value or next(iter(arguments[at + 1 :]), "")
+        keys = {key.replace("init_args.", "") for key in flat(_read(file))}
+        for option in [option for option in options if any(f"{key}.".startswith(f"{option}.") for key in keys)]:
+            yield f"{options.pop(option)} has no effect: {file} comes later and sets it. Move the option behind it."
 
 
 def _class_name(part: Mapping[str, Any]) -> str:

@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import torch
 from torch import Tensor
 
 from datamodules import CrossDomainDataModule
+from datamodules.frames import in_kind_of, values_of
 from zoo.data.batch_types import PredictBatch
 from zoo.data.best_items import SCHEMA, best_unseen, table_of
 from zoo.data.held_out_cases import entries
@@ -115,7 +117,7 @@ class Predictor:
 
     def recommend(
         self, user_ids: Iterable[str | int], k: int = 10, *, seen: Mapping[str, Iterable[str]] | None = None
-    ) -> pl.DataFrame:
+    ) -> Any:  # noqa: ANN401  any table
         """Return the ``k`` best items for each user, without items that the user has.
 
         A user who is in a release but not in the target is scored by the release, if the method can.
@@ -126,7 +128,8 @@ class Predictor:
             seen: Further items to exclude, by user.
 
         Returns:
-            Columns user_id, rank (from 1), item_id and score; users in the given order.
+            Columns user_id, rank (from 1), item_id and score; users in the given order. It is a polars table, or of the kind of the
+            tables of `datamodules.Frames`.
 
         Raises:
             DataNotAvailableError: The method needs data that are not available.
@@ -145,7 +148,7 @@ class Predictor:
             tables.append(self._recommended(*self._with_extra_users(others), others, k, more))
         order = pl.DataFrame({"user_id": users, "at": range(len(users))}, schema={"user_id": pl.String, "at": pl.Int64})
         table = pl.concat(tables).join(order, on="user_id")
-        return table.sort("at", "rank").select(*SCHEMA)
+        return in_kind_of(self.data, table.sort("at", "rank").select(*SCHEMA))
 
     def _with_extra_users(self, others: Sequence[str]) -> tuple[Any, SparseRows]:
         """Return the data and seen items with users of releases added; refuse unknown users."""
@@ -206,7 +209,8 @@ def _listed(ids: Iterable[str | int]) -> list[str]:
     """Return ids as strings; refuse a string, which would be read letter by letter."""
     if isinstance(ids, str):
         raise TypeError(f"Ids are the string {ids!r}. Pass a list, such as [{ids!r}].")
-    found: list[str] = as_ids([str(one) if isinstance(one, int) else one for one in ids]).tolist()
+    given = (str(one) if isinstance(one, int | np.integer) else one for one in values_of(ids))
+    found: list[str] = as_ids(list(given)).tolist()
     return found
 
 

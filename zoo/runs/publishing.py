@@ -21,6 +21,7 @@ from zoo.runs.processes import is_first
 from zoo.runtime import checks
 from zoo.runtime.exports import VERSION
 from zoo.runtime.run_folder import visible
+from zoo.runtime.settings_files import user_path
 
 
 def publish(
@@ -65,7 +66,7 @@ def publish(
     """
     checks.instance(Publisher, "zoo.JLT(epsilon=8)", publisher=publisher)
     checks.instance(CrossDomainDataModule, "datamodules.Files(...)", data=data)
-    names, out = data.sources, Path(out)
+    names, out = data.sources, user_path(out)
     if source is None and len(names) != 1:
         raise UsageError(
             f"The experiment has the sources {list(names)}. Choose one: --source NAME (Python: source=NAME)."
@@ -76,8 +77,8 @@ def publish(
     if out.exists():
         raise FileExistsError(f"{out} exists, and a release is never overwritten. Choose another path or remove it.")
     # Unreadable files are refused before the budget is charged.
-    charged = None if budget is None else Budget(Path(budget))
-    key = None if sign is None else SigningKey.read(Path(sign))
+    charged = None if budget is None else Budget(user_path(budget))
+    key = None if sign is None else SigningKey.read(user_path(sign))
     ratings = data.source(name)
     published = ReleaseMetadata.today(about, f"cdr-zoo {VERSION}")
     return publish_release(publisher, ratings, name, out, published, charged, key)

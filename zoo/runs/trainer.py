@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from jsonargparse import Namespace
 from pytorch_lightning import Callback, LightningDataModule, LightningModule, Trainer, seed_everything
 from pytorch_lightning.callbacks import BackboneFinetuning, BaseFinetuning
@@ -22,18 +23,21 @@ from torch.optim import Optimizer
 from callbacks import BestCheckpoint, CaseWriter, RunReport, SaveExperiment, Trackers
 from callbacks.progress import with_own_bar
 from datamodules import CrossDomainDataModule
+from datamodules.frames import as_datamodule, in_kind_of
 from zoo.methods.base import Recommender
 from zoo.publishers.base import Publisher
 from zoo.release.metadata import Statement
 from zoo.release.release import Release
 from zoo.runs.checks import OURS, check_arguments, check_run
 from zoo.runs.inputs import HANDOVER, UsageError, make_publisher, resolve
+from zoo.runs.loading import load
 from zoo.runs.optimization import use_optimizer
 from zoo.runs.processes import kill_on_failure
 from zoo.runs.publishing import publish
 from zoo.runs.resume import checkpoint_of, remove_if_empty
 from zoo.runs.trackers import begin_own_run
-from zoo.runtime.run_folder import folder_of_run, plain
+from zoo.runtime.run_folder import CASES, folder_of_run, plain
+from zoo.runtime.settings_files import user_path
 
 #: Warnings of the libraries about intended behaviour, such as closed forms without an optimiser.
 LIBRARY_CHATTER = (
@@ -83,7 +87,7 @@ def loggers(
         return False
     others = [given] if isinstance(given, Logger) else list(given) if isinstance(given, Iterable) else []
     if not any(isinstance(logger, CSVLogger) for logger in others):
-        others.insert(0, CSVLogger(save_dir=str(root), name=type(method).__name__))
+        others.insert(0, CSVLogger(save_dir=str(user_path(root)), name=type(method).__name__))
     return sorted(others, key=lambda logger: not isinstance(logger, CSVLogger))
 
 
@@ -258,6 +262,17 @@ class Run:
     def __fspath__(self) -> str:
         return str(self.folder)
 
+    def predict(self, k: int | None = None) -> Any:  # noqa: ANN401  any table
+        """Return the ``k`` best items of every user, by default `top_k` of the data, as `Predictor.recommend` does."""
+        found = load(self.folder, data=self.data)
+        return found.recommend(found.user_ids, self.data.top_k if k is None else k)
+
+    def test_cases(self) -> Any:  # noqa: ANN401  any table
+        """Return the metrics of every held-out case of the last test (`callbacks.CaseWriter`), of the kind of `recommend`."""
+        if not (path := self.folder / CASES).is_file():
+            raise UsageError(f"{self.folder} has no test cases. Call test() first.")
+        return in_kind_of(self.data, pl.read_parquet(path))
+
     def test(self) -> dict[str, float]:
         """Test the best checkpoint; return metrics by name, such as ``test/sampled/ndcg@10``, which the run folder also has."""
         with quietly():
@@ -267,7 +282,7 @@ class Run:
 
 def fit(
     method: Recommender,
-    data: CrossDomainDataModule,
+    data: CrossDomainDataModule | Any,  # noqa: ANN401  or a table
     *,
     publisher: Publisher | None = None,
     runs: Path | str = "runs",
@@ -284,7 +299,8 @@ def fit(
 
     Args:
         method: Method to train.
-        data: Ratings of the target, and the paths of releases.
+        data: Ratings of the target, and the paths of releases; or a pandas, polars or Arrow table of one domain with the columns
+            user_id, item_id, rating and timestamp (`datamodules.Frames` has settings and sources).
         publisher: Publisher of the releases that ``data`` does not name; None: all are named.
         runs: Folder in which the run folder is made.
         seed: Seed of everything except privacy noise; also of the split, if ``data`` has no seed.
@@ -313,6 +329,7 @@ def fit(
         >>> zoo.load(run).recommend(["u0001"], k=3).columns
         ['user_id', 'rank', 'item_id', 'score']
     """
+    data = as_datamodule(data)
     check_arguments(method, data, publisher, callbacks, trainer, inspect.signature(fit).parameters)
     if trainer.get("logger") is False:
         raise UsageError("logger is False, but a run needs its folder. Omit logger.")

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from zoo.runtime.settings_files import check_keys
 from zoo.runtime.suggestions import suggest
 
 CONFIGS = "configs"
@@ -71,4 +72,6 @@ def _file(given: str) -> str:
     path = find(Path(given))
     if path.is_dir() or not (path.exists() or re.search(r"[{:\n]", given)):
         raise FileNotFoundError(not_found_message(path))
+    if path.is_file():
+        check_keys(path.read_bytes().decode("utf-8", errors="replace"), path)
     return str(path)

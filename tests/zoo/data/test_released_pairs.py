@@ -64,7 +64,12 @@ def test_other_numbers_are_refused() -> None:
             observed_rows(rows)
 
 
-def test_a_user_with_every_item_is_refused() -> None:
+def test_users_with_every_item_are_left_out() -> None:
     rows = SparseRows(torch.tensor([0, 2, 3]), torch.tensor([0, 1, 0]), torch.ones(3), 2)
-    with pytest.raises(ValueError, match="1 of its users have all 2 items"):
-        ReleasedPairs(rows)
+    with pytest.warns(
+        UserWarning, match="The release of 'book': 1 of 2 users have all 2 items. Their pairs are left out"
+    ):
+        pairs = ReleasedPairs(rows, "book")
+    assert [part.tolist() for part in pairs.triples(2)] == [[1, 1], [0, 0], [1, 1]]
+    with pytest.raises(ValueError, match="2 of 2 users have all 1 items, so there are no negatives"):
+        ReleasedPairs(SparseRows(torch.tensor([0, 1, 2]), torch.tensor([0, 0]), torch.ones(2), 1))

@@ -124,13 +124,24 @@ def test_negatives_are_never_positives() -> None:
     assert not rated(ratings, triples.users, triples.negatives).any()
 
 
-def test_a_user_who_rated_everything_has_no_negative() -> None:
-    full = Ratings(csr_array(np.ones((1, 3))), np.array(["u"]), np.array(["a", "b", "c"]))
-    with pytest.raises(ValueError, match="1 users have rated all 3 items"):
-        TrainingExamples(full).negatives(torch.tensor([0]), seeded(0))
-    form = TrainingExamples(full).batches("users")
-    assert form.size == 1
-    assert isinstance(form.make(torch.tensor([0]), form.draw(torch.tensor([0]), seeded(0)), [3]), UserBatch)
+def test_users_with_every_item_are_left_out_where_negatives_are_sampled() -> None:
+    full = Ratings(csr_array(np.array([[1.0, 1], [0, 1], [1, 1]])), np.array(["u", "v", "w"]), np.array(["a", "b"]))
+    for form in (TrainingExamples(full).batches(name) for name in ("pairs", "triples")):
+        index = torch.arange(form.size)
+        assert [part.tolist() for part in form.make(index, form.draw(index, seeded(0)), ())][:2] in (
+            [[1, 1], [1, 0]],
+            [[1], [1]],
+        )
+    for with_full, users in ((True, [0, 1, 2]), (False, [1])):
+        examples = TrainingExamples(full, with_full_users=with_full)
+        form = examples.batches("users")
+        assert form.size == len(users) == len(form.counts if form.counts is not None else ())
+        assert form.make(torch.arange(form.size), torch.empty(form.size, 0), [3]).users.tolist() == users
+    every = Ratings(csr_array(np.ones((2, 2))), np.array(["u", "v"]), np.array(["a", "b"]))
+    assert TrainingExamples(every).batches("users").size == 2
+    for form in ("pairs", "triples"):
+        with pytest.raises(ValueError, match=r"All 2 users with ratings have all 2 items, so"):
+            TrainingExamples(every).batches(form)
 
 
 def test_nobody_is_looked_for_where_no_negative_is_drawn() -> None:

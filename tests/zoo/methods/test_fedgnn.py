@@ -279,8 +279,8 @@ def test_who_has_nothing_is_refused_in_a_round_and_asking_for_too_many_is_told(t
     message = r"batch_size is 41, and 40 clients have ratings: each round has all\. Set it to 40 or less\."
     with pytest.warns(UserWarning, match=message):
         fitted(FedGNN(num_factors=3), around(batch_size=41))
-    with pytest.raises(ValueError, match=r"1 users have every one of the 4 items and no negative item"):
-        published([[1, 1, 1, 1], [0, 1, 1, 0]], tmp_path)
+    with pytest.raises(ValueError, match=r"All 2 users with ratings have all 3 items"):
+        published([[1, 1, 1], [1, 1, 1]], tmp_path)
 
 
 @pytest.mark.parametrize("attention", ["paper", "gat"])

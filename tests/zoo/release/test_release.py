@@ -150,7 +150,7 @@ def test_a_release_of_an_earlier_version_is_read_with_its_digest() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"schema": 1, "schema": 1}', "repeats the keys"),
+        ('{"schema": 1, "schema": 1}', "schema is given twice"),
         ('{"schema": NaN}', "holds NaN"),
         ("{", "is no JSON"),
         ("[" * 99999, "is no JSON"),

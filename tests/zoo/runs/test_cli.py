@@ -224,6 +224,9 @@ def test_a_refusal_is_a_message_and_no_traceback(
     assert "ValueError: epsilon is -2.0. Allowed: finite" in said
     assert "Traceback" not in said
     assert "Does not validate" not in said
+    code, said = ended(["fit", "--model", "BPR", "--data", "Frames"], monkeypatch, capsys)
+    assert (code, said.count("\n")) == (1, 1)
+    assert "No table is given. Frames needs pandas, polars or Arrow tables, so it is for Python only" in said
 
 
 @pytest.mark.slow

@@ -178,10 +178,10 @@ def test_importing_the_zoo_loads_no_library() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_the_example_of_the_page_runs_as_it_stands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_examples_of_the_page_run_as_they_stand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = (Path(__file__).parents[3] / "docs" / "python.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    exec(compile(example, "docs/python.md", "exec"), {})
+    for example in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(compile(example, "docs/python.md", "exec"), {})
     assert "u0002" in capsys.readouterr().out
     assert sorted(file.name for file in tmp_path.iterdir()) == ["bundles", "releases", "runs"]
     named = {name for name in zoo.METHODS if getattr(zoo, name).scores_by_rows}

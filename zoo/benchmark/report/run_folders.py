@@ -18,6 +18,7 @@ from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results
 from zoo.benchmark.runs import BENCHMARK
 from zoo.runtime.exports import PUBLISHERS
 from zoo.runtime.run_folder import CASES, CONFIG, DATA, FREE, METRICS, PRIVACY, differing, flat
+from zoo.runtime.settings_files import read_yaml
 
 #: Settings in which runs of one row differ.
 SEEDS = ("seed_everything", "data.init_args.seed", "publisher.init_args.seed", "publisher.init_args.of.init_args.seed")
@@ -190,7 +191,7 @@ def _read(folder: Path) -> RunFolder:
         raise ResultsError(f"{folder} has no {missing[0]}, so it is no tested run. Name runs of fit.")
     try:
         text = (folder / CONFIG).read_text(encoding="utf-8")
-        settings = yaml.safe_load(text)
+        settings = read_yaml(text, folder / CONFIG)
         report, privacy = read_files(folder)
         data = json.loads(path.read_text(encoding="utf-8")) if (path := folder / DATA).is_file() else {}
         versions = dict(re.findall(r"^#\s*([\w-]+)[= ]+([\w.+-]+)", text, re.M)[:1])

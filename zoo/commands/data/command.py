@@ -14,6 +14,7 @@ from jsonargparse import ArgumentError
 from zoo.commands.data.manual_downloads import MANUAL_DOWNLOADS
 from zoo.runtime.arguments import Arguments
 from zoo.runtime.run_folder import refusal, write_json
+from zoo.runtime.settings_files import user_path
 
 
 def parser() -> Arguments:
@@ -97,6 +98,6 @@ def _probe(options: argparse.Namespace, overrides: list[str]) -> None:
 def _fetch(options: argparse.Namespace, _: list[str]) -> None:
     from zoo.commands.data.fetch import fetch, registered
 
-    root = options.root or Path(os.environ.get("ZOO_DATA", "data"))
-    offline = options.offline or (Path(os.environ["ZOO_OFFLINE"]) if "ZOO_OFFLINE" in os.environ else None)
+    root = options.root or user_path(os.environ.get("ZOO_DATA", "data"))
+    offline = options.offline or (user_path(os.environ["ZOO_OFFLINE"]) if "ZOO_OFFLINE" in os.environ else None)
     fetch(registered(options.name, options.registry), root / options.name, offline)

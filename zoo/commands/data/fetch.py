@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from datamodules.recipe import Recipe
 from zoo.commands.data.manual_downloads import MANUAL_DOWNLOADS, download_hint
 from zoo.runtime.run_folder import atomic_write, saying_where
+from zoo.runtime.settings_files import read_yaml
 from zoo.runtime.suggestions import suggest
 
 
@@ -58,7 +59,7 @@ def registered(name: str, registry: Path | None = None) -> DataSet:
         >>> list(registered("ml-100k").files)
         ['ml-100k.zip']
     """
-    known = KNOWN if registry is None else KNOWN | yaml.safe_load(registry.read_text(encoding="utf-8"))
+    known = KNOWN if registry is None else KNOWN | read_yaml(registry.read_text(encoding="utf-8"), registry)
     if name in known:
         return DataSet.model_validate(known[name])
     if name in Recipe.names():

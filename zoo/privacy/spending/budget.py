@@ -31,6 +31,7 @@ from zoo.privacy.record.record import PrivacyRecord, RecordError, rounded_up
 from zoo.privacy.spending.total import Account, Total, normalize_domain, total_of
 from zoo.runtime.renamed import OldName
 from zoo.runtime.run_folder import atomic_write, saying_where
+from zoo.runtime.settings_files import read_json, user_path
 
 SCHEMA = 1
 PATIENCE = 60.0
@@ -127,13 +128,13 @@ class Budget:
     spent, spent_by_domain, torn = OldName("entries"), OldName("epsilon_by_domain"), OldName("has_partial_line")
 
     def __init__(self, path: Path | str) -> None:
-        self.path = Path(path).resolve()
+        self.path = user_path(path).resolve()
         self._read()
 
     @classmethod
     def create(cls, path: Path | str, cap: Cap) -> Budget:
         """Write a new budget atomically, readable by its owner only; refuse an existing file."""
-        path = Path(path).resolve()
+        path = user_path(path).resolve()
         first = {"schema": SCHEMA, "made": _now(), **asdict(cap)}
         with _locked(path):  # two processes may create the same file
             if path.exists():
@@ -268,7 +269,7 @@ class Budget:
 
     def _values(self, number: int, line: bytes, *allowed: set[str]) -> Mapping[str, Any]:
         try:
-            values = json.loads(line)
+            values = read_json(line.decode("utf-8"))
         except (ValueError, RecursionError) as error:
             raise self._altered(number, f"it is no JSON ({error})") from error
         if not isinstance(values, dict) or values.keys() not in allowed:

@@ -1,0 +1,125 @@
+"""Settings files: YAML and JSON without repeated keys, of which a library would silently use the last, and paths with ``~``."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import yaml
+
+#: Settings of data that are paths, or map names to paths.
+PATHS = ("root", "trusted", "catalogues", "files", "folder")
+
+
+class RepeatedKeyError(ValueError):
+    """A mapping of a file has a key twice."""
+
+
+def read_yaml(text: str, where: object = "") -> Any:  # noqa: ANN401  what YAML holds
+    r"""Return the content of a YAML file as `yaml.safe_load` does; a `RepeatedKeyError` refuses a repeated key.
+
+    Examples:
+        >>> read_yaml("model: BPR\ndata: Synthetic\nmodel: EASE", "a.yaml")
+        Traceback (most recent call last):
+        ...
+        zoo.runtime.settings_files.RepeatedKeyError: a.yaml: model is given twice (lines 1 and 3). Keep one.
+    """
+    import yaml
+
+    check_keys(text, where)
+    return yaml.safe_load(text)
+
+
+def read_json(text: str, where: object = "", **settings: Any) -> Any:  # noqa: ANN401  what JSON holds
+    """Return the content of a JSON file as `json.loads` does; a `RepeatedKeyError` refuses a repeated key."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            check_keys(text, where)  # which knows the lines
+            keys = [key for key, _ in pairs]
+            raise _repeated(next(key for key in keys if keys.count(key) > 1), where, "")
+        return found
+
+    return json.loads(text, object_pairs_hook=once, **settings)
+
+
+def check_keys(text: str, where: object = "") -> None:
+    """Refuse YAML, or JSON, with a repeated key; ``where`` names the file. Invalid YAML passes, for its parser to refuse."""
+    if text.count(":") < 2:
+        return
+    import yaml  # late, so that `--help` stays quick
+
+    try:
+        node = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return
+    for path, first, second in _repeats(node):
+        lines = f" (lines {first} and {second})" if first < second else ""
+        raise _repeated(path, where, lines)
+
+
+def _repeats(root: yaml.Node | None) -> Iterator[tuple[str, int, int]]:
+    """Yield each repeated key with dots before it and its first two lines; aliases are followed once."""
+    import yaml
+
+    left, seen = [("", root)], set[int]()
+    while left:
+        prefix, node = left.pop()
+        if id(node) in seen or not isinstance(node, yaml.MappingNode | yaml.SequenceNode):
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            left += [(prefix, one) for one in node.value]
+            continue
+        lines: dict[tuple[str, str], int] = {}
+        for key, value in node.value:
+            line, name = key.start_mark.line + 1, f"{prefix}{key.value}"
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in lines:
+                    yield name, lines[key.tag, key.value], line
+                lines[key.tag, key.value] = line
+            left.append((f"{name}.", value))
+
+
+def _repeated(key: str, where: object, lines: str) -> RepeatedKeyError:
+    from zoo.runtime.run_folder import visible
+
+    place = f"{visible(str(where))}: " if str(where) else ""
+    return RepeatedKeyError(f"{place}{visible(key)} is given twice{lines}. Keep one.")
+
+
+def user_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path with ``~`` as the home folder.
+
+    Examples:
+        >>> user_path("~/data") == Path.home() / "data", user_path("data~").name
+        (True, 'data~')
+    """
+    return Path(path).expanduser()
+
+
+def with_home(value: Any) -> Any:  # noqa: ANN401  what YAML holds
+    """Return settings, or an argument such as ``--data.root=~/data``, with ``~/`` at the start of a text as the home folder."""
+    if isinstance(value, dict):
+        return {key: with_home(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [with_home(one) for one in value]
+    found = re.fullmatch(r"([\w.-]*=)?(~[/\\].*|~)", value, re.S) if isinstance(value, str) else None
+    return value if found is None else f"{found[1] or ''}{Path(found[2]).expanduser()}"
+
+
+def with_absolute_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of data with absolute paths, so that the run is found from any folder."""
+
+    def absolute(value: Any) -> Any:  # noqa: ANN401  a path, a mapping, or another value
+        if isinstance(value, Mapping):
+            return {name: absolute(one) for name, one in value.items()}
+        return str(user_path(value).absolute()) if isinstance(value, str) else value
+
+    return {name: absolute(value) if name in PATHS else value for name, value in settings.items()}
