@@ -154,9 +154,10 @@ class TextFile:
 
     def _names(self) -> list[str]:
         """Return the values of the first line."""
-        quoting = csv.QUOTE_MINIMAL if self.quoting else csv.QUOTE_NONE
         try:
-            return next(csv.reader([self.first], delimiter=self.separator, quoting=quoting), [])
+            if not self.quoting:
+                return next(csv.reader([self.first], delimiter=self.separator, quoting=csv.QUOTE_NONE), [])
+            return next(csv.reader([self.first], delimiter=self.separator), [])
         except csv.Error:  # a CR among the values
             return self.first.split(self.separator)
 
