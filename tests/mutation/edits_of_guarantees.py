@@ -136,6 +136,12 @@ GUARANTEES = (
     ),
     *edits_of(
         f"{RECORD}/record.py",
+        ("tests/zoo/commands/privacy/test_show.py",),
+        ("a choice between two rows is one step", "gauss_delta(0.0, 2 * self.mu)", "gauss_delta(0.0, self.mu)"),
+        ("zeroing out bounds every question", "words.USED if claims and self", "words.USED if not claims and self"),
+    ),
+    *edits_of(
+        f"{RECORD}/record.py",
         ("tests/zoo/privacy/record/test_record.py",),
         (
             "half of epsilon may be stated",

@@ -144,11 +144,12 @@ RECORDS = (
         ),
         (
             "items are chosen by counts without noise",
-            "np.argsort(-counts, kind",
-            "np.argsort(-np.asarray(rows.sum(axis=0)).ravel(), kind",
+            "counts.astype(np.float32), plan",
+            "np.asarray(rows.sum(axis=0)).ravel(), plan",
         ),
         ("half of the noise on the map", "summed + plan.noise_std *", "summed + plan.noise_std / 2 *"),
         ("nobody says what joint privacy leaves open", '"personal_recommendations", ', ""),
+        ("any items pass", "np.array_equal(tensors", "np.size(tensors"),
         ("counts are read unseen", ", *self.check_counts(tensors)]", "]"),
     ),
     *edits_of(

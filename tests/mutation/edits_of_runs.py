@@ -170,6 +170,7 @@ RUNS = (
     *edits_of(
         "zoo/runs/publishing.py",
         ("tests/zoo/runs/test_publishing.py",),
+        ("a user without ratings makes other ratings", "ratings.rated().digest()", "ratings.digest()"),
         (
             "a release is written before it is paid",
             "    line = budget.spend(Account(",

@@ -249,6 +249,13 @@ class Ratings:
             self.times,
         )
 
+    def rated(self) -> "Ratings":
+        """Return the same ratings without the users and items that have none."""
+        users = np.diff(self.matrix.indptr) > 0
+        items = np.bincount(self.matrix.indices, minlength=self.num_items) > 0
+        matrix = csr_array(self.matrix[users][:, items])
+        return Ratings(matrix, self.user_ids[users], self.item_ids[items], self.applied, self.times)
+
     def digest(self, values: bool = True) -> str:
         """Return the SHA-256 of ids and matrix, in hexadecimal; without `values` of ids and pairs alone.
 

@@ -96,7 +96,8 @@ def check_names(members: Mapping[str, Member], weights: Mapping[str, float] | No
         raise ValueError(f"members must name at least one, by letters, digits, - and _; got {list(members)}.")
     if weights is None:
         return
-    if set(weights) != set(members) or min(weights.values()) < 0 or not 0 < sum(weights.values()) < float("inf"):
+    given = [-1.0 if weight is None else weight for weight in weights.values()]  # a null is no fixed weight
+    if set(weights) != set(members) or min(given) < 0 or not 0 < sum(given) < float("inf"):
         raise ValueError(
             f"weights are {dict(weights)}. Give each of {sorted(members)} a weight of at least 0, one above 0, or null."
         )

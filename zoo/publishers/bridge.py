@@ -64,6 +64,7 @@ class BridgePublisher(Publisher):
             record then says `guarantee: none`.
         trusted: Public keys (a PEM file, or a folder of them), one of which must have signed ``received``; null: not checked.
         attack_success: Instead of epsilon: largest success rate of an attack on a yes-or-no fact with even odds, such as 0.6.
+            Under `zero_out_one_user` the fact is whether a user's ratings were used at all.
 
     Examples:
         >>> from datamodules import Synthetic

@@ -77,7 +77,8 @@ class EmbeddingPublisher(TrainedPublisher):
             record then says `guarantee: none`.
         callbacks: Callbacks of the training; no guarantee depends on them.
         attack_success: Instead of epsilon: largest success rate of an attack on a yes-or-no fact about the user's own vectors, with
-            even odds, such as 0.6; of all `num_releases` together.
+            even odds, such as 0.6; of all `num_releases` together. Under `zero_out_one_user`: on whether the user's ratings
+            were used at all.
         **training: Further arguments of :class:`TrainedPublisher`.
 
     Examples:

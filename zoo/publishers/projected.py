@@ -61,6 +61,7 @@ class Projected(Publisher):
             lifted by the paper's w, a secret M. Slow, and whole in memory. The record states the actual epsilon, or says
             `guarantee: none` and warns once: JLT's with fewer items than users, and SJLT's always.
         attack_success: Instead of epsilon: largest success rate of an attack on a yes-or-no fact with even odds, such as 0.6.
+            Under `zero_out_one_user` the fact is whether a user's ratings were used at all.
     """
 
     mechanism: ClassVar[type[Projection]]

@@ -48,7 +48,7 @@ class ProjectionPublisher(Publisher):
             record then says `guarantee: none`.
         secret_key: Must be null. Older configs name it; encryption is now `EncryptedProjectionPublisher` of another package.
         attack_success: Instead of epsilon: largest success rate of an attack on a yes-or-no fact about the user's own position,
-            with even odds, such as 0.6.
+            with even odds, such as 0.6. Under `zero_out_one_user` the fact is whether the user's ratings were used at all.
 
     Examples:
         >>> from datamodules import Synthetic

@@ -49,6 +49,7 @@ class NoisyRows(Publisher):
         noise_seed: Null: noise from the operating system. A number repeats the release, and makes the noise subtractable: the
             record then says `guarantee: none`.
         attack_success: Instead of epsilon: largest success rate of an attack on a yes-or-no fact with even odds, such as 0.6.
+            Under `zero_out_one_user` the fact is whether a user's ratings were used at all.
 
     Examples:
         >>> from datamodules import Synthetic

@@ -109,7 +109,7 @@ def publish_release(
     progress_reporter(ratings.num_ratings)(
         f"Publishing {ratings.num_ratings:,} ratings of {name!r} by {type(publisher).__name__}."
     )
-    data = "" if budget is None else ratings.digest()
+    data = "" if budget is None else ratings.rated().digest()
     if budget is not None:
         planned = Stamped(publisher).prepare(PublicSizes.of(ratings))
         budget.total_after(Account("the release", name, ratings.num_users, planned.record, planned.events), data)

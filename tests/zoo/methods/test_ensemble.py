@@ -255,6 +255,7 @@ def test_what_is_no_member_is_refused(member: Any, said: str) -> None:  # noqa: 
         ({"members": {"a/b": Member(EASE())}}, r"letters, digits, - and _; got \['a/b'\]"),
         ({"weights": {"b": 1.0}}, r"weights are \{'b': 1.0\}\. Give each of \['a'\] a weight"),
         ({"weights": {"a": -1.0}}, r"at least 0"),
+        ({"weights": {"a": None}}, r"weights are \{'a': None\}\. Give each"),
         ({"weights": {"a": 0.0}}, r"one above 0"),
         ({"members": {"a": {"methods": None}}}, r"got \['methods'\]"),
         ({"members": {"a": {"method": {"class_path": "os.PathLike"}}}}, r"'os.PathLike' is no known method"),

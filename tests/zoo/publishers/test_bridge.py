@@ -1,5 +1,6 @@
 """BridgePublisher and ProjectionPublisher: what crosses, under which record, and what is refused."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,18 @@ def test_exact_counts_are_refused_and_so_is_a_map_of_one_value(
     for name, values, said in (("counts", counts, message), ("map", flat, "too many are on a coarser lattice")):
         folder = replace(release, tensors={**release.tensors, name: values}).save(tmp_path / name)
         with pytest.raises(ReleaseError, match=f"fail the noise test of BridgePublisher.*{said}"):
+            Release.load(folder)
+
+
+def test_items_that_the_counts_do_not_choose_are_refused(tmp_path: Path) -> None:
+    """Else they could be the exact items of one user; the first of equal counts is chosen."""
+    release = BridgePublisher(2.0, kept_items=3).for_target(target()).publish(some_ratings(9, 7, density=0.0), "book")
+    step = lattice_spacing(release.record.mechanism.counts_std)
+    tied = torch.tensor([-999.0, 1501, -1201, 1501, 1501, 1503, -603]) * step
+    for items, refused in (([1, 3, 5], False), ([1, 4, 5], True), ([0, 1, 5], True)):
+        tensors = {**release.tensors, "counts": tied, "items": torch.tensor(items)}
+        folder = replace(release, tensors=tensors).save(tmp_path / str(items))
+        with pytest.raises(ReleaseError, match="not those with the largest counts") if refused else nullcontext():
             Release.load(folder)
 
 

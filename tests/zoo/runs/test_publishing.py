@@ -7,15 +7,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from scipy.sparse import csr_array
 
 from tests.kills import killed_at, moments
 from tests.quickstart import PROJECTED
 from tests.samples import binary
 from zoo import JLT, NoisyRows, Plaintext, Release
-from zoo.data.ratings import Step
+from zoo.data.ratings import Ratings, Step
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.spending.budget import Budget, BudgetError, BudgetExceededError, Cap
@@ -46,17 +48,27 @@ def test_a_budget_for_two_pays_two(file: Path, tmp_path: Path) -> None:
     released = [publish(file, tmp_path / name) for name in ("a", "b")]
     spent = Budget(file).entries
     assert [one.release for one in spent] == [release.digest for release in released]
-    assert [one.data for one in spent] == [RATINGS.digest()] * 2
+    assert [one.data for one in spent] == [RATINGS.rated().digest()] * 2
     with pytest.raises(BudgetExceededError, match=r"Epsilon of 'book' would rise from .*The cap is"):
         publish(file, tmp_path / "c")
     assert not (tmp_path / "c").exists()
     assert "Used by 'book': 2.96. Assumes: who is a user is public." in budget_summary(Budget(file))
 
 
+def test_a_user_without_ratings_does_not_make_other_ratings(file: Path, tmp_path: Path) -> None:
+    """Nor does an item without one."""
+    publish(file, tmp_path / "a", NoisyRows(epsilon=1.0))
+    wider = csr_array((RATINGS.matrix.data, RATINGS.matrix.indices, RATINGS.matrix.indptr), (9, 8))
+    more_items = Ratings(wider, RATINGS.user_ids, np.array([*RATINGS.item_ids, "unrated"]), RATINGS.applied)
+    for ratings in (RATINGS.with_users(["unrated"]), more_items):
+        with pytest.raises(BudgetError, match="published these ratings as 'book'"):
+            publish_release(NoisyRows(epsilon=1.0), ratings, "film", tmp_path / "b", ABOUT, Budget(file))
+
+
 def test_digests_of_the_ratings_stay_at_the_source(file: Path, tmp_path: Path) -> None:
     publish(file, tmp_path / "a")
     for path in (tmp_path / "a").iterdir():
-        assert RATINGS.digest().encode() not in path.read_bytes()
+        assert RATINGS.rated().digest().encode() not in path.read_bytes()
 
 
 def test_what_is_too_much_draws_no_noise(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 from zoo.commands.privacy.several import basis, several_ratings
 from zoo.privacy.accounting.accountant import detection_rates_of
 from zoo.privacy.accounting.events import event_to_dict
-from zoo.privacy.accounting.relation import Unit
+from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.mechanisms.goodness_of_fit import FALSE_ALARM
 from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism
 from zoo.privacy.record.record import FLOATING_POINT, PrivacyRecord, rounded_up, share
 from zoo.privacy.record.shared_projection import seed_of
-from zoo.privacy.record.words import CLAIMED_BY, sentence
+from zoo.privacy.record.words import CLAIMED_BY, OWN_VECTOR, sentence
 from zoo.release.metadata import ReleaseMetadata
 from zoo.release.release import Release
 from zoo.release.signature import TrustedKeys
@@ -149,17 +149,25 @@ def summary(record: PrivacyRecord) -> list[str]:
     view = record.view
     if record.unit is None or view.attack_success is None:
         return [f"This release guarantees nothing ({record.reason}). Treat it like the ratings themselves."]
-    about = "it, with even odds beforehand," if not view.attack_scope else "the user, with even odds beforehand,"
-    success = f"correctly in at most {share(view.attack_success)} of cases"
-    if view.attack_scope:
-        success += f" {view.attack_scope}. The vectors of other users reveal more of the user, and no bound covers them"
+    own = f" {OWN_VECTOR}" if OWN_VECTOR in view.attack_scope else ""
+    question, fact, other = f"answers a yes-or-no question about {'the user' if own else 'it'}", "such a fact", []
+    if record.relation is Relation.ZERO_OUT_ONE_USER:
+        question, fact = "tells whether this user's ratings were used at all", "this"
+        most = share(record.choice_success or 1.0)
+        other = [
+            f"Any other yes-or-no question about these ratings is answered correctly in at most {most} of cases{own}."
+        ]
+    success = f"correctly in at most {share(view.attack_success)} of cases{own}"
+    if own:
+        success += ". The vectors of other users reveal more of the user, and no bound covers them"
     rates = detection_rates_of(record.ledger, record.relation)
     alarms, found = _listed(f"{100 * alarm:g} %" for alarm in rates), _listed(map(share, rates.values()))
     return [
         *([f"This is {view.label}: the attack bound exceeds 99 %."] if view.label else []),
         f"The guarantee protects {UNITS[record.unit]}.",
-        f"An attacker with this release and all other data answers a yes-or-no question about {about} {success}.",
-        f"At a false-alarm rate of {alarms}, a test of such a fact detects at most {found} of the true cases.",
+        f"An attacker with this release and all other data {question}, with even odds beforehand, {success}.",
+        f"At a false-alarm rate of {alarms}, a test of {fact} detects at most {found} of the true cases.",
+        *other,
         "This holds for every use of the release, any number of times.",
         *(
             ["For the source party's original file it holds only under the conditions below."]

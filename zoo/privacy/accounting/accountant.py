@@ -65,7 +65,7 @@ class Accountant:
         (1.993, 0.5)
         >>> round(accountant.compose(GaussianEvent(2.0), count=3).epsilon(1e-5), 3)
         4.377
-        >>> round(accountant.max_attack_success, 3)  # at most, for a yes-or-no fact
+        >>> round(accountant.max_attack_success, 3)  # at most, between two neighbours
         0.691
     """
 
@@ -148,11 +148,11 @@ class Accountant:
 
     @property
     def max_attack_success(self) -> float:
-        """Largest success rate of an attack on a yes-or-no fact with even odds, rounded up: (1 + delta(0))/2."""
+        """Largest success rate of an attack that tells two neighbours apart, with even odds, rounded up: (1 + delta(0))/2."""
         return (1 + self.delta(0.0)) / 2
 
     def max_detection_rate(self, false_alarm_rate: float) -> float:
-        """Return the largest detection rate of a test of one yes-or-no fact with this rate of false alarms, rounded up.
+        """Return the largest detection rate of a test between two neighbours with this rate of false alarms, rounded up.
 
         Each epsilon bounds it by ``delta(epsilon) + e^epsilon a`` and by ``1 - e^-epsilon (1 - delta(epsilon) - a)`` for a false
         alarm rate a. The least bound is the trade-off curve (Dong, Roth & Su, JRSS B 2022, Proposition 2.12). Gaussian releases

@@ -154,7 +154,10 @@ class Bridge(GaussianMechanism):
         return [*findings, *self.check_counts(tensors)]
 
     def check_counts(self, tensors: Arrays) -> list[Finding]:
-        """Test lattice and squares of the counts, of all together and of each: an exact zero has no noise."""
+        """Test lattice and squares of the counts, of all together and of each: an exact zero has no noise.
+
+        Refuse items of the map that the counts do not choose.
+        """
         noisy = tensors["counts"]
         if len(noisy) != self.num_items:
             raise MechanismError(
@@ -162,7 +165,11 @@ class Bridge(GaussianMechanism):
             )
         squares = Squares.of(noisy[:, None], self.counts_std, centred=False, binary=False)
         findings = square_findings(squares, self.counts_std, centred=False, independent=True)
-        return [Finding(f"of the counts, {what.replace('users', 'items')}", found) for what, found in findings]
+        chosen = np.array_equal(tensors["items"], largest_counts(noisy, self.kept_items))
+        return [
+            *(Finding(f"of the counts, {what.replace('users', 'items')}", found) for what, found in findings),
+            Finding("items of the map are not those with the largest counts", float(chosen)),
+        ]
 
 
 class NoisyMap(NamedTuple):
@@ -196,6 +203,10 @@ def chosen_items(rows: csr_array, plan: Bridge, noise: NoiseSource) -> tuple[Flo
     """Return noisy counts (items,), the items of a map (kept,), and the rows cut to these items and clipped (users, kept)."""
     counts: Floats = np.asarray(clip_rows(rows, plan.clip).sum(axis=0), dtype=np.float64).ravel()
     counts = round_to_lattice(counts + plan.counts_std * noise.normal(counts.shape), plan.counts_std)
-    kept = min(rows.shape[1], plan.kept_items or rows.shape[1])
-    items = np.sort(np.argsort(-counts, kind="stable")[:kept]).astype(np.int64)
+    items = largest_counts(counts.astype(np.float32), plan.kept_items)
     return counts, items, clip_rows(csr_array(rows.tocsc()[:, items].tocsr()), plan.clip)
+
+
+def largest_counts(counts: Singles, kept: int | None) -> npt.NDArray[np.int64]:
+    """Return the items with the largest released counts (items,), rising; the first of equal ones. ``kept`` None: all."""
+    return np.sort(np.argsort(-counts, kind="stable")[:kept]).astype(np.int64)

@@ -239,7 +239,7 @@ class PrivacyRecord(Derived):
 
     @cached_property
     def attack_success(self) -> float | None:
-        """Upper bound of the success of an attack on a yes-or-no fact with even odds, or None without a guarantee."""
+        """Upper bound of the success of an attack that tells two neighbours apart, with even odds; None without a guarantee."""
         if not self.claims or self.epsilon is None or self.delta is None:
             return None
         if not isinstance(self.mechanism, ThirdPartyMechanism):
@@ -249,9 +249,23 @@ class PrivacyRecord(Derived):
         return float(expit(self.epsilon) + self.delta * expit(-self.epsilon))
 
     @property
+    def choice_success(self) -> float | None:
+        """Upper bound of `attack_success` between any two values of the unit, which are two steps apart if a user is zeroed out.
+
+        The distances of both values to the empty row add up: mu of a Gaussian release doubles, and so does total variation.
+        """
+        once = self.attack_success
+        if once is None or self.relation is not Relation.ZERO_OUT_ONE_USER:
+            return once
+        twice = min(1.0, 2 * once - 0.5)
+        return twice if self.mu is None else min(twice, (1 + gauss_delta(0.0, 2 * self.mu)) / 2)
+
+    @property
     def view(self) -> PublicView:
         """What every output states of the record."""
         claims = self.claims
+        used = words.USED if claims and self.relation is Relation.ZERO_OUT_ONE_USER else ""
+        own = words.OWN_VECTOR if "others_given" in self.conditions else ""
         return PublicView(
             guarantee=self.guarantee.value,
             reason=self.reason,
@@ -260,7 +274,7 @@ class PrivacyRecord(Derived):
             delta=self.delta,
             conditions=tuple(self.sentences("conditions")),
             attack_success=self.attack_success,
-            attack_scope=words.OWN_VECTOR if "others_given" in self.conditions else "",
+            attack_scope=", ".join(filter(None, (own, used))),
             not_protected=tuple(self.sentences("not_protected")),
         )
 

@@ -29,7 +29,7 @@ class PublicView:
     epsilon: float | None = None
     delta: float | None = None
     conditions: tuple[str, ...] = ()  # sentences
-    attack_success: float | None = None  # upper bound, for a yes-or-no fact about one privacy unit with even odds
+    attack_success: float | None = None  # upper bound, for a fact that separates neighbours, with even odds
     attack_scope: str = ""  # what the bound holds for, if not for all facts about the unit
     not_protected: tuple[str, ...] = ()  # sentences
 

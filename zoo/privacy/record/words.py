@@ -18,6 +18,8 @@ MOST_SUCCESS = 0.99
 """Largest attack success of a meaningful guarantee."""
 OWN_VECTOR = "for this user's own vector alone"
 """Scope of the attack bound of a guarantee with the condition `others_given`, which never holds."""
+USED = "on whether this user's ratings were used at all"
+"""Scope of the attack bound under `zero_out_one_user`: two sets of ratings of the user are no neighbours."""
 CHOSEN_BY_METRICS = "chosen_by_metrics"
 """Condition of a run that chose settings or weights by metrics of scores that read the source's rows without noise."""
 

@@ -146,7 +146,9 @@ class Budget:
         return cls(path)
 
     def total_after(self, account: Account, data: str) -> Total:
-        """Return the total with one more release of these data (SHA-256); a `BudgetError` if the budget does not allow it.
+        """Return the total with one more release of these data; a `BudgetError` if the budget does not allow it.
+
+        ``data`` is the digest of the ratings without users and items that have none: `Ratings.rated`, then `Ratings.digest`.
 
         A new digest of a domain's data is another version of the same users' ratings, so losses add up. The same data under
         another domain's name are refused, because their losses would not be added to the earlier ones.

@@ -88,9 +88,10 @@ def test_an_attack_bound_is_for_what_the_guarantee_covers_alone() -> None:
     """Vectors of others decide the question: the bound is for the user's own vector. Above 99 % there is no meaning."""
     record = ProjectionPublisher(epsilon=1.0).forecast(100, 40)
     bound = share(norm.cdf(record.mu / 2))  # type: ignore[operator]
+    scope = "for this user's own vector alone, on whether this user's ratings were used at all"
     assert f"in at most {bound} of cases for this user's own vector alone" in " ".join(summary(record))
-    assert f"at most {bound}, for this user's own vector alone" in str(record)
-    assert record.view.to_dict()["attack_scope"] == "for this user's own vector alone"
+    assert f"at most {bound}, {scope}" in str(record)
+    assert record.view.to_dict()["attack_scope"] == scope
     large, small = (NoisyRows(epsilon=epsilon).forecast(9, 7) for epsilon in (1e6, 8.0))
     assert "no meaningful guarantee" in summary(large)[0]
     for text in (str(large), large.summary(), large.view.label):
@@ -103,6 +104,33 @@ def test_an_attack_bound_is_for_what_the_guarantee_covers_alone() -> None:
         assert [row for row in page.rows if row[0] == "strength"] == rows
     other = of_another_package()
     assert other.attack_success == pytest.approx((math.e + 1e-5) / (1 + math.e))
+
+
+def test_zeroing_a_user_out_bounds_no_choice_between_two_sets_of_ratings() -> None:
+    """A user with item 0 or item 1 is told by ``y_1 - y_0`` in ``Phi(sqrt(2) mu / 2)`` of cases: above the bound of zeroing out."""
+    zeroed, replaced = (
+        NoisyRows(epsilon=8.0, relation=relation, clip=1.0).forecast(9, 7)
+        for relation in ("zero_out_one_user", "replace_one_user")
+    )
+    item = norm.cdf(math.sqrt(2) * zeroed.mu / 2)  # type: ignore[operator]
+    assert zeroed.attack_success < item < zeroed.choice_success  # type: ignore[operator]
+    assert zeroed.choice_success == pytest.approx(norm.cdf(zeroed.mu))  # type: ignore[arg-type]  # of the shift 2 clip
+    assert replaced.choice_success == replaced.attack_success
+    said = " ".join(summary(zeroed))
+    assert (
+        "tells whether this user's ratings were used at all, with even odds beforehand, correctly in at most 79.76 %"
+        in said
+    )
+    assert "Any other yes-or-no question about these ratings is answered correctly in at most 95.22 % of cases." in said
+    assert "a yes-or-no question about it, with even odds beforehand, correctly in at most" in " ".join(
+        summary(replaced)
+    )
+    assert zeroed.view.bound == "79.76 %, on whether this user's ratings were used at all"
+    assert replaced.view.attack_scope == ""
+    sampled = GeneratorPublisher(SPPG(epsilon=1.0, steps=9, sample_size=2)).forecast(9, 7)
+    assert sampled.choice_success == pytest.approx(2 * sampled.attack_success - 0.5)  # type: ignore[operator]  # total variation
+    large = NoisyRows(epsilon=1e6, relation="zero_out_one_user", clip=1.0).forecast(9, 7)
+    assert large.choice_success == 1.0
 
 
 def test_a_page_says_what_was_checked_and_under_what_it_is_proved() -> None:
