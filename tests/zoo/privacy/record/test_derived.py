@@ -49,7 +49,8 @@ from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.mechanisms import BUILT_IN
 from zoo.privacy.mechanisms.base import Mechanism, MechanismError, round_up_epsilon
 from zoo.privacy.mechanisms.generator import PrivateRounds
-from zoo.privacy.mechanisms.one_bit import ExactObjective
+from zoo.privacy.mechanisms.one_bit import ExactObjective, OneBit
+from zoo.privacy.mechanisms.sign_response import SignResponse, TernaryResponse
 from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import (
@@ -365,10 +366,13 @@ def test_a_sentence_that_an_earlier_record_leaves_out_is_missed() -> None:
 
 
 def test_a_release_cannot_carry_an_earlier_record_of_a_method() -> None:
-    for name in ("private rounds", "input"):
-        written = EARLIER["0.3.0"][name]
+    methods = [
+        kind.name for kind in BUILT_IN if issubclass(kind, OneBit | PrivateRounds | SignResponse | TernaryResponse)
+    ]
+    assert len(methods) == 7
+    for name in methods:
         with pytest.raises(RecordError, match="belongs to no publisher"):
-            PrivacyRecord.from_dict(written["record"], [event_from_dict(event) for event in written["ledger"]])
+            PrivacyRecord.from_dict(earlier_file(mechanism=name, epsilon=0.02), [GaussianEvent(400.0)])
 
 
 def outside(**stated: Any) -> PrivacyRecord:  # noqa: ANN401
