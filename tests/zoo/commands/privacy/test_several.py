@@ -92,7 +92,7 @@ def test_a_projection_that_cannot_be_held_is_not_looked_into() -> None:
     assert not is_analysable(GaussianMatrix(5, 7, 0, matrix_bytes=8))
 
 
-@pytest.mark.parametrize("named", [{"num_items": 0}, {"seed": None}, {"calibration": "gaussian", "largest_norm": None}])
+@pytest.mark.parametrize("named", [{"num_items": 0}, {"calibration": "gaussian", "largest_norm": None}])
 def test_what_names_no_projection_counts_at_worst(named: dict[str, Any]) -> None:
     for release in (JLT(2.0, 5).publish(binary(), "books"), SJLT(2.0, 5).publish(binary(), "books")):
         record = replace(release.record, mechanism=replace(release.record.mechanism, **named))
