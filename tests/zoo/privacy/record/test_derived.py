@@ -243,7 +243,12 @@ def test_a_listed_step_without_its_condition_contradicts_a_proved_guarantee() ->
             PrivacyRecord.from_dict(old)
             continue
         found += 1
-        for file in (lie, old):
+        rewritten = (
+            step.words.replace(" ", "  "), f"{step.words} .", f"agreed;{step.words.capitalize()}",
+            step.words.replace("e", "\N{CYRILLIC SMALL LETTER IE}"), step.words.replace("s", "\N{SOFT HYPHEN}s"),
+        )  # fmt: skip
+        again = [lie | {"steps": [{**lie["steps"][0], "words": text}]} for text in rewritten if text.isprintable()]
+        for file in (lie, old, *again):
             with pytest.raises(InconsistentRecordError, match="without its condition"):
                 PrivacyRecord.from_dict(file)
     assert found == 8 + 1 + 3 + 3 + 1
@@ -433,6 +438,10 @@ def test_flips_of_one_bit_protect_a_user_only_once_for_every_item() -> None:
         "\N{LATIN SMALL LETTER E WITH ACUTE}psilon2",
         "\N{LATIN SMALL LETTER OPEN E}",
         "\N{MATHEMATICAL ITALIC SMALL DELTA} of the release",
+        "\N{CYRILLIC SMALL LETTER IE}psilon",
+        "\N{GREEK SMALL LETTER ALPHA}",
+        "\N{GREEK LUNATE EPSILON SYMBOL}",
+        "\N{LATIN LETTER SMALL CAPITAL E}ps",
         "noise_seed",
         "seed of the noise",
     ],
