@@ -57,7 +57,7 @@ RECORDS = (
             "if schema == 1 and not reasons and _is_mean(old):",
             "if False:",
         ),
-        ("a release may be of rounds", "if claims and ledger is not None and name in _NO_RELEASES:", "if False:"),
+        ("a release may be of rounds", "if claims and ledger is not None and ours and build is None:", "if False:"),
     ),
     *edits_of(
         f"{RECORD}/shared_projection.py",

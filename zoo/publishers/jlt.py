@@ -38,12 +38,6 @@ class JLT(Projected):
         """Return independent standard normals, with columns rescaled for the calibration `unit`."""
         return GaussianMatrix(self.num_components, num_items, seed, unit=self.calibration == "unit")
 
-    def lift_weakness(self, num_users: int, num_items: int) -> str | None:
-        """Return why the printed form has no guarantee; None with at least as many items as users."""
-        if num_items >= num_users:  # the lift covers every direction, with the law of noise
-            return None
-        return f"the lift of {num_items} items misses directions of {num_users} users, and the rows show which"
-
     def lifted_rows(self, lifted: Floats, plan: jlt.JLT, noise: NoiseSource) -> Floats:
         """Return `lifted_release`."""
         return lifted_release(lifted, plan, noise)

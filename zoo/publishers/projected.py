@@ -105,10 +105,6 @@ class Projected(Publisher):
         """Return the public M of a seed; not that of ``paper_faithful``, which is secret."""
 
     @abstractmethod
-    def lift_weakness(self, num_users: int, num_items: int) -> str | None:
-        """Return why the paper's printed form has no guarantee at this size; None if it has one."""
-
-    @abstractmethod
     def lifted_rows(self, lifted: Floats, plan: Projection, noise: NoiseSource) -> Floats:
         """Return the paper's printed form of the lifted ratings ``(items, users)``, ``(users, dim)``."""
 
@@ -136,9 +132,8 @@ class Projected(Publisher):
         """Plan one Gaussian release of all users' rows, lazy if they are many; the paper's form may have no guarantee."""
         matrix = self.drawn_matrix(sizes.num_items)
         plan = self.projection(sizes, matrix)
-        weakness = self.lift_weakness(sizes.num_users, sizes.num_items) if self.paper_faithful else None
-        tensors = partial(self._tensors, plan, matrix, weakness)
-        if weakness is not None:
+        tensors = partial(self._tensors, plan, matrix)
+        if (weakness := plan.weakness) is not None:
             label = NoiseSource.of(self.noise_seed).label
             record = unprotected_record(
                 plan.name, weakness, sizes.steps, noise_source=label, public_inputs=plan.public_inputs
@@ -153,9 +148,7 @@ class Projected(Publisher):
         """Whether the guarantee holds for each M, or M is secret."""
         return self.calibration in OF_EVERY_PROJECTION or self.paper_faithful
 
-    def _tensors(
-        self, plan: Projection, matrix: PublicMatrix, weakness: str | None, source: Ratings, domain: str
-    ) -> Mapping[str, Tensor]:
+    def _tensors(self, plan: Projection, matrix: PublicMatrix, source: Ratings, domain: str) -> Mapping[str, Tensor]:
         _check_ratings(plan, source, domain)
         noise = NoiseSource.of(self.noise_seed)
         if self.paper_faithful:
@@ -167,8 +160,8 @@ class Projected(Publisher):
             rows = release_rows(source.matrix, plan, matrix, noise)
             if self.centre:
                 rows -= rows.mean(axis=0)
-        if weakness is not None:
-            text = f"{plan.name} with paper_faithful has no guarantee here: {weakness}."
+        if plan.weakness is not None:
+            text = f"{plan.name} with paper_faithful has no guarantee here: {plan.weakness}."
             warn_once(text, 4)  # at the line that publishes
         return {"rows": torch.from_numpy(rows.astype(np.float32))}
 

@@ -70,10 +70,6 @@ class SJLT(Projected):
         unit = self.calibration == "unit"
         return SparseMatrix(self.num_components, num_items, seed, density=self.density, unit=unit)
 
-    def lift_weakness(self, num_users: int, num_items: int) -> str:
-        """Return why the printed form has no guarantee at any size."""
-        return "no noise is added, and a published component lies in a subspace that moves when a rating moves"
-
     def lifted_rows(self, lifted: Floats, plan: jlt.JLT, noise: NoiseSource) -> Floats:
         """Return `sparse_lifted_release`."""
         return sparse_lifted_release(lifted, plan, self.density, noise)

@@ -29,6 +29,8 @@ _FIELDS: dict[str, type] = {"schema": int, "kind": str, "domain": str, "record":
 _PLACES: dict[str, type] = {"sha256": dict, "shards": list}
 _FINITE = 2**22  # values checked at a time
 _ID_BYTES = 12 * LONGEST_NAME + 8  # of the longest id in JSON, with separators
+_HEADER_BYTES = 2**20  # largest size of a file's names, types and shapes
+_ENTRY = {"dtype", "shape", "data_offsets"}
 _ROOM = 2**26  # bytes that are always allowed for an array of ids
 
 
@@ -237,6 +239,7 @@ def _shape(path: Path) -> tuple[int, int]:
             raise ReleaseError(f"{path}: the tensors must be exactly ['rows'], got {sorted(names)}.")
         rows = file.get_slice("rows")
         shape, dtype = tuple(rows.get_shape()), rows.get_dtype()
+    _check_header(path)
     if dtype != "F32" or len(shape) != 2 or shape[1] < 1:
         raise ReleaseError(f"{path}: rows must be float32 of shape (users, width >= 1), got {dtype} of shape {shape}.")
     return shape
@@ -244,7 +247,23 @@ def _shape(path: Path) -> tuple[int, int]:
 
 def _load(path: Path) -> dict[str, Tensor]:
     with _readable(path):
-        return dict(load_file(path))
+        tensors = dict(load_file(path))
+    _check_header(path)
+    return tensors
+
+
+def _check_header(path: Path) -> None:
+    """Refuse a file with more than tensors: the library passes over metadata, unknown keys and blanks, which no digest covers."""
+    with _readable(path), path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        content = file.read(min(size, _HEADER_BYTES))
+        header = json.loads(content)
+    entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+    plain = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    if any(entry.keys() != _ENTRY for entry in entries.values()) or content != plain + b" " * (-len(plain) % 8):
+        raise ReleaseError(
+            f"{path} holds metadata or other text beside its tensors. Ask the source party for it again."
+        )
 
 
 def _must_exist(folder: Path, name: str) -> None:

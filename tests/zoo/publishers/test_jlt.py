@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,13 @@ from scipy.sparse import csr_array
 from scipy.stats import chi2
 
 from tests.samples import binary
-from zoo import JLT, Ratings
+from zoo import JLT, SJLT, Ratings
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.gaussian_mixture import max_w, mix_w, paper_w
 from zoo.privacy.mechanisms.jlt import Calibration
-from zoo.privacy.record.record import UnderstatedPrivacyError, warn_once
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.record.record import PrivacyRecord, RecordError, UnderstatedPrivacyError, warn_once
 from zoo.privacy.rows.public_matrix import GaussianMatrix
 from zoo.publishers.base import PublicSizes
 
@@ -177,7 +179,17 @@ def test_the_papers_form_protects_nobody_where_users_outnumber_items() -> None:
 @pytest.mark.parametrize(("items", "holds"), [(30, True), (12, True), (11, False), (8, False)])
 def test_the_papers_form_holds_with_as_many_items_as_users(items: int, holds: bool) -> None:
     publisher = JLT(epsilon=8.0, num_components=20, paper_faithful=True)
-    assert (publisher.lift_weakness(12, items) is None) is holds
+    assert publisher.forecast(12, items).claims is holds
+
+
+@pytest.mark.parametrize("of", [JLT, SJLT])
+def test_a_secret_matrix_cannot_be_claimed_where_it_has_no_guarantee(of: type[JLT | SJLT]) -> None:
+    """The printed form's rows times 3 vary enough for the noise of any such record, so the record itself is refused."""
+    plan = of(8.0, num_components=16).forecast(9, 7).mechanism
+    printed = {"calibration": "paper", "largest_norm": None, "asked": 8.0}
+    for stated in (printed, {"num_items": 9}, {"calibration": "max", "largest_norm": 1e-3}):
+        with pytest.raises(RecordError, match="has no guarantee here"):
+            PrivacyRecord.of(replace(plan, seed=None, **stated), NoiseSource.os())
 
 
 def test_the_papers_form_lies_in_the_row_space_of_the_ratings() -> None:

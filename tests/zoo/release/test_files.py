@@ -210,6 +210,33 @@ def test_whatever_lies_beside_the_files_of_a_release_is_refused(saved: Path, nam
         assert str(caught.value).isprintable()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("{", '{"__metadata__":{"ratings":"u1 rated i7"},', 1),
+        lambda text: text.replace("{", '{"__metadata__":{},', 1),
+        lambda text: text.replace('"dtype"', '"note":"u1 rated i7","dtype"', 1),
+        lambda text: text.replace(":", " : "),
+        lambda text: text + 64 * " ",
+    ],
+    ids=["metadata", "no metadata", "unknown key", "blanks inside", "blanks after"],
+)
+def test_a_file_of_tensors_holds_nothing_that_its_digests_do_not_cover(
+    saved: Path, change: Callable[[str], str]
+) -> None:
+    """The tensors are read unchanged, so digests and signature are those of the honest release."""
+    one = JLT(epsilon=2.0, num_components=5).publish(binary(), "book").materialize().save(saved.parent / "one")
+    for file in (saved / shard_name(3), one / TENSORS):
+        content = file.read_bytes()
+        end = 8 + int.from_bytes(content[:8], "little")
+        text = change(content[8:end].decode().rstrip()).encode()
+        text += b" " * (-len(text) % 8)
+        file.write_bytes(len(text).to_bytes(8, "little") + text + content[end:])
+        assert load_file(file).keys() == {"rows"}
+        with pytest.raises(ReleaseError, match="beside its tensors"):
+            Release.load(file.parent)
+
+
 def hostile(path: Path, ids: list[str], rest: bytes = b"") -> Path:
     """A release of so many users whose manifest holds these ids, and these bytes besides."""
     release = JLT(epsilon=2.0, num_components=5).publish(binary(), "book").materialize().save(path)

@@ -379,6 +379,13 @@ def test_noise_for_a_shorter_column_than_the_longest_is_refused(kind: type[JLT |
     lie = replace(release, record=replace(release.record, mechanism=shorter), ledger=(shorter.event,))
     with pytest.raises(ReleaseError, match=r"projection's longest column is .*The noise covers"):
         lie.check_noise()
+    # More named items do not avoid it: columns are computed in blocks, and too many are refused.
+    for items, match in (
+        (2**21 + 1 if kind is JLT else 100, "longest column is"), (2**22 + 1, "be checked"), (2**60, "be checked")
+    ):  # fmt: skip
+        large = replace(shorter, num_items=items)
+        with pytest.raises(ReleaseError, match=match):
+            replace(lie, record=replace(lie.record, mechanism=large)).check_noise()
 
 
 @pytest.mark.parametrize("sigma", [0.1, 0.344, 0.6, 1.08, 20.0])

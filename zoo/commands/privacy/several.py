@@ -25,6 +25,7 @@ MOST_PRODUCTS = 10**10
 
 ANALYSED = "The costs of k ratings are computed from the inner products of the columns of the named projection."
 TOO_LARGE = "The projection is too large to analyse here, so k ratings cost k times mu, the worst case."
+FEW_ITEMS = "The record states fewer items than components, which no row can show, so k ratings cost k times mu, the worst case."
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ def basis(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:
         return []
     if not is_analysable(matrix):
         return [TOO_LARGE]
+    if matrix.num_items < matrix.dim:
+        return [FEW_ITEMS]
     return [ANALYSED] if _single_gaussian(ledger) else []
 
 
@@ -80,13 +83,15 @@ def is_analysable(matrix: PublicMatrix) -> bool:
 def stretches(record: PrivacyRecord, ledger: Sequence[PrivacyEvent], sizes: Sequence[int]) -> dict[int, float]:
     """Return bounds of the mu of k ratings of one person in units of the mu of one rating, by k; at most k, the general bound.
 
-    Computed for a single release with a named projection that is small enough; otherwise {}.
+    Computed for a single release with a named projection that is small enough and has at least as many items as components;
+    otherwise {}. A size above the stated number of items is left out: no release shows that number.
     """
     matrix = projection_of(record)
-    if matrix is None or not is_analysable(matrix) or not _single_gaussian(ledger):
+    if matrix is None or not is_analysable(matrix) or matrix.num_items < matrix.dim or not _single_gaussian(ledger):
         return {}
     longest = float(matrix.column_norms().max())
-    return {size: min(size, bound / longest) for size, bound in group_stretch(matrix, sizes).items()}
+    possible = [size for size in sizes if size <= matrix.num_items]
+    return {size: min(size, bound / longest) for size, bound in group_stretch(matrix, possible).items()}
 
 
 def group_epsilon(

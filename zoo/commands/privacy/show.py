@@ -45,12 +45,13 @@ PLAUSIBLE = f"the rows pass the test of the claimed noise, which honest rows fai
 #: Facts that reading a release with a guarantee cannot check.
 UNSEEN_ROWS = (
     "that the rows have all their noise and the publisher kept no copy of it: with many ratings missing noise is hard to see, and "
-    "with rare flips plain rows pass"
+    "plain rows with about as many ones as flips leave pass"
 )
 UNSEEN_WEIGHTS = "that the weights were trained with noise: only the shapes of a generator were checked"
 UNKNOWN = "sensitivity, noise and tensors of this mechanism, which is not one of the zoo"
 UNSEEN = (
     "that every step before the release is listed: a removed step leaves no trace",
+    "that the ratings have the stated numbers of users and items: rows of some users, or of a projection, do not show them",
     "that nothing else was released of these ratings: privacy total adds up the available releases",
     "texts: assumptions, what is not protected, public knowledge, and the statement of the publisher",
 )

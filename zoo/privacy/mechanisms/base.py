@@ -140,6 +140,11 @@ class Mechanism(ABC):
             return None
 
     @property
+    def weakness(self) -> str | None:
+        """Why these parameters give no guarantee, or None."""
+        return None
+
+    @property
     def requested_epsilon(self) -> float | None:
         """Requested epsilon where it differs from the proved one, or None."""
         return None

@@ -46,7 +46,8 @@ OF_EVERY_PROJECTION = ("unit", "max")
 
 _CHUNK = 2**20  # published numbers per chunk
 _LARGE_CHUNK = 2**26  # the same if M is computed again for each chunk
-_LARGEST_MATRIX = 2**25  # numbers of a projection that `check` computes again
+_LARGEST_MATRIX = 2**30  # numbers of a projection that `check` computes again, in blocks
+_MOST_ITEMS = 2**22  # of such a projection: a block of SJLT's has a few components of all items
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +163,19 @@ class JLT(Mechanism):
         return self.calibration in OF_EVERY_PROJECTION
 
     @property
+    def weakness(self) -> str | None:
+        """Why a secret M has no guarantee: a bound for one M, or the paper's printed form with fewer items than users."""
+        if self.seed is not None:
+            return None
+        if self.holds_for_every_projection:
+            return f"calibration {self.calibration} bounds the columns of a public M, and no seed is named"
+        if self.num_items >= self.num_users:  # the lift covers every direction, with the law of noise
+            return None
+        return (
+            f"the lift of {self.num_items} items misses directions of {self.num_users} users, and the rows show which"
+        )
+
+    @property
     def known_before(self) -> bool:
         """Whether M may be known before the data are settled; a secret M cannot."""
         return not self.holds_for_every_projection and self.seed is not None
@@ -245,12 +259,18 @@ class JLT(Mechanism):
         return [Finding("they vary too little", float(chi2.cdf(squares / self.noise_std**2, len(row))))]
 
     def _check_longest(self) -> None:
-        """Refuse noise for a shorter column than that of the projection, if the projection can be computed again."""
-        if self.calibration != "max" or self.dim * self.num_items > _LARGEST_MATRIX:
+        """Refuse noise for a shorter column than that of the projection, and a projection too large to compare."""
+        if self.calibration != "max":
             return
+        if self.dim * self.num_items > _LARGEST_MATRIX or self.num_items > _MOST_ITEMS:
+            raise MechanismError(
+                f"The projection is {self.dim} x {self.num_items}. Its longest column cannot be checked. Use unit."
+            )
         try:
-            matrix = self.matrix()
-            longest = 0.0 if matrix is None else float(matrix.column_norms().max())
+            if (matrix := self.matrix()) is None:
+                raise MechanismError(f"{self.weakness}.")
+            matrix.matrix_bytes = 1  # norms in blocks, none of which is kept
+            longest = float(matrix.column_norms().max())
         except ValueError as error:
             raise MechanismError(f"The projection of the record cannot be made: {error}") from error
         if self.largest_norm is not None and longest > self.largest_norm * (1 + 1e-6):
@@ -277,6 +297,12 @@ class SJLT(JLT):
     def public_inputs(self) -> dict[str, Plain]:
         """Inputs of `JLT`, and the density."""
         return {**super().public_inputs, "density": self.density}
+
+    @property
+    def weakness(self) -> str | None:
+        """Why a secret M has no guarantee at any size."""
+        lifted = "no noise is added, and a published component lies in a subspace that moves when a rating moves"
+        return lifted if self.seed is None else None
 
     def matrix(self) -> PublicMatrix | None:
         """Return ``P H D``, not computed yet; None if it is secret."""

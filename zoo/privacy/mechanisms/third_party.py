@@ -33,7 +33,6 @@ _LOSS = {
     "epsilon", "epsilons", "eps", "delta", "deltas", "mu", "guarantee", "guarantees", "guaranteed", "proved",
     "proven",
 }  # fmt: skip
-_LOSS |= {"ε", "δ", "μ", "ɛ"}  # the last is a letter of its own that looks like epsilon
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,13 +157,28 @@ def nearly_equal(one: Any, other: Any, tolerance: float = 1e-9) -> bool:  # noqa
     return type(one) is type(other) and bool(one == other)
 
 
+def unmarked(text: str) -> str:
+    """Return a text with compatible characters (NFKD) and without accents and invisible marks.
+
+    Examples:
+        >>> unmarked("\N{FULLWIDTH LATIN SMALL LETTER E}\N{COMBINING ACUTE ACCENT}ps")
+        'eps'
+    """
+    return "".join(c for c in unicodedata.normalize("NFKD", text) if unicodedata.category(c) not in ("Mn", "Me", "Cf"))
+
+
 def check_input_names(mechanism: str, names: Iterable[str]) -> None:
-    """Refuse names of public inputs that repeat a result of the record, or reveal the seed of the noise."""
+    """Refuse names of public inputs that repeat a result of the record, reveal the seed of the noise, or have other letters.
+
+    Letters other than those of English, such as Greek or Cyrillic ones, can look like these.
+    """
     for name in names:
         # Words of letters alone: "rowEps", "eps_1" and "épsilon2" count as "eps" and "epsilon".
-        letters = "".join(c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
+        letters = unmarked(name)
         words = re.findall(r"[^\W\d_]+", re.sub(r"(?<=[^\W\d_A-Z])(?=[A-Z])", " ", letters).casefold())
         plain = " ".join(words)
+        if not plain.isascii():
+            raise MechanismError(f"{mechanism}: the public input {name!r} has letters beside a to z. Rename it.")
         if plain in _RESULTS or _LOSS & {*words} or "privacyloss" in "".join(words):
             raise MechanismError(f"{mechanism}: the public input {name!r} repeats a result of the record. Rename it.")
         if {"noise", "seed"} <= {*words}:

@@ -108,6 +108,8 @@ class Derived:
             )
         if self.unit is Unit.USER and self.clip is None:
             raise RecordError("clip is missing. A guarantee for users must state it.")
+        if self.mechanism.weakness is not None:
+            raise RecordError(f"{self.mechanism.name} has no guarantee here: {self.mechanism.weakness}.")
         if self.noise_source not in _SECRET:
             raise RecordError(
                 f"noise_source is {self.noise_source!r}. A guarantee needs noise from {' or '.join(map(repr, _SECRET))}. Omit the "

@@ -20,7 +20,7 @@ from zoo.privacy.accounting.events import (
     RandomisedResponseEvent,
 )
 from zoo.privacy.accounting.relation import Unit
-from zoo.privacy.mechanisms import mechanism_named
+from zoo.privacy.mechanisms import BUILT_IN, mechanism_named
 from zoo.privacy.mechanisms.base import Mechanism, MechanismError, Plain
 from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism, nearly_equal
 from zoo.privacy.record.derived import Derived, Selection
@@ -187,9 +187,9 @@ def _mechanism(old: Mapping[str, Any], ledger: Sequence[PrivacyEvent] | None) ->
     leading = next((event for event in singles if not isinstance(event, NoOpEvent | NonPrivateEvent)), None)
     claims, build = old["reason"] is None, _BUILD.get(name)
     if kind is None or ledger is None or build is None or leading is None:
-        if claims and ledger is not None and name in _NO_RELEASES:
+        ours = kind in BUILT_IN
+        if claims and ledger is not None and ours and build is None:
             raise RecordError(f"mechanism is {name}. It belongs to no publisher.")
-        ours = kind is not None or name in _NO_RELEASES
         return _as_stated(old, EarlierMechanism if ours else ThirdPartyMechanism)
     try:
         sizes = {
@@ -333,8 +333,4 @@ _BUILD: Mapping[str, Callable[[Mapping[str, Any], PrivacyEvent, Sequence[Privacy
     "SPPG, private_d": _critic,
     "SPPG, first_layer_only": _critic,
     "SPPG, gs_wgan": _sanitised,
-}
-_NO_RELEASES = {
-    "DP-FedAvg",
-    *(f"one-bit matrix completion, {place}" for place in ("input", "objective", "gradient", "output")),
 }

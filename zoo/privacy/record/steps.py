@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Collection, Iterable
+from itertools import product
 from typing import NamedTuple, Protocol
 
+from zoo.privacy.mechanisms.third_party import unmarked
 from zoo.privacy.record.fields import ASK_SOURCE, InconsistentRecordError
 
 #: Reaches of steps that exceed the bound of a publisher, by privacy unit.
@@ -57,20 +59,30 @@ _KNOWN = (
 )
 
 
+#: Cyrillic and Greek small letters that look like English ones, and those.
+_ALIKE = str.maketrans("асԁеһіјӏорԛѕԝхуοαντυ", "acdehijlopqswxyoavtu")
+
+
 def refuse_missing_conditions(words: Iterable[str], conditions: Collection[str], unit: str) -> None:
     """Refuse a claim that lists a step of the zoo without the condition that follows from the step.
 
     Raises:
         InconsistentRecordError: The condition of a step is not among ``conditions``.
     """
+    stated = {*map(_folded, conditions)}
     for text in words:
-        for pattern, condition, reach in _KNOWN:
-            if (found := re.fullmatch(pattern, text.partition("; ")[0])) and reach in _UNBOUNDED[unit]:
+        for part, (pattern, condition, reach) in product(_folded(text).split("; "), _KNOWN):
+            if (found := re.fullmatch(pattern, part)) and reach in _UNBOUNDED[unit]:
                 due = found.expand(condition)
-                if due not in conditions:
+                if due not in stated:
                     raise InconsistentRecordError(
                         f"The record lists the step {text[:80]!r} without its condition {due}. {ASK_SOURCE}"
                     )
+
+
+def _folded(text: str) -> str:
+    """Return a text in small English letters, with single blanks and no full stop, so that its writing does not matter."""
+    return " ".join(unmarked(text).casefold().translate(_ALIKE).replace(";", "; ").split()).rstrip(" .")
 
 
 def recorded_steps(steps: Iterable[Step]) -> tuple[RecordedStep, ...]:

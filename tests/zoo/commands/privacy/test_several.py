@@ -14,6 +14,7 @@ from zoo import JLT, SJLT, NoisyRows, Ratings, Release
 from zoo.commands.privacy import several as module
 from zoo.commands.privacy.several import (
     ANALYSED,
+    FEW_ITEMS,
     GROUPS,
     TOO_LARGE,
     group_epsilon,
@@ -83,6 +84,19 @@ def test_a_large_projection_counts_at_worst_and_the_page_says_so(monkeypatch: py
     assert epsilons["5 ratings"] == pytest.approx(gauss_epsilon(1e-5, 5 * float(release.record.mu or 0)), rel=0.01)
 
 
+def test_a_number_of_items_that_the_rows_cannot_show_makes_no_bound_smaller() -> None:
+    release = JLT(2.0, 5).publish(of_catalogue(30), "books")
+    for items, bounded in ((1, ()), (4, ()), (5, (1, 2, 5)), (30, (1, 2, 5, 10))):
+        mechanism = replace(release.record.mechanism, num_items=items)
+        lie = replace(release, record=replace(release.record, mechanism=mechanism))
+        assert tuple(stretches(lie.record, lie.ledger, GROUPS)) == bounded
+        lines, epsilons = page(lie)
+        assert (FEW_ITEMS in lines, ANALYSED in lines) == (not bounded, bool(bounded))
+        assert epsilons["50 ratings"] == pytest.approx(
+            gauss_epsilon(1e-5, 50 * float(release.record.mu or 0)), rel=0.01
+        )
+
+
 def test_a_projection_that_cannot_be_held_is_not_looked_into() -> None:
     record = JLT(2.0, 5).publish(binary(), "books").record
     for items in (2**28, 10**15):
@@ -92,7 +106,7 @@ def test_a_projection_that_cannot_be_held_is_not_looked_into() -> None:
     assert not is_analysable(GaussianMatrix(5, 7, 0, matrix_bytes=8))
 
 
-@pytest.mark.parametrize("named", [{"num_items": 0}, {"seed": None}, {"calibration": "gaussian", "largest_norm": None}])
+@pytest.mark.parametrize("named", [{"num_items": 0}, {"calibration": "gaussian", "largest_norm": None}])
 def test_what_names_no_projection_counts_at_worst(named: dict[str, Any]) -> None:
     for release in (JLT(2.0, 5).publish(binary(), "books"), SJLT(2.0, 5).publish(binary(), "books")):
         record = replace(release.record, mechanism=replace(release.record.mechanism, **named))

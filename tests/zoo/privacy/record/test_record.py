@@ -40,14 +40,16 @@ def proved(**changes: Any) -> PrivacyRecord:  # noqa: ANN401
 
 def test_noise_of_a_generator_that_the_system_has_keyed_is_named_and_read() -> None:
     record = PrivacyRecord.of(
-        JLT.calibrate(epsilon=8.0, delta=1e-5, dim=4), NoiseSource.os(), noise_source="philox keyed by os entropy"
+        JLT.calibrate(epsilon=8.0, delta=1e-5, dim=4, seed=7),
+        NoiseSource.os(),
+        noise_source="philox keyed by os entropy",
     )
     assert PrivacyRecord.from_dict(record.to_dict()) == record
     assert "noise_source   philox keyed by os entropy" in str(record)
 
 
 def test_a_record_survives_json() -> None:
-    proved_one = PrivacyRecord.of(JLT.calibrate(epsilon=8.0, delta=1e-5, dim=4), NoiseSource.os())
+    proved_one = PrivacyRecord.of(JLT.calibrate(epsilon=8.0, delta=1e-5, dim=4, seed=7), NoiseSource.os())
     for record in (proved_one, proved_one.without_guarantee("control"), unprotected_record("Plaintext", "as it is")):
         assert PrivacyRecord.from_dict(json.loads(json.dumps(record.to_dict(), allow_nan=False))) == record
 
@@ -84,7 +86,7 @@ def test_a_record_without_guarantee_shows_no_epsilon_anywhere() -> None:
 
 
 def test_seeded_noise_takes_the_claims_and_nothing_else() -> None:
-    mechanism = JLT.calibrate(epsilon=8.0, delta=1e-5, dim=4)
+    mechanism = JLT.calibrate(epsilon=8.0, delta=1e-5, dim=4, seed=7)
     whole, seeded = (PrivacyRecord.of(mechanism, noise) for noise in (NoiseSource.os(), NoiseSource.seeded(1)))
     assert seeded == replace(whole, reasons=("seeded noise",), noise_source="seeded noise")
     assert (whole.guarantee, seeded.guarantee) == (Guarantee.PROVED, Guarantee.NONE)
@@ -198,7 +200,7 @@ def test_hostile_records_of_earlier_versions_are_refused(changes: dict[str, Any]
 
 def test_every_field_is_needed() -> None:
     for values in (
-        PrivacyRecord.of(JLT.calibrate(epsilon=8.0, delta=1e-5, dim=4), NoiseSource.os()).to_dict(),
+        PrivacyRecord.of(JLT.calibrate(epsilon=8.0, delta=1e-5, dim=4, seed=7), NoiseSource.os()).to_dict(),
         earlier_file(),
     ):
         for name in values.keys() - {"delta_rule"}:  # absent from earlier files
