@@ -70,7 +70,7 @@ def filter_counts(
     if rows.is_empty() and not may_be_empty:
         among = "" if listed is None else f" among {len(listed)} listed users"
         least = f"at least {min_user} rows per user and {min_item} per item{among}"
-        raise ValueError(f"No row of {table.height} has {least}. Lower the minimums or check the user list.")
+        raise ValueError(f"No row of {table.height} has {least}. Lower the minimums or check users.")
     return rows
 
 

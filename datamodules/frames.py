@@ -112,7 +112,7 @@ class Frames(Files):
             if isinstance(kind, pl.String | pl.Categorical | pl.Enum):
                 raw = raw.with_columns(pl.col(name).cast(pl.String).str.strip_chars().replace("", None))
                 if (raw[name].str.len_bytes() > LONGEST).any():
-                    raise ValueError(f"{what} has a text of more than {LONGEST:,} bytes (column {name!r}). Shorten it.")
+                    raise ValueError(f"{what} has a text over {LONGEST:,} bytes (column {name!r}). Shorten it.")
         return raw
 
     def _read(self, domain: str, stem: str | None = None, *, may_be_empty: bool = False) -> pl.DataFrame:

@@ -41,7 +41,7 @@ class Filters:
 
     def __post_init__(self) -> None:
         if self.signs and self.threshold is None:
-            raise ValueError("signs is true, threshold null. Set threshold to the lowest rating of +1, or mean.")
+            raise ValueError("signs is true, threshold null. Set threshold to the lowest +1, or mean.")
 
     @property
     def steps(self) -> tuple[Step, ...]:

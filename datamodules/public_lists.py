@@ -54,9 +54,7 @@ def check_lists(users: object, catalogues: Mapping[str, int | Path], target: str
         if not 1 <= number <= MOST_COLUMNS or isinstance(number, bool):
             raise ValueError(f"catalogues.{name} is {number}. Allowed: from 1 to 2^32 columns, e.g. 8192.")
         if name == target:
-            raise ValueError(
-                f"catalogues.{name} is {number}, and {name!r} is the target. Name a CSV file with item_id."
-            )
+            raise ValueError(f"catalogues.{name} is {number}, and {name!r} is the target. Name a CSV file.")
         if evaluation.hold_out_of_sources:
             raise ValueError(
                 f"catalogues.{name} is {number}, and evaluation.hold_out_of_sources is true. Name a CSV file."

@@ -129,7 +129,7 @@ def global_time(
 
 def _check_shares(shares: tuple[float, float, float]) -> None:
     if len(shares) != 3 or not all(0 <= share <= 1 for share in shares) or abs(sum(shares) - 1) > 1e-6 or not shares[0]:
-        raise ValueError(f"shares are {shares}. Allowed: three numbers in [0, 1] with sum 1, first > 0.")
+        raise ValueError(f"shares are {shares}. Allowed: three numbers in [0, 1], sum 1, first > 0.")
 
 
 def given(table: pl.DataFrame, validation: pl.DataFrame | None, test: pl.DataFrame, seed: int) -> Split:
@@ -162,9 +162,7 @@ def cold_start(table: pl.DataFrame, share: float, seed: int) -> Split:
     cold = int(len(order) * share + 0.5)
     half = cold // 2
     if half < 1 or cold >= len(order):
-        raise ValueError(
-            f"cold_share {share} of {len(order)} users is {cold}. Train, validation and test need one each."
-        )
+        raise ValueError(f"cold_share {share} of {len(order)} users is {cold}. Each part needs one.")
     in_validation, in_test = (pl.col("user_id").is_in(part) for part in (order[:half], order[half:cold]))
     first = POSITION == 0
     return _split(rows, in_validation & first, in_test & first, hidden=(in_validation | in_test) & ~first)

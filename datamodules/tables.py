@@ -188,7 +188,7 @@ def names_of(columns: Sequence[str | int | None], form: TextForm) -> tuple[list[
     named = [column for column in columns if column is not None]
     by_position = [column for column in named if isinstance(column, int)]
     if by_position and (len(by_position) < len(named) or min(by_position) < 0):
-        raise ValueError(f"columns are {named}. Allowed: all by name, or all by position, counted from 0.")
+        raise ValueError(f"columns are {named}. Allowed: all by name, or all by position (from 0).")
     names = [None if column is None else str(column) for column in columns]
     if doubled := sorted({name for name in names if name is not None and names.count(name) > 1}):
         raise ValueError(f"columns are {named}, and {doubled[0]!r} is named twice. Name each column once.")

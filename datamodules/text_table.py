@@ -72,13 +72,9 @@ class TextForm:
 
     def __post_init__(self) -> None:
         if self.separator is not None and not self.separator:
-            raise ValueError(
-                "separator is ''. Allowed: any text, such as ';' or '::', or 'blanks'. Set null to find it."
-            )
+            raise ValueError("separator is ''. Allowed: text, such as ';', or 'blanks'. Set null to find it.")
         if self.quoting and (self.separator == BLANKS or len(self.separator or ",") > 1):
-            raise ValueError(
-                f"quoting is true, and separator is {self.separator!r}. Quotes need a separator of one character."
-            )
+            raise ValueError(f"quoting is true, and separator is {self.separator!r}. Quotes need one character.")
         try:
             codecs.lookup(self.encoding)
         except LookupError:
@@ -121,9 +117,7 @@ class TextFile:
         with self._open() as file:
             start = file.read(_HEAD)
         if b"\n" not in start and b"\r" in start.rstrip(b"\r"):
-            raise ValueError(
-                f"{self.path} ends its lines with CR alone. Allowed: LF, or CR and LF. Convert the line ends."
-            )
+            raise ValueError(f"{self.path} ends its lines with CR alone. Convert them to LF.")
         start = start.removeprefix(codecs.BOM_UTF8)
         line = start.lstrip(b"\r\n")
         self.skipped = start[: len(start) - len(line)].count(b"\n")
@@ -348,7 +342,7 @@ def _member(path: Path) -> str:
     ]
     if len(tables) != 1:
         shown = ", ".join(tables[:_NAMED]) or "none"
-        raise ValueError(f"{path} has {len(tables)} tables ({shown}). Allowed: one. Unpack the one that you need.")
+        raise ValueError(f"{path} has {len(tables)} tables ({shown}). Allowed: one. Unpack one.")
     return tables[0]
 
 

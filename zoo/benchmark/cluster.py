@@ -73,7 +73,7 @@ class Cluster:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.stat()
         if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-            raise BenchmarkError(f"{folder} is writable by others, and jobs run its files. Remove it or change --runs.")
+            raise BenchmarkError(f"{folder} is writable by others, and jobs run its files. Change --runs.")
         names = {run.name for run in runs}
         first, later = ([run for run in runs if run.waits_for(names) is wait] for wait in (False, True))
         jobs: list[str] = []

@@ -147,7 +147,7 @@ class Search:
         if self.combinations is not None and self.trials > self.combinations:
             raise BenchmarkError(f"A search has {self.trials} trials. Its choices allow {self.combinations}; use that.")
         if unknown := sorted(name for name in self.parameters if not name.startswith(SEARCHABLE)):
-            raise BenchmarkError(f"A search sets {unknown}. It may set {', '.join(SEARCHABLE)}, not the test data.")
+            raise BenchmarkError(f"A search sets {unknown}. It may set {', '.join(SEARCHABLE)}.")
         if self.touches_source and self.seeds == "first":
             raise BenchmarkError("seeds is 'first', and each trial publishes. Only 'each' counts all releases.")
 
@@ -236,7 +236,7 @@ class Benchmark:
         if unknown := sorted(set(tasks.values()) - self.tasks.keys()):
             raise BenchmarkError(f"The series {title!r} has {unknown}. It must have tasks of {list(self.tasks)}.")
         if not tasks or min(tasks) < 1 or len(set(tasks.values())) != len(tasks):
-            raise BenchmarkError(f"The series {title!r} is {tasks}. It needs one task for each number of domains.")
+            raise BenchmarkError(f"The series {title!r} is {tasks}. It needs one task per number of domains.")
         rows = [row for row in self.rows() if row.task in tasks.values()]
         alone = {row.name for row in rows if not row.release or row.control == "control"}
         for name in dict.fromkeys(row.system for row in rows):

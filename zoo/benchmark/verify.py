@@ -113,7 +113,8 @@ def read_report(folder: Path) -> tuple[dict[str, Any], dict[Key, dict[str, str]]
         [*origin["versions"], *origin["machine"], *origin["threads"], Path(origin["config"])]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BenchmarkError(
-            f"{folder} lacks a readable {ORIGIN} or seeds.csv ({type(error).__name__}). Reports before 0.3 have none. Report again."
+            f"{folder} lacks a readable {ORIGIN} or seeds.csv ({type(error).__name__}). Report again, with version "
+            "0.3 or later."
         ) from error
     return origin, keyed
 

@@ -142,7 +142,7 @@ class Ratings:
         users, items = as_ids(self.user_ids), as_ids(self.item_ids)
         if self.matrix.shape != (len(users), len(items)):
             shape = " x ".join(map(str, self.matrix.shape))
-            raise ValueError(f"matrix is {shape}. It does not fit {len(users)} user ids and {len(items)} item ids.")
+            raise ValueError(f"matrix is {shape}. It must fit {len(users)} user and {len(items)} item ids.")
         for what, ids in (("user", users), ("item", items)):
             names, counts = np.unique(ids, return_counts=True)
             if len(repeated := names[counts > 1]):

@@ -33,7 +33,7 @@ def _as_keys(part: object) -> Keys:
         return np.array(part & _MASK, dtype=np.uint64)
     array = np.asarray(part)
     if array.dtype.kind not in "iu":
-        raise TypeError(f"A part of a key is {array.dtype}. It must be an integer, an integer array or a string.")
+        raise TypeError(f"A part of a key is {array.dtype}. It must be an integer, integer array or string.")
     return array.astype(np.uint64)
 
 
@@ -228,7 +228,7 @@ def distinct_items(
     """
     num_users, counts = len(user_keys), np.asarray(count, dtype=np.int64)
     if counts.shape not in ((), (num_users,)) or counts.min(initial=0) < 0:
-        raise ValueError(f"count is {count}. It must be at least 0, one number or one for each of {num_users} users.")
+        raise ValueError(f"count is {count}. It must be at least 0, one number or {num_users}.")
     pool = _Pool(num_items, weights)
     taken = pool.taken(excluded, num_users)
     users, excluded_places = np.divmod(taken, pool.size)

@@ -347,7 +347,7 @@ class SPPG(Recommender):
         Of the ratings only user ids and the earlier steps on them are read.
         """
         if not self.critic_steps.taken:
-            raise RuntimeError("SPPG has taken no step, so there is nothing to release. Train it or load a checkpoint.")
+            raise RuntimeError("SPPG has taken no step, so there is nothing to release. Train it.")
         inputs = self._public_inputs(source.num_items)
         record, ledger = self.privacy.released(source.num_users, source.applied, inputs, self.private_gradient)
         return Release("generator", domain, self.scored.tensors(), source.user_ids, record, ledger)

@@ -95,7 +95,7 @@ def generator_shapes(tensors: Mapping[str, Tensor]) -> list[int]:
     for n in range(count):
         outer, inner = tensors[f"weight_{n}"].shape
         if inner != widths[-1] or tensors[f"bias_{n}"].shape != (outer,):
-            raise ValueError(f"Layer {n} of the generator does not fit the one before it, or its bias.")
+            raise ValueError(f"Layer {n} of the generator does not fit the one before, or its bias.")
         widths.append(outer)
     if widths[0] < tensors["embedding"].shape[1]:
         raise ValueError(f"The first layer reads {widths[0]} numbers, fewer than the embedding has.")

@@ -161,9 +161,7 @@ class BridgePublisher(Publisher):
         """Return the tensors of a release of the source's ratings."""
         projections = self.target_projections()
         if projections is None:
-            raise ValueError(
-                "A bridge needs the target's projections. Set received, or use fit with both domains here."
-            )
+            raise ValueError("A bridge needs the target's projections. Set received, or use fit.")
         if not source.binary:
             raise ValueError(f"Ratings of {domain!r} are not all 1. Set filters.threshold (ratings then count as 1).")
         made = self.mapped(projections, source, plan, NoiseSource.of(self.noise_seed))

@@ -84,9 +84,7 @@ class LazyRows(Mapping[str, Tensor]):
         if self._rows is not None:
             return tensor_digest(self._rows)
         if self._digest is None:
-            raise ReleaseError(
-                f"The rows of {self.num_users:,} users are not made yet. Save the release, or materialize()."
-            )
+            raise ReleaseError(f"The rows of {self.num_users:,} users are not made yet. Save or materialize().")
         return self._digest
 
     def write(self, folder: Path) -> list[dict[str, Any]]:

@@ -102,13 +102,12 @@ def check_signature(folder: Path, content: bytes, trusted: TrustedKeys | None) -
     key, signature = _read_signature(path)
     if trusted is not None and key not in trusted.keys:
         raise SignatureError(
-            f"{folder} is signed by the key {key}, not by the {len(trusted.keys)} of {trusted.path}. Confirm it with "
-            "the publisher out of band."
+            f"{folder} is signed by the key {key}, none of the {len(trusted.keys)} in {trusted.path}. Confirm it out "
+            "of band."
         )
     if not _fits(key, signature, content):
         raise SignatureError(
-            f"{path} is not the signature of {MANIFEST} by the key {key}: one was altered. Ask the source party for "
-            "the folder again."
+            f"{path} is not the signature of {MANIFEST} by the key {key}: one was altered. Ask for the folder again."
         )
     return key
 
@@ -118,7 +117,7 @@ def _read_signature(path: Path) -> tuple[str, str]:
     try:
         values: Any = read_json(content.decode("utf-8"), path)
     except (ValueError, RecursionError) as error:
-        raise SignatureError(f"{path} is no signature: it is no JSON. Ask the source party for it again.") from error
+        raise SignatureError(f"{path} is no signature: it is no JSON. Ask for it again.") from error
     lengths = {"public_key": 64, "signature": 128}
     right = isinstance(values, dict) and values.keys() == {"algorithm", *lengths} and values["algorithm"] == ALGORITHM
     if not right or not all(_is_hex(values[name], length) for name, length in lengths.items()):

@@ -124,9 +124,7 @@ def settings_of(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise FileNotFoundError(f"No run at {folder}. A run is a folder such as runs/PriCDR/version_0.")
     if not (path := folder / CONFIG).is_file():
-        raise UsageError(
-            f"{folder} is neither a run nor a bundle (no {CONFIG}). Pass one, such as runs/PriCDR/version_0."
-        )
+        raise UsageError(f"{folder} is neither a run nor a bundle (no {CONFIG}). Pass one.")
     try:
         settings = read_yaml(path.read_text(encoding="utf-8"), path)
     except RepeatedKeyError as error:

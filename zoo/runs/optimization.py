@@ -100,7 +100,7 @@ def _factory(name: str, given: Any) -> partial[Any]:  # noqa: ANN401  see `use_o
     made = given if isinstance(given, partial) else partial(given) if isinstance(given, type) else None
     if made is None or made.args or not (isinstance(made.func, type) and issubclass(made.func, KINDS[name])):
         raise UsageError(
-            f"{name} is {given!r:.80}. It must be a class, or a partial of one with keywords. Set it, e.g. "
+            f"{name} is {given!r:.80}. It must be a class or a partial. Set it, e.g. "
             f"functools.partial({EXAMPLES[name]})."
         )
     signature = inspect.signature(made.func)

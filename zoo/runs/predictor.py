@@ -193,8 +193,8 @@ class Predictor:
         """Return logits of all items (batch, num_items) for users (batch,) of the data; the method reads the data first."""
         if needs := needs_of(self.method, self.missing):
             raise DataNotAvailableError(
-                f"{type(self.method).__name__} needs {needs}, which the bundle lacks. Pass them: zoo.load(PATH, data=..., "
-                "releases={NAME: PATH}), or export --with-user-ids --with-ratings."
+                f"{type(self.method).__name__} needs {needs}, which the bundle lacks. Pass zoo.load(PATH, data=..., "
+                "releases={{NAME: PATH}}), or export --with-user-ids --with-ratings."
             )
         if self._read is not data:
             self._read = None
@@ -236,6 +236,6 @@ def explain_mismatch(folder: Path, saved: Mapping[str, Any]) -> Iterator[None]:
     except (KeyError, RuntimeError, TypeError) as error:
         version = saved.get("version", "an older version")
         raise UsageError(
-            f"The weights in {folder} (version {version}) do not fit the method of version {VERSION}. Use that version, or train "
+            f"The weights in {folder} (version {version}) do not fit version {VERSION}. Use that version, or train "
             "again."
         ) from error

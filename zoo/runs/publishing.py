@@ -87,7 +87,7 @@ def publish(
 def _load_of_first_process(out: Path) -> Release:
     if not out.is_dir():
         raise UsageError(
-            f"No release at {out} yet, and only the first process of a run publishes. Run python -m zoo publish first."
+            f"No release at {out} yet, and only the first process publishes. Run python -m zoo publish first."
         )
     return Release.load(out)
 

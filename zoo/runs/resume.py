@@ -61,7 +61,7 @@ def check_same_run(before: Any, now: Any) -> str:  # noqa: ANN401  plain setting
     if EPOCHS in changed and _epochs(theirs[EPOCHS]) < _epochs(ours[EPOCHS]):
         refused.append(f"{changed[EPOCHS]} (it may only grow)")
     if refused:
-        raise UsageError(f"Cannot resume: these settings changed: {'; '.join(refused)}. Omit them, or start a new run.")
+        raise UsageError(f"Cannot resume: these settings changed: {'; '.join(refused)}. Omit them.")
     return "; ".join(changed.values())
 
 

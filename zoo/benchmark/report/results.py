@@ -303,7 +303,7 @@ class Results:
     def only_tasks(self, names: Sequence[str]) -> "Results":
         """Return the results of these tasks; raise `ResultsError` for a task without a finished run."""
         if self.folders:
-            raise ResultsError("--task is given, but these are runs of fit. Remove it; only benchmarks have tasks.")
+            raise ResultsError("--task is given, but these are runs of fit. Remove it.")
         for name in names:
             if name not in self.lines:
                 known = f"{suggest(name, self.lines)} Finished tasks: {', '.join(self.lines)}."
@@ -335,9 +335,7 @@ def read_results(runs: Path) -> Results:
     """Read the runs of a benchmark; raise `ResultsError` if no run is finished."""
     path = runs / BENCHMARK
     if not path.is_file():
-        raise ResultsError(
-            f"{runs} has no {BENCHMARK}. Run `python -m zoo benchmark --config FILE`, or name runs such as runs/PriCDR/version_0."
-        )
+        raise ResultsError(f"{runs} has no {BENCHMARK}. Run `python -m zoo benchmark --config FILE`, or name runs.")
     try:
         benchmark, lines = _read_lines(runs)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

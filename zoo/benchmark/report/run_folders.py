@@ -188,7 +188,7 @@ def _read(folder: Path) -> RunFolder:
     if (folder / BENCHMARK).is_file():
         raise ResultsError(f"{folder} is a benchmark. Report on it alone.")
     if missing := [name for name in (CONFIG, METRICS, PRIVACY, CASES) if not (folder / name).is_file()]:
-        raise ResultsError(f"{folder} has no {missing[0]}, so it is no tested run. Name runs of fit.")
+        raise ResultsError(f"{folder} has no {missing[0]}, so it is no tested run. Test it.")
     try:
         text = (folder / CONFIG).read_text(encoding="utf-8")
         settings = read_yaml(text, folder / CONFIG)

@@ -32,7 +32,7 @@ class Observations:
         wrong = self.signs[~np.isin(self.signs, (-1.0, 1.0))]
         if len(wrong):
             raise ValueError(
-                f"Signs are +1 or -1; {len(wrong)} are not, the first is {wrong[0]:g}. Set data.filters.signs and a threshold."
+                f"Signs are +1 or -1; {len(wrong)} are not, the first is {wrong[0]:g}. Set data.filters.signs."
             )
 
 

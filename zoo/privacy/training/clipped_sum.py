@@ -56,9 +56,7 @@ def _trained(layer: nn.Module) -> bool:
 
 def _check_layer(named: str, layer: nn.Module) -> None:
     if not has_user_norms(layer):
-        raise ValueError(
-            f"The norm of a user's gradient is unknown for {named}. Use known layers, or define user_norms."
-        )
+        raise ValueError(f"The norm of a user's gradient is unknown for {named}. Define user_norms.")
     if next(layer.buffers(recurse=False), None) is not None:
         raise ValueError(f"{named} is trained and has buffers, which may store data. Use another layer.")
     if not layer.training:
