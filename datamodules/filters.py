@@ -89,5 +89,5 @@ def _mean(table: pl.DataFrame) -> float:
     ratings = table["rating"].cast(pl.Float64).to_numpy()
     if not len(ratings) or not np.isfinite(ratings).all():
         broken = int((~np.isfinite(ratings)).sum())
-        raise ValueError(f"{broken} of {len(ratings)} ratings are not finite, so they have no mean. Drop them.")
+        raise ValueError(f"{broken} of {len(ratings)} ratings are not finite. Drop them.")
     return float(ratings.mean())

@@ -78,9 +78,7 @@ class TextForm:
         try:
             codecs.lookup(self.encoding)
         except LookupError:
-            raise ValueError(
-                f"encoding is {self.encoding!r}. Allowed: a name of Python, such as latin-1 or gb18030."
-            ) from None
+            raise ValueError(f"encoding is {self.encoding!r}. Allowed: Python's, such as latin-1 or gb18030.") from None
 
 
 PLAIN = TextForm()
@@ -109,7 +107,7 @@ class TextFile:
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
             raise ValueError(
-                f"{self.path} is not {self.form.encoding} (line {line}). Set encoding, for example latin-1."
+                f"{self.path} is not {self.form.encoding} (line {line}). Set encoding, e.g. latin-1."
             ) from None
 
     def _start(self) -> bytes:
@@ -138,7 +136,7 @@ class TextFile:
     def _use_one_character(self) -> None:
         content = self.path.read_bytes() if self.content is None else self.content
         if _ONE.encode() in content:
-            raise ValueError(f"{self.path} has the character U+001F. Remove it, or use a separator of one character.")
+            raise ValueError(f"{self.path} has the character U+001F. Remove it, or change the separator.")
         if self.separator == BLANKS:
             lines = re.sub(rb"[ \t]+(?=\r?$)|^[ \t]+", b"", content, flags=re.MULTILINE)
             self.content = re.sub(rb"[ \t]+", _ONE.encode(), lines)
@@ -248,7 +246,7 @@ class TextFile:
                     number += 1
             except csv.Error:
                 line = reader.line_num - len(lines) + 1
-                raise ValueError(f"{self.path}: {what} (line {line}). Set quoting to false, or correct it.") from None
+                raise ValueError(f"{self.path}: {what} (line {line}). Correct it, or omit quoting.") from None
         if number != rows:
             raise ValueError(f"{self.path} has {number:,} rows, and {rows:,} were read. Check quoting and separator.")
 

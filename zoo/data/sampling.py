@@ -63,7 +63,7 @@ def hash_ids(ids: npt.ArrayLike) -> Keys:
     if names.dtype.kind != "U":
         raise TypeError(f"ids are {names.dtype}. They must be strings. Pass str(id) for each.")
     if names.ndim != 1:
-        raise ValueError(f"ids have the shape {names.shape}. They must have one axis. Flatten them.")
+        raise ValueError(f"ids have the shape {names.shape}. They must have one axis.")
     names = np.ascontiguousarray(names.astype(names.dtype.newbyteorder("="), copy=False))
     width = names.dtype.itemsize // 4
     points = names.view(np.uint32).reshape(len(names), width)
@@ -125,7 +125,7 @@ class _Pool:
             )
         users = np.repeat(np.arange(num_users), np.diff(indptr))
         if len(indices) and (indices.min() < 0 or np.any((np.diff(indices) <= 0) & (np.diff(users) == 0))):
-            raise ValueError("Excluded items are not strictly rising within each user. Sort them and drop repeats.")
+            raise ValueError("Excluded items are not strictly rising within each user. Sort them.")
         places = np.searchsorted(self.items, indices)
         keys: Integers = (users * self.size + places)[np.append(self.items, -1)[places] == indices]
         return keys

@@ -368,7 +368,7 @@ def _check_method(method: Recommender) -> None:
     if isinstance(method, Ensemble):
         raise ValueError("An Ensemble is no member of another: name its members.")
     if method.reads_signs:
-        raise ValueError(f"{name} learns from signs, and an ensemble ranks by implicit feedback. Leave it out.")
+        raise ValueError(f"{name} learns from signs, and an ensemble ranks. Leave it out.")
     if getattr(method, "privacy", None) is not None:
         raise ValueError(_own_noise(method))
 

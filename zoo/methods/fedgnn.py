@@ -192,7 +192,7 @@ class FedGNN(Federated):
         own = self.target_rows.bags(users)
         counts = own.lengths
         if without := int((counts == 0).sum()):
-            raise ValueError(f"{without} clients of the round have no items. Ask only users with training ratings.")
+            raise ValueError(f"{without} clients of the round have no items. Omit these users.")
         drawn = unowned_items(own.items, counts, len(self.items), self.num_negatives, uniform)
         clients = torch.cat([own.rows, own.rows.repeat_interleave(self.num_negatives)])
         touched = touched_rows(clients, torch.cat([own.items, drawn.flatten()]), len(self.items))

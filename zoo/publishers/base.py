@@ -126,7 +126,7 @@ def _once(make: Make) -> Make:
     def once(source: Ratings, domain: str) -> Release:
         nonlocal made
         if made:
-            raise RuntimeError("A plan is for one release, which was made. Prepare another plan.")
+            raise RuntimeError("A plan is for one release, which was made. Plan anew.")
         release = make(source, domain)
         made = True
         return release

@@ -130,7 +130,7 @@ class LazyRows(Mapping[str, Tensor]):
             most = self.num_users - done
             if chunk.ndim != 2 or chunk.shape[1] != self.width or len(chunk) > most:
                 shape = chunk.shape
-                raise ReleaseError(f"Rows have shape {shape}. At most ({most}, {self.width}) are left.")
+                raise ReleaseError(f"Rows have shape {shape}. Allowed: ({most}, {self.width}) or fewer.")
             with np.errstate(over="ignore"):  # values beyond float32 become infinite and are refused below
                 part = np.ascontiguousarray(chunk, dtype=np.float32)
             if not all_finite(torch.from_numpy(part)):
@@ -139,7 +139,7 @@ class LazyRows(Mapping[str, Tensor]):
             done += len(part)
             yield part
         if done != self.num_users:
-            raise ReleaseError(f"{done:,} rows were made for {self.num_users:,} users. Correct the publisher.")
+            raise ReleaseError(f"{done:,} rows were made for {self.num_users:,} users.")
 
 
 def _blocks(parts: Parts, size: int, width: int) -> Parts:

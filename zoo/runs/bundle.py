@@ -240,7 +240,7 @@ def _bundle_data(
     given = {name: Release.load(path) for name, path in releases.items()}
     for name, release in given.items():
         if release.digest != manifest["digests"].get(name):
-            raise ReleaseMismatchError(f"{releases[name]} is not the release of {name!r} from training. Pass that one.")
+            raise ReleaseMismatchError(f"{releases[name]} is not the release of {name!r} from training.")
     linked: dict[str, Any] = {}
     links: dict[str, Tensor] = {}
     for name, source in sizes["sources"].items():

@@ -56,7 +56,7 @@ def check_arguments(
     checks.instance(Recommender, "zoo.BPR()", method=method)
     if "_penalties" not in vars(method):
         name = type(method).__name__
-        raise TypeError(f"{name} is not initialised. Its constructor must call super().__init__() first. Add the call.")
+        raise TypeError(f"{name} is not initialised. Call super().__init__() first in its constructor.")
     checks.instance(CrossDomainDataModule, "datamodules.Files(...)", data=data)
     if publisher is not None:
         checks.instance(Publisher, "zoo.JLT(epsilon=8)", publisher=publisher)
@@ -142,7 +142,7 @@ def check_clipping(method: Recommender, gradient_clip_val: float | None) -> None
     """Refuse to clip gradients a second time if a guarantee depends on the first clip."""
     if gradient_clip_val and is_private(method):
         raise UsageError(
-            f"trainer.gradient_clip_val is {gradient_clip_val}, but {type(method).__name__} clips each user's gradient itself. "
+            f"trainer.gradient_clip_val is {gradient_clip_val}, but {type(method).__name__} clips gradients itself. "
             "Omit it."
         )
 
@@ -176,9 +176,7 @@ def check_monitors(method: Recommender, data: CrossDomainDataModule, trainer: Tr
             logged = [one for one in known if one.startswith("train/epsilon_")] or [
                 "train/epsilon_RELATION (PrivacyBudget)"
             ]
-            raise UsageError(
-                f"{name} watches 'train/epsilon', whose name now has the neighbouring relation. Watch {' or '.join(logged)}."
-            )
+            raise UsageError(f"{name} watches 'train/epsilon', which was renamed. Watch {' or '.join(logged)}.")
         if watched.startswith("val/") and not validates:
             raise UsageError(
                 f"{name} watches {watched!r}, but the split {data.evaluation.split!r} is not validated. Omit it, or "

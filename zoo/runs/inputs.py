@@ -128,7 +128,7 @@ def make_publisher(given: Publisher | Namespace | None) -> Publisher:
     if given is None:
         raise UsageError(
             "publisher is not set and a release is missing. Set it, or pass --data.releases.NAME PATH (Python: "
-            f"releases={{NAME: PATH}} of the datamodule)."
+            "releases={NAME: PATH} of the datamodule)."
         )
     made: Publisher = instantiate("publisher", Publisher, given)
     return made
@@ -153,7 +153,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         ) from error
     own = found.get("zoo") if isinstance(found, dict) else None
     if not isinstance(own, dict) or not {"sizes", "digests", "rng", "paths", "users"} <= own.keys():
-        raise UsageError(f"{path} is no checkpoint of this project from version 0.2 on. Train again.")
+        raise UsageError(f"{path} is no checkpoint of version 0.2 or later. Train again.")
     return {**found}
 
 

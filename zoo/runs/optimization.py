@@ -60,9 +60,7 @@ def use_optimizer(method: Recommender, **given: Any) -> dict[str, Any]:  # noqa:
     if not made:
         return {}
     if reason := own_training_reason(method):
-        raise UsageError(
-            f"{' and '.join(made)}: {type(method).__name__} {reason}. It takes no other. Remove the setting."
-        )
+        raise UsageError(f"{' and '.join(made)}: {type(method).__name__} {reason}. Remove the setting.")
     own = method.configure_optimizers
     configured = partial(_configure, method, own, made.get("optimizer"), made.get("lr_scheduler"))
     method.configure_optimizers = configured  # type: ignore[method-assign]

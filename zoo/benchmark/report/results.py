@@ -122,7 +122,7 @@ class Run:
             return pl.read_parquet(path).with_columns(seed=pl.lit(self.seed))
         except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             what = str(error).split("\n", 1)[0]  # polars writes many lines
-            raise ResultsError(f"{path} is unreadable ({what}). Delete its folder and repeat the run.") from error
+            raise ResultsError(f"{path} is unreadable ({what}). Delete its folder and repeat it.") from error
 
 
 @dataclass(frozen=True, eq=False)

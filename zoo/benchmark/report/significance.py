@@ -120,7 +120,7 @@ def _cases(frame: pl.DataFrame, metric: str, name: str) -> pl.DataFrame:
     # a mean would ignore null
     cases = frame.select("seed", "user_id", pl.col(metric).cast(pl.Float64).fill_null(float("nan")).alias(name))
     if twice := int(cases.select("seed", "user_id").is_duplicated().sum()):
-        raise ValueError(f"{name} has {twice} rows with a repeated seed and user. Drop the repeats.")
+        raise ValueError(f"{name} has {twice} rows with a repeated seed and user. Drop these.")
     return cases
 
 

@@ -72,7 +72,7 @@ def registered(name: str, registry: Path | None = None) -> DataSet:
         raise ValueError(download_hint(name))
     raise ValueError(
         f"Unknown data set {name!r}.{suggest(name, [*known, *Recipe.names(), *MANUAL_DOWNLOADS])} Known: "
-        f"{', '.join([*sorted(known), *Recipe.names()])}; manual: {', '.join(MANUAL_DOWNLOADS)}. Add others with --registry."
+        f"{', '.join([*sorted(known), *Recipe.names()])}; manual: {', '.join(MANUAL_DOWNLOADS)}. Or use --registry."
     )
 
 

@@ -87,9 +87,7 @@ class Federated(Recommender):
     def setup(self, stage: str) -> None:
         """Refuse half precision for private rounds; then read the ratings."""
         if self.privacy is not None and (precision := self.trainer.precision) != "32-true":
-            raise ValueError(
-                f"trainer.precision is {precision!r}. Private rounds need single precision. Set it to 32-true."
-            )
+            raise ValueError(f"trainer.precision is {precision!r}. Private rounds need 32-true. Set it.")
         super().setup(stage)
 
     def on_fit_start(self) -> None:

@@ -96,7 +96,7 @@ class OneBitMC(Recommender):
         if alpha is not None:
             InfinityBall(alpha)
         if bounded and alpha is None:
-            raise ValueError("bounded holds entries to alpha, and alpha is null: give it, e.g. 1.0.")
+            raise ValueError("bounded holds entries to alpha, and alpha is null: set it.")
         checks.one_of(("logistic", "probit"), link=link)
         checks.positive(tolerance=tolerance)
         checks.below_one(tolerance=tolerance)
@@ -219,7 +219,7 @@ class OneBitMC(Recommender):
                 "train again."
             )
         if kept.get("digests", self.data.digests) != self.data.digests:
-            raise ReleaseMismatchError("The checkpoint was begun on other ratings than those at hand. Train anew.")
+            raise ReleaseMismatchError("The checkpoint was begun on other ratings. Train anew.")
 
     # Scoring.
 
