@@ -63,9 +63,7 @@ class AttentionFigure(Callback):
         if not hasattr(pl_module, "domain_attention"):
             raise TypeError(f"{type(pl_module).__name__} has no domain_attention. AttentionFigure needs FedGCDR.")
         if getattr(pl_module, "privacy", None) is not None:
-            raise ValueError(
-                "No epsilon of private rounds covers attention. Leave AttentionFigure or model.epsilon out."
-            )
+            raise ValueError("No epsilon of private rounds covers attention. Omit either.")
         self._folder = folder_of_run(trainer)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

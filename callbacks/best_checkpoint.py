@@ -26,7 +26,7 @@ class WholeCheckpoints(TorchCheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None) -> None:
         """Write a checkpoint, then rename it; `OSError` if there is no space."""
         if storage_options is not None:
-            raise TypeError(f"storage_options is {storage_options!r}. A checkpoint file has none. Leave them out.")
+            raise TypeError(f"storage_options is {storage_options!r}. A checkpoint file has none.")
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(Path(path)) as temporary, temporary.open("wb") as file:
             try:

@@ -45,7 +45,7 @@ class GANStabilizer(Callback):
         outputs: frozenset[str] = getattr(pl_module, "step_outputs", frozenset())
         if not {REAL, FAKE} <= outputs:
             found = f"{type(pl_module).__name__} has the step outputs {sorted(outputs)}"
-            raise TypeError(f"{found}. GANStabilizer needs {REAL} and {FAKE}. Use SPPG, or leave it out.")
+            raise TypeError(f"{found}. GANStabilizer needs {REAL} and {FAKE}. Use SPPG, or omit it.")
         pl_module.add_penalty("gan_stabilizer", self.penalty, to="critic")  # type: ignore[operator]
 
     def penalty(self, outputs: dict[str, Tensor]) -> Tensor:

@@ -54,7 +54,7 @@ class PrivacyBudget(Callback):
     def __init__(self, epsilon: float | None = None, every: int = 1) -> None:
         checks.positive(epsilon=epsilon)
         if type(every) is not int or every < 1:
-            raise ValueError(f"every must be an integer of at least 1, a number of epochs; got {every!r}.")
+            raise ValueError(f"every must be an integer of at least 1 (epochs); got {every!r}.")
         self.epsilon, self.every = epsilon, every
         self._spender: NoisySteps[StepPlan] | None = None
         self._proves = False
@@ -106,7 +106,8 @@ class PrivacyBudget(Callback):
         if allowed < max(taken, 1):
             what, cost = f"the {taken} steps taken so far" if taken else "one step", self._cost(max(taken, 1))
             raise ValueError(
-                f"PrivacyBudget: epsilon {self.epsilon:g} does not cover {what}, planned at {rounded_up(cost)}. Raise it."
+                f"PrivacyBudget: epsilon {self.epsilon:g} does not cover {what}, planned at {rounded_up(cost)}. Raise "
+                "it."
             )
         return allowed
 

@@ -52,8 +52,8 @@ class RobustnessConductor(Callback):
             outputs = sorted(getattr(pl_module, "step_outputs", ()))
             serving = [name for name in METHODS if exported(name).step_outputs >= NEEDED]
             raise TypeError(
-                f"{type(pl_module).__name__} has the step outputs {outputs}. RobustnessConductor needs {sorted(NEEDED)}. "
-                f"Leave it out, or use one of {serving}."
+                f"{type(pl_module).__name__} has the step outputs {outputs}. RobustnessConductor needs "
+                f"{sorted(NEEDED)}. Remove it, or use one of {serving}."
             )
         pl_module.add_penalty("robustness_conductor", self.penalty)
 

@@ -44,7 +44,7 @@ class Trackers(Callback):
 
     def __init__(self, artifacts: list[Artifact] | None = None, recommendations: int = 0) -> None:
         if recommendations < 0:
-            raise ValueError(f"recommendations must not be negative, got {recommendations}; use 0 for none.")
+            raise ValueError(f"recommendations must not be negative, got {recommendations}.")
         self.artifacts, self.recommendations = artifacts or [], recommendations
         self.folder: Path | None = None
 

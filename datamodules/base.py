@@ -187,7 +187,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
             FileNotFoundError: If the domain is not available locally.
         """
         if name not in self.sources:
-            raise ValueError(f"{name!r} is no source of this experiment. The sources are {list(self.sources)}.")
+            raise ValueError(f"{name!r} is no source. The sources are {list(self.sources)}.")
         report_large_files(self.files(name))
         listed = None if self.users_from_ratings else public_lists.agreed_users(self.users)
         shipped = self.public_ids(name) is not None

@@ -75,7 +75,7 @@ def candidates(
         drawn = partial(_drawn, train, own=seen["test"], evaluation=evaluation, seed=seed, pool=pool, weights=weights)
         lists = {phase: drawn(users[phase], phase=phase) for phase in seen}
     elif evaluation.weighted_candidates:
-        raise ValueError("weighted_candidates is true, but the data ships its negatives. Set it to false.")
+        raise ValueError("weighted_candidates is true, but the data ships its negatives. Omit it.")
     else:
         lists = _shipped(train, negatives, own, users)
     left_out = NONE if include or signs else torch.from_numpy(np.flatnonzero(popularity == 0))
@@ -215,7 +215,7 @@ def _shipped(train: Ratings, negatives: pl.DataFrame, own: Integers, users: Mapp
     if lacking := len(np.setdiff1d(evaluated, rows)):
         found.append(f"{lacking} of {len(evaluated)} users with a held-out item have none")
     if found:
-        raise ValueError(f"Of {len(rows)} shipped negatives {'; '.join(found)}. Use the filters they were made with.")
+        raise ValueError(f"Of {len(rows)} shipped negatives {'; '.join(found)}. Use their own filters.")
     order = np.argsort(rows, kind="stable")
     return {phase: _padded(rows[order], items[order], cases) for phase, cases in users.items()}
 

@@ -237,7 +237,7 @@ class KnownFiles(Files):
         super().__init__(name, target, sources, **settings)
         kind = type(self).__name__
         if name not in self.folders:
-            raise ValueError(f"{kind} has no data set {name!r}. It has {', '.join(self.folders)}. Or use Files.")
+            raise ValueError(f"{kind} has no data set {name!r}. It has {', '.join(self.folders)}.")
         domains = self.folders[name]
         if unknown := [domain for domain in (target, *sources) if domain not in domains]:
             raise ValueError(f"{name!r} has no domain {_listed(unknown)}. It has {', '.join(sorted(domains))}.")

@@ -70,7 +70,7 @@ def filter_counts(
     if rows.is_empty() and not may_be_empty:
         among = "" if listed is None else f" among {len(listed)} listed users"
         least = f"at least {min_user} rows per user and {min_item} per item{among}"
-        raise ValueError(f"No row of {table.height} has {least}. Lower the minimums or check the user list.")
+        raise ValueError(f"No row of {table.height} has {least}. Lower the minimums or check users.")
     return rows
 
 
@@ -89,5 +89,5 @@ def _mean(table: pl.DataFrame) -> float:
     ratings = table["rating"].cast(pl.Float64).to_numpy()
     if not len(ratings) or not np.isfinite(ratings).all():
         broken = int((~np.isfinite(ratings)).sum())
-        raise ValueError(f"{broken} of {len(ratings)} ratings are not finite, so they have no mean. Drop them.")
+        raise ValueError(f"{broken} of {len(ratings)} ratings are not finite. Drop them.")
     return float(ratings.mean())

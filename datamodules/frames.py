@@ -63,7 +63,7 @@ class Frames(Files):
         if not self._tables:
             raise TypeError(f"No table is given. {_NEEDED}")
         if of_files := sorted(_OF_FILES & settings.keys()):
-            raise TypeError(f"{of_files[0]} is set. Frames reads no file. Omit it, or use Files.")
+            raise TypeError(f"{of_files[0]} is set. Frames reads no file. Omit it.")
         super().__init__("frames", name, tuple(named), **settings)
         stems = [f"{domain}_{part}" for domain in self._domains for part in _PARTS]
         if unknown := sorted({*(further or {})} - {*stems}):
@@ -101,7 +101,7 @@ class Frames(Files):
         names = table.collect_schema().names()
         if missing := [name for name in needed if name not in (range(len(names)) if isinstance(name, int) else names)]:
             columns = f"no column {', '.join(map(repr, missing))}; its columns are {names}"
-            raise ValueError(f"{what} has {columns}. Set columns, or set rating_column or timestamp_column to None.")
+            raise ValueError(f"{what} has {columns}. Set columns, or rating_column or timestamp_column to None.")
         try:
             chosen = table.select(nw.nth(n).alias(str(n)) if isinstance(n, int) else nw.col(n) for n in needed)
             raw = (chosen.collect() if isinstance(chosen, nw.LazyFrame) else chosen).to_polars()
@@ -112,7 +112,7 @@ class Frames(Files):
             if isinstance(kind, pl.String | pl.Categorical | pl.Enum):
                 raw = raw.with_columns(pl.col(name).cast(pl.String).str.strip_chars().replace("", None))
                 if (raw[name].str.len_bytes() > LONGEST).any():
-                    raise ValueError(f"{what} has a text of more than {LONGEST:,} bytes (column {name!r}). Shorten it.")
+                    raise ValueError(f"{what} has a text over {LONGEST:,} bytes (column {name!r}). Shorten it.")
         return raw
 
     def _read(self, domain: str, stem: str | None = None, *, may_be_empty: bool = False) -> pl.DataFrame:

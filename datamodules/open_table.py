@@ -54,7 +54,7 @@ def open_table(
             row = int(long.fill_null(False).arg_true()[0])
             word, numbers = line_numbers(path, [row], form)
             place = f"{word} {numbers[row]}, column {name!r}"
-            raise ValueError(f"{path} has a text of more than {LONGEST:,} bytes ({place}). Shorten it.")
+            raise ValueError(f"{path} has a text over {LONGEST:,} bytes ({place}). Shorten it.")
     return found
 
 

@@ -41,7 +41,7 @@ class Filters:
 
     def __post_init__(self) -> None:
         if self.signs and self.threshold is None:
-            raise ValueError("signs is true, threshold null. Set threshold to the lowest rating of +1, or mean.")
+            raise ValueError("signs is true, threshold null. Set threshold to the lowest +1, or mean.")
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -182,7 +182,7 @@ class Evaluation:
         if self.unknown_items not in get_args(UnknownItems):
             raise ValueError(f"unknown_items is {self.unknown_items!r}. Allowed: {', '.join(get_args(UnknownItems))}.")
         if self.moments is not None and self.split != "global_time":
-            raise ValueError(f"moments are set, and split is {self.split!r}. Remove moments, or use 'global_time'.")
+            raise ValueError(f"moments are set, and split is {self.split!r}. Remove them, or use 'global_time'.")
         _ = self.begins
         if self.earlier_sources and not self.by_time:
             needed = "latest1, latest2, global_time, or ratio with temporal true"

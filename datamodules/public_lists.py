@@ -52,11 +52,9 @@ def check_lists(users: object, catalogues: Mapping[str, int | Path], target: str
         if not isinstance(number, int):
             continue
         if not 1 <= number <= MOST_COLUMNS or isinstance(number, bool):
-            raise ValueError(f"catalogues.{name} is {number}. Allowed: from 1 to 2^32 columns, e.g. 8192.")
+            raise ValueError(f"catalogues.{name} is {number}. Allowed: from 1 to 2^32, e.g. 8192.")
         if name == target:
-            raise ValueError(
-                f"catalogues.{name} is {number}, and {name!r} is the target. Name a CSV file with item_id."
-            )
+            raise ValueError(f"catalogues.{name} is {number}, and {name!r} is the target. Name a CSV file.")
         if evaluation.hold_out_of_sources:
             raise ValueError(
                 f"catalogues.{name} is {number}, and evaluation.hold_out_of_sources is true. Name a CSV file."
@@ -68,7 +66,7 @@ def agreed_users(users: str) -> list[str] | None:
     if users == OWN:
         return None
     if users == COMMON:
-        raise ValueError("users is 'common', which only `fit` supports. Pass the agreed list: --data.users FILE.")
+        raise ValueError("users is 'common', which only `fit` supports. Pass --data.users FILE.")
     return read_users(Path(users))
 
 

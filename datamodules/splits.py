@@ -66,7 +66,7 @@ def hold_out(
             return cold_start(table, evaluation.cold_share, seed)
         case "given":
             if shipped is None:
-                raise ValueError(f"split is 'given', and {domain!r} has no file {domain}_test. Choose another split.")
+                raise ValueError(f"split is 'given', and {domain!r} has no file {domain}_test. Change split.")
             return given(table, *shipped, seed)
 
 
@@ -115,7 +115,7 @@ def global_time(
     case, also of a user or item that train does not have. Every row needs a time.
     """
     if missing := table["timestamp"].null_count():
-        raise ValueError(f"split is 'global_time', and {missing} of {table.height} rows have no timestamp. Add them.")
+        raise ValueError(f"split is 'global_time', and {missing} of {table.height} rows have no timestamp.")
     rows = merge_repeats(table)
     time = pl.col("timestamp")
     if begins is None:
@@ -129,7 +129,7 @@ def global_time(
 
 def _check_shares(shares: tuple[float, float, float]) -> None:
     if len(shares) != 3 or not all(0 <= share <= 1 for share in shares) or abs(sum(shares) - 1) > 1e-6 or not shares[0]:
-        raise ValueError(f"shares are {shares}. Allowed: three numbers in [0, 1] with sum 1, first > 0.")
+        raise ValueError(f"shares are {shares}. Allowed: three numbers in [0, 1], sum 1, first > 0.")
 
 
 def given(table: pl.DataFrame, validation: pl.DataFrame | None, test: pl.DataFrame, seed: int) -> Split:
@@ -143,7 +143,7 @@ def given(table: pl.DataFrame, validation: pl.DataFrame | None, test: pl.DataFra
     if validation is None:
         validation = _ordered_by_key(left, seed, "given").filter(FIRST)
     elif both := _partition(tested, validation)[1].height:
-        raise ValueError(f"{both} rows are in both validation and test table. Remove them from one.")
+        raise ValueError(f"{both} rows are in validation and test table. Remove them.")
     train, chosen = _partition(left, validation)
     return Split(train, chosen, tested, hidden=rows.clear())
 
@@ -162,9 +162,7 @@ def cold_start(table: pl.DataFrame, share: float, seed: int) -> Split:
     cold = int(len(order) * share + 0.5)
     half = cold // 2
     if half < 1 or cold >= len(order):
-        raise ValueError(
-            f"cold_share {share} of {len(order)} users is {cold}. Train, validation and test need one each."
-        )
+        raise ValueError(f"cold_share {share} of {len(order)} users is {cold}. Each part needs one.")
     in_validation, in_test = (pl.col("user_id").is_in(part) for part in (order[:half], order[half:cold]))
     first = POSITION == 0
     return _split(rows, in_validation & first, in_test & first, hidden=(in_validation | in_test) & ~first)
@@ -174,10 +172,10 @@ def before_held_out(table: pl.DataFrame, target: Split, domain: str) -> pl.DataF
     """Return the rows of a source before the same user's earliest held-out row of the target; all rows of other users."""
     if missing := table["timestamp"].null_count():
         rows = f"{missing} of {table.height} rows of {domain!r}"
-        raise ValueError(f"earlier_sources is true, and {rows} have no timestamp. Set it to false.")
+        raise ValueError(f"earlier_sources is true, and {rows} have no timestamp. Omit it.")
     held_out = pl.concat([target.validation, target.test])
     if not held_out.height or held_out["timestamp"].null_count():
-        raise ValueError("earlier_sources is true, but the target's held-out items lack timestamps. Set it to false.")
+        raise ValueError("earlier_sources is true, but the target's held-out items lack timestamps. Omit it.")
     medians = [float(rows["timestamp"].median() or 0) for rows in (table, held_out)]  # type: ignore[arg-type]
     if min(medians) < TIME_BANDS["s"][0] <= max(medians):  # one has numbers that are no seconds
         unlike = f"the median time of {domain!r} is {medians[0]:.0f}, that of the held-out items {medians[1]:.0f}"
@@ -210,7 +208,7 @@ def _ordered_by_time(table: pl.DataFrame, seed: int) -> pl.DataFrame:
     missing = table["timestamp"].null_count()
     if 0 < missing < table.height:
         untimed = f"{missing} of {table.height} rows have no timestamp"
-        raise ValueError(f"{untimed}. Add them, or sort rows by time and set timestamp_column to null.")
+        raise ValueError(f"{untimed}. Add them, or sort rows and set timestamp_column to null.")
     rows = merge_repeats(table)
     tie = pl.int_range(pl.len()) if missing else pl.lit(pl.Series(_keys(rows, seed, "tie in time")))
     at = rows.select(pl.arg_sort_by("timestamp", tie)).to_series()

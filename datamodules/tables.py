@@ -59,10 +59,10 @@ def find_table(folder: str | Path, domain: str) -> Path:
     absolute = Path(folder).resolve()
     if found:
         names = " and ".join(path.name for path in found)
-        raise ValueError(f"{domain!r} has {len(found)} files in {absolute}: {names}. Allowed: one. Remove the other.")
+        raise ValueError(f"{domain!r} has {len(found)} files in {absolute}: {names}. Allowed: one.")
     missing = f"No ratings of {domain!r} in {absolute}{_suggestion(absolute, domain)}"
     names = f"{', '.join(domain + kind for kind in KINDS)} (each plain or {', '.join(PACKS[1:])}), {domain}.parquet"
-    raise FileNotFoundError(f"{missing} Looked for {names}. Add the file, or set ZOO_DATA or data.root.")
+    raise FileNotFoundError(f"{missing} Looked for {names}. Add one, or set ZOO_DATA or data.root.")
 
 
 def _suggestion(folder: Path, domain: str) -> str:
@@ -188,10 +188,10 @@ def names_of(columns: Sequence[str | int | None], form: TextForm) -> tuple[list[
     named = [column for column in columns if column is not None]
     by_position = [column for column in named if isinstance(column, int)]
     if by_position and (len(by_position) < len(named) or min(by_position) < 0):
-        raise ValueError(f"columns are {named}. Allowed: all by name, or all by position, counted from 0.")
+        raise ValueError(f"columns are {named}. Allowed: all by name, or all by position (from 0).")
     names = [None if column is None else str(column) for column in columns]
     if doubled := sorted({name for name in names if name is not None and names.count(name) > 1}):
-        raise ValueError(f"columns are {named}, and {doubled[0]!r} is named twice. Name each column once.")
+        raise ValueError(f"columns are {named}, and {doubled[0]!r} is named twice.")
     return names, replace(form, header=False) if by_position else form
 
 

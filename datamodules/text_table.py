@@ -72,19 +72,13 @@ class TextForm:
 
     def __post_init__(self) -> None:
         if self.separator is not None and not self.separator:
-            raise ValueError(
-                "separator is ''. Allowed: any text, such as ';' or '::', or 'blanks'. Set null to find it."
-            )
+            raise ValueError("separator is ''. Allowed: text, such as ';', or 'blanks'. Set null to find it.")
         if self.quoting and (self.separator == BLANKS or len(self.separator or ",") > 1):
-            raise ValueError(
-                f"quoting is true, and separator is {self.separator!r}. Quotes need a separator of one character."
-            )
+            raise ValueError(f"quoting is true, and separator is {self.separator!r}. Quotes need one character.")
         try:
             codecs.lookup(self.encoding)
         except LookupError:
-            raise ValueError(
-                f"encoding is {self.encoding!r}. Allowed: a name of Python, such as latin-1 or gb18030."
-            ) from None
+            raise ValueError(f"encoding is {self.encoding!r}. Allowed: Python's, such as latin-1 or gb18030.") from None
 
 
 PLAIN = TextForm()
@@ -113,7 +107,7 @@ class TextFile:
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
             raise ValueError(
-                f"{self.path} is not {self.form.encoding} (line {line}). Set encoding, for example latin-1."
+                f"{self.path} is not {self.form.encoding} (line {line}). Set encoding, e.g. latin-1."
             ) from None
 
     def _start(self) -> bytes:
@@ -121,9 +115,7 @@ class TextFile:
         with self._open() as file:
             start = file.read(_HEAD)
         if b"\n" not in start and b"\r" in start.rstrip(b"\r"):
-            raise ValueError(
-                f"{self.path} ends its lines with CR alone. Allowed: LF, or CR and LF. Convert the line ends."
-            )
+            raise ValueError(f"{self.path} ends its lines with CR alone. Convert them to LF.")
         start = start.removeprefix(codecs.BOM_UTF8)
         line = start.lstrip(b"\r\n")
         self.skipped = start[: len(start) - len(line)].count(b"\n")
@@ -144,7 +136,7 @@ class TextFile:
     def _use_one_character(self) -> None:
         content = self.path.read_bytes() if self.content is None else self.content
         if _ONE.encode() in content:
-            raise ValueError(f"{self.path} has the character U+001F. Remove it, or use a separator of one character.")
+            raise ValueError(f"{self.path} has the character U+001F. Remove it, or change the separator.")
         if self.separator == BLANKS:
             lines = re.sub(rb"[ \t]+(?=\r?$)|^[ \t]+", b"", content, flags=re.MULTILINE)
             self.content = re.sub(rb"[ \t]+", _ONE.encode(), lines)
@@ -254,7 +246,7 @@ class TextFile:
                     number += 1
             except csv.Error:
                 line = reader.line_num - len(lines) + 1
-                raise ValueError(f"{self.path}: {what} (line {line}). Set quoting to false, or correct it.") from None
+                raise ValueError(f"{self.path}: {what} (line {line}). Correct it, or omit quoting.") from None
         if number != rows:
             raise ValueError(f"{self.path} has {number:,} rows, and {rows:,} were read. Check quoting and separator.")
 
@@ -348,7 +340,7 @@ def _member(path: Path) -> str:
     ]
     if len(tables) != 1:
         shown = ", ".join(tables[:_NAMED]) or "none"
-        raise ValueError(f"{path} has {len(tables)} tables ({shown}). Allowed: one. Unpack the one that you need.")
+        raise ValueError(f"{path} has {len(tables)} tables ({shown}). Allowed: one. Unpack one.")
     return tables[0]
 
 

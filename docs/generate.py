@@ -50,7 +50,7 @@ def front_matter(page: Path) -> dict[str, str]:
     match = re.match(r"---\n(.*?)\n---\n", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     found: dict[str, str] = yaml.safe_load(match[1]) if match else {}
     if found.keys() != {"method", "paper", "guarantee"}:
-        raise ValueError(f"{page} must begin with method, paper and guarantee between two lines of ---.")
+        raise ValueError(f"{page} must begin with ---, method, paper, guarantee, ---.")
     return found
 
 
@@ -148,7 +148,7 @@ def filled(page: Path, parts: Mapping[str, str]) -> str:
         head, rest = whole.split(begin)
         whole = f"{head}{begin}\n\n{text}\n\n{end}{rest.split(end)[1]}"
     if unknown := whole.count("<!-- generated: ") - 2 * len(parts):
-        raise ValueError(f"{page} has {unknown} marks of parts that nothing generates; the known are {sorted(parts)}.")
+        raise ValueError(f"{page} has {unknown} marks that nothing generates. Known: {sorted(parts)}.")
     return whole
 
 

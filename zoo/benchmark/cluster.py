@@ -55,7 +55,7 @@ class Cluster:
         """Refuse missing programs and invalid parameters; submit nothing."""
         _library()
         if missing := [name for name in PROGRAMS if shutil.which(name) is None]:
-            raise BenchmarkError(f"Missing programs: {', '.join(missing)}. Use a machine that submits to SLURM.")
+            raise BenchmarkError(f"Missing programs: {', '.join(missing)}. Use a machine with SLURM.")
         for name, value in self.options.items():
             _refuse_value(name, value)
         with tempfile.TemporaryDirectory() as scratch:  # an executor makes its folder
@@ -68,12 +68,12 @@ class Cluster:
         folder, so only its owner may write to it.
         """
         if "%" in str(folder.absolute()):
-            raise BenchmarkError(f"{folder} has a %, which SLURM and submitit replace by numbers. Choose other --runs.")
+            raise BenchmarkError(f"{folder} has a %, which SLURM and submitit replace. Choose other --runs.")
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.stat()
         if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-            raise BenchmarkError(f"{folder} is writable by others, and jobs run its files. Remove it or change --runs.")
+            raise BenchmarkError(f"{folder} is writable by others, and jobs run its files. Change --runs.")
         names = {run.name for run in runs}
         first, later = ([run for run in runs if run.waits_for(names) is wait] for wait in (False, True))
         jobs: list[str] = []
@@ -125,7 +125,7 @@ def _library() -> Any:  # noqa: ANN401  a module
     try:
         import submitit
     except ImportError as error:
-        raise BenchmarkError(f"The library submitit is not installed. Install it with: {INSTALL}.") from error
+        raise BenchmarkError(f"submitit is not installed. Install it with: {INSTALL}.") from error
     return submitit
 
 
@@ -143,7 +143,7 @@ def _refuse_value(name: str, value: Any) -> None:  # noqa: ANN401  as `_option` 
     own = name.removeprefix("slurm_")
     repeats = isinstance(value, dict) and own == "additional_parameters" and {*REPEATED} & value.keys()
     if own in REPEATED or repeats:
-        raise BenchmarkError(f"--cluster-options {name} is set. A job is one run on one machine. Use --processes.")
+        raise BenchmarkError(f"--cluster-options {name} is set. A job is one run. Use --processes.")
     if own in NUMBERS:
         kind, types = ("a number", (int, float)) if own == "mem_gb" else ("a whole number", (int,))
         if type(value) not in types or not 0 < value < math.inf:

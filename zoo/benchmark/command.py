@@ -68,9 +68,7 @@ def main(arguments: Sequence[str]) -> None:
         if options.processes is not None and options.processes < 1:
             raise BenchmarkError(f"--processes is {options.processes}. It must be at least 1.")
         if (options.config is None) == (options.verify is None):
-            raise BenchmarkError(
-                "Give one of --config FILE, which runs a grid, and --verify REPORT, which repeats runs."
-            )
+            raise BenchmarkError("Give one of --config FILE (run a grid) and --verify REPORT (repeat runs).")
         if options.verify is not None:
             verify_report(options, console)
             return
@@ -110,7 +108,7 @@ def verify_report(options: argparse.Namespace, console: Console) -> None:
 
     number = "3" if options.runs is None else str(options.runs)
     if not number.isdecimal() or int(number) < 1:
-        raise BenchmarkError(f"--runs is {number}. With --verify it must be a number of runs, at least 1.")
+        raise BenchmarkError(f"--runs is {number}. With --verify it must be at least 1.")
     options.runs = int(number)
     checks = verify(options.verify, options, console)
     console.print(check_table(checks))

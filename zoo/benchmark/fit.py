@@ -27,9 +27,7 @@ class Trial(ZooCLI):
         if best is None:  # the last epoch was stored
             best = self.trainer.callback_metrics.get("val/ndcg@10")
         if best is None:
-            raise ValueError(
-                "A search needs validation NDCG@10, and the split has no validation set. Change the split."
-            )
+            raise ValueError("A search needs validation NDCG@10, and the split has none. Change the split.")
         return float(best)
 
     def test_chosen(self) -> None:

@@ -145,11 +145,11 @@ class Search:
         if self.trials < 1 or not self.parameters:
             raise BenchmarkError(f"A search has {self.trials} trials of {[*self.parameters]}. It needs one of each.")
         if self.combinations is not None and self.trials > self.combinations:
-            raise BenchmarkError(f"A search has {self.trials} trials. Its choices allow {self.combinations}; use that.")
+            raise BenchmarkError(f"A search has {self.trials} trials. Its choices allow {self.combinations}.")
         if unknown := sorted(name for name in self.parameters if not name.startswith(SEARCHABLE)):
-            raise BenchmarkError(f"A search sets {unknown}. It may set {', '.join(SEARCHABLE)}, not the test data.")
+            raise BenchmarkError(f"A search sets {unknown}. It may set {', '.join(SEARCHABLE)}.")
         if self.touches_source and self.seeds == "first":
-            raise BenchmarkError("seeds is 'first', and each trial publishes. Only 'each' counts all releases.")
+            raise BenchmarkError("seeds is 'first', and each trial publishes. Set it to 'each'.")
 
     @property
     def combinations(self) -> int | None:
@@ -203,7 +203,7 @@ class Benchmark:
         systems = [(name, system.seeds) for name, system in self.systems.items()]
         for name, seeds in [("the benchmark", self.seeds), *tasks, *systems]:
             if seeds is not None and (not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0):
-                raise BenchmarkError(f"seeds of {name} are {seeds}. They must be distinct numbers from 0 on.")
+                raise BenchmarkError(f"seeds of {name} are {seeds}. They must be distinct and not negative.")
         for name, system in self.systems.items():
             self._check_system(name, system)
         self._check_names()
@@ -215,7 +215,7 @@ class Benchmark:
         if unknown := sorted(named - self.tasks.keys()):
             raise BenchmarkError(f"tasks of {name} have {unknown}. They must be of {list(self.tasks)}.")
         if not system.config.is_file():
-            raise BenchmarkError(f"{name} has no config at {system.config}. Builtin ones: python -m zoo configs list.")
+            raise BenchmarkError(f"{name} has no config at {system.config}. List them: python -m zoo configs list.")
 
     def _check_names(self) -> None:
         rows = list(islice(self.rows(), MOST_RUNS + 1))
@@ -236,13 +236,13 @@ class Benchmark:
         if unknown := sorted(set(tasks.values()) - self.tasks.keys()):
             raise BenchmarkError(f"The series {title!r} has {unknown}. It must have tasks of {list(self.tasks)}.")
         if not tasks or min(tasks) < 1 or len(set(tasks.values())) != len(tasks):
-            raise BenchmarkError(f"The series {title!r} is {tasks}. It needs one task for each number of domains.")
+            raise BenchmarkError(f"The series {title!r} is {tasks}. It needs one task per number of domains.")
         rows = [row for row in self.rows() if row.task in tasks.values()]
         alone = {row.name for row in rows if not row.release or row.control == "control"}
         for name in dict.fromkeys(row.system for row in rows):
             single = self.systems[name].single
             if single and single not in alone:
-                raise BenchmarkError(f"single of {name} is {single!r}. In {title!r} it must be one of {sorted(alone)}.")
+                raise BenchmarkError(f"single of {name} is {single!r}. In {title!r} it must be among {sorted(alone)}.")
 
     def rows(self) -> Iterator[Row]:
         """Yield every row of every task, in the order of the file."""
@@ -333,6 +333,6 @@ def _with_seed(publisher: dict[str, Any], seed: int) -> dict[str, Any]:
 def _with(settings: Any, keys: Sequence[str], value: float) -> dict[str, Any]:  # noqa: ANN401  plain settings
     if not isinstance(settings, dict):
         found = str(settings)[:80]
-        raise BenchmarkError(f"epsilon_key has {found!r} at {'.'.join(keys)!r}. Its path must consist of settings.")
+        raise BenchmarkError(f"epsilon_key has {found!r} at {'.'.join(keys)!r}. It must consist of settings.")
     key, *rest = keys
     return {**settings, key: _with(settings.get(key) or {}, rest, value) if rest else value}

@@ -22,7 +22,7 @@ def read_benchmark(path: Path) -> Benchmark:
     if not path.is_file():
         raise BenchmarkError(builtin_configs.not_found_message(path))
     if (size := path.stat().st_size) > MOST_BYTES:
-        raise BenchmarkError(f"{path} has {size:,} bytes. At most {MOST_BYTES:,} are allowed. Split it.")
+        raise BenchmarkError(f"{path} has {size:,} bytes. Allowed: {MOST_BYTES:,}. Split it.")
     try:
         settings = read_yaml(path.read_text(encoding="utf-8"), path)
     except RepeatedKeyError as error:
@@ -30,7 +30,7 @@ def read_benchmark(path: Path) -> Benchmark:
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise BenchmarkError(f"{path} is not valid YAML: {_short(error)}") from error
     if _has_more_parts(settings, MOST_PARTS):
-        raise BenchmarkError(f"{path} has more than {MOST_PARTS:,} values, with aliases (*) expanded. Split it.")
+        raise BenchmarkError(f"{path} has more than {MOST_PARTS:,} values, aliases (*) expanded. Split it.")
     if not isinstance(settings, dict):
         raise BenchmarkError(f"{path} has no settings of a benchmark. It needs title, tasks and systems.")
     try:

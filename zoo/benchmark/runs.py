@@ -84,7 +84,7 @@ class BenchmarkRun:
     def chosen_settings(self) -> dict[str, Any]:
         """Return the settings that its search chose; raise `BenchmarkError` if it is not finished."""
         if self.finished() is None:
-            raise BenchmarkError(f"{self.name} is not finished. It searches settings of {self.row.name}. Run it first.")
+            raise BenchmarkError(f"{self.name} is not finished. It searches {self.row.name}. Run it first.")
         found: dict[str, Any] = json.loads((self.folder / SEARCH / TRIALS).read_text(encoding="utf-8"))["chosen"]
         return found
 
@@ -147,7 +147,7 @@ def runs_of(benchmark: Benchmark, root: Path) -> list[BenchmarkRun]:
     """Return all runs, the first seed of all rows before the second of any; refuse two runs with one folder."""
     runs = [BenchmarkRun(benchmark, row, seed, root) for row in benchmark.rows() for seed in benchmark.seeds_of(row)]
     if shared := sorted(name for name, count in Counter(run.name for run in runs).items() if count > 1):
-        raise BenchmarkError(f"Several runs share a folder: {shared}. Rename their tasks, systems or labels.")
+        raise BenchmarkError(f"Several runs share a folder: {shared}. Rename tasks, systems or labels.")
     return sorted(runs, key=lambda run: benchmark.seeds_of(run.row).index(run.seed))
 
 
@@ -155,5 +155,5 @@ def select_runs(runs: list[BenchmarkRun], pattern: str) -> list[BenchmarkRun]:
     """Return the runs whose name matches; no match is an error."""
     found = [run for run in runs if fnmatch.fnmatch(run.name, pattern)]
     if not found:
-        raise BenchmarkError(f"No run matches {pattern!r}. A name is {runs[0].name}; --dry-run lists all.")
+        raise BenchmarkError(f"No run matches {pattern!r}, such as {runs[0].name}. List them: --dry-run.")
     return found

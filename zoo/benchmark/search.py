@@ -89,7 +89,7 @@ class _Trials:
     def test(self, number: int) -> None:
         """Restore the files of the best trial and test it; raise `DivergedError` if there is none."""
         if self._best is None:
-            raise DivergedError("All trials of the search diverged. Search smaller values of model.lr.")
+            raise DivergedError("All trials of the search diverged. Lower model.lr.")
         shutil.copytree(self.trial_folder(number), self.folder, dirs_exist_ok=True)
         self._best[1].test_chosen()
 

@@ -80,7 +80,7 @@ def verify(folder: Path, options: argparse.Namespace, console: Console) -> list[
     with tempfile.TemporaryDirectory() as root:
         known = {key_of(run): run for run in runs_of(benchmark, Path(root))}
         if lost := [key for key in rows if key not in known]:
-            raise BenchmarkError(f"{origin['config']} has no row {lost[0]} by now. Use the commit of the report.")
+            raise BenchmarkError(f"{origin['config']} has no row {lost[0]} by now. Use the report's commit.")
         pool = select_runs([known[key] for key in rows], options.only)
         drawn = random.Random(seed).sample(pool, min(options.runs, len(pool)))
         console.print(f"{count_of(len(drawn), 'run')} of {len(pool)} drawn with --seed {seed}.", highlight=False)
@@ -113,7 +113,8 @@ def read_report(folder: Path) -> tuple[dict[str, Any], dict[Key, dict[str, str]]
         [*origin["versions"], *origin["machine"], *origin["threads"], Path(origin["config"])]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BenchmarkError(
-            f"{folder} lacks a readable {ORIGIN} or seeds.csv ({type(error).__name__}). Reports before 0.3 have none. Report again."
+            f"{folder} lacks a readable {ORIGIN} or seeds.csv ({type(error).__name__}). Report again, with version "
+            "0.3 or later."
         ) from error
     return origin, keyed
 

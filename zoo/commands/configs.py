@@ -83,7 +83,7 @@ def copy_config(config: Path, out: Path | None) -> Path:
 def config_lines(config: Path) -> Iterator[str]:
     """Yield the printable lines of a config, then the classes that it names."""
     if (size := config.stat().st_size) > MOST:
-        raise ConfigError(f"{config} has {size:,} bytes. A config has at most {MOST:,}.")
+        raise ConfigError(f"{config} has {size:,} bytes. Allowed: {MOST:,}.")
     text = config.read_bytes().decode("utf-8", errors="backslashreplace")
     check_keys(text, config)
     yield from (visible(line) for line in text.split("\n"))

@@ -101,7 +101,7 @@ def ids_in(text: str) -> list[str]:
         ['u1', 'u2']
     """
     if not (users := [user.strip() for user in text.split(",") if user.strip()]):
-        raise RequestError(f"--users is {text!r}. Pass ids separated by commas, such as u0001,u0002.")
+        raise RequestError(f"--users is {text!r}. Pass ids such as u0001,u0002.")
     return users
 
 

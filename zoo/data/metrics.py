@@ -140,7 +140,7 @@ class RankingMetrics(Metric):
     def __init__(self, ks: Sequence[int] = (5, 10), ties: Ties = "expected") -> None:
         super().__init__()
         if not ks or min(ks) < 1:
-            raise ValueError(f"ks is {list(ks)}. It must have cut-offs of at least 1, for example [5, 10].")
+            raise ValueError(f"ks is {list(ks)}. It must have cut-offs of at least 1, e.g. [5, 10].")
         if ties not in ("expected", "pessimistic"):
             raise ValueError(f"ties is {ties!r}. It must be 'expected' or 'pessimistic'.")
         self.ks = tuple(ks)

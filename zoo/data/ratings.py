@@ -40,7 +40,7 @@ def as_ids(ids: npt.ArrayLike | pl.Series | Iterable[str]) -> Ids:
     if array.ndim != 1:
         raise ValueError(f"ids have the shape {array.shape}. They must have one axis.")
     if array.dtype.kind == "O" and not all(isinstance(name, str | int) for name in array):
-        raise TypeError("An id is missing. Ids are strings or integers. Drop the rows without one.")
+        raise TypeError("An id is missing. Ids are strings or integers. Drop such rows.")
     if array.dtype.kind not in "OUiu":
         raise TypeError(_NO_IDS.format(array.dtype))
     array = array.astype(np.str_)
@@ -54,7 +54,7 @@ def _refuse_wide(count: int, lengths: npt.NDArray[np.generic]) -> None:
     longest, characters = int(lengths.max(initial=0)), int(lengths.sum())
     if (size := 4 * longest * count) > max(ROOM, 16 * characters):
         long = f"{longest:,} characters (mean {characters / len(lengths):.1f})"
-        raise ValueError(f"The longest of {count:,} ids has {long}. Their array needs {size / 2**20:,.0f} MiB.")
+        raise ValueError(f"The longest of {count:,} ids has {long}. Their array needs {size / 2**20:.0f} MiB.")
 
 
 def map_ids(column: pl.Series, values: Callable[[Ids], npt.NDArray[Value]]) -> npt.NDArray[Value]:
@@ -93,7 +93,7 @@ def _located(column: pl.Series, given: npt.ArrayLike | None) -> tuple[Integers, 
     outside = column.filter(pl.Series(at < 0)).cast(pl.String)
     if len(outside):
         rows = f"{len(outside)} of {len(at)} rows"
-        raise ValueError(f"{rows} have a {column.name} that is not among the {len(ids)} ids; first: {outside[0]!r}.")
+        raise ValueError(f"{rows} have a {column.name} not among the {len(ids)} ids; first: {outside[0]!r}.")
     return at, ids
 
 
@@ -138,11 +138,11 @@ class Ratings:
 
     def __post_init__(self) -> None:
         if not isinstance(self.matrix, csr_array | csr_matrix):
-            raise TypeError(f"matrix is a {type(self.matrix).__name__}. It must be a csr_array. Call .tocsr().")
+            raise TypeError(f"matrix is a {type(self.matrix).__name__}. It must be a csr_array.")
         users, items = as_ids(self.user_ids), as_ids(self.item_ids)
         if self.matrix.shape != (len(users), len(items)):
             shape = " x ".join(map(str, self.matrix.shape))
-            raise ValueError(f"matrix is {shape}. It does not fit {len(users)} user ids and {len(items)} item ids.")
+            raise ValueError(f"matrix is {shape}. It must fit {len(users)} user and {len(items)} item ids.")
         for what, ids in (("user", users), ("item", items)):
             names, counts = np.unique(ids, return_counts=True)
             if len(repeated := names[counts > 1]):
@@ -152,16 +152,16 @@ class Ratings:
         matrix = csr_array(parts, shape=self.matrix.shape)
         if (times := self.times) is not None:
             if len(times) != matrix.nnz:
-                raise ValueError(f"times has {len(times)} entries, the matrix {matrix.nnz}. Pass one time per rating.")
+                raise ValueError(f"times has {len(times)} entries, the matrix {matrix.nnz}. Pass one per rating.")
             order = csr_array((np.arange(matrix.nnz), matrix.indices.copy(), matrix.indptr), shape=matrix.shape)
             order.sort_indices()
             times = np.asarray(times, dtype=np.int64)[order.data]
         matrix.sort_indices()
         rows = np.repeat(np.arange(len(users)), np.diff(matrix.indptr))
         if repeats := int(((np.diff(matrix.indices) == 0) & (np.diff(rows) == 0)).sum()):
-            raise ValueError(f"{repeats} (user, item) pairs are stored twice. Merge them before making Ratings.")
+            raise ValueError(f"{repeats} (user, item) pairs are stored twice. Merge them.")
         if broken := int((~np.isfinite(matrix.data)).sum()):
-            raise ValueError(f"{broken} ratings are NaN or infinite. Ratings must be finite. Drop these rows.")
+            raise ValueError(f"{broken} ratings are NaN or infinite. Ratings must be finite. Drop these.")
         vars(self).update(matrix=matrix, user_ids=users, item_ids=items, applied=tuple(self.applied), times=times)
 
     @classmethod

@@ -33,7 +33,7 @@ def _as_keys(part: object) -> Keys:
         return np.array(part & _MASK, dtype=np.uint64)
     array = np.asarray(part)
     if array.dtype.kind not in "iu":
-        raise TypeError(f"A part of a key is {array.dtype}. It must be an integer, an integer array or a string.")
+        raise TypeError(f"A part of a key is {array.dtype}. It must be an integer, integer array or string.")
     return array.astype(np.uint64)
 
 
@@ -63,7 +63,7 @@ def hash_ids(ids: npt.ArrayLike) -> Keys:
     if names.dtype.kind != "U":
         raise TypeError(f"ids are {names.dtype}. They must be strings. Pass str(id) for each.")
     if names.ndim != 1:
-        raise ValueError(f"ids have the shape {names.shape}. They must have one axis. Flatten them.")
+        raise ValueError(f"ids have the shape {names.shape}. They must have one axis.")
     names = np.ascontiguousarray(names.astype(names.dtype.newbyteorder("="), copy=False))
     width = names.dtype.itemsize // 4
     points = names.view(np.uint32).reshape(len(names), width)
@@ -125,7 +125,7 @@ class _Pool:
             )
         users = np.repeat(np.arange(num_users), np.diff(indptr))
         if len(indices) and (indices.min() < 0 or np.any((np.diff(indices) <= 0) & (np.diff(users) == 0))):
-            raise ValueError("Excluded items are not strictly rising within each user. Sort them and drop repeats.")
+            raise ValueError("Excluded items are not strictly rising within each user. Sort them.")
         places = np.searchsorted(self.items, indices)
         keys: Integers = (users * self.size + places)[np.append(self.items, -1)[places] == indices]
         return keys
@@ -228,7 +228,7 @@ def distinct_items(
     """
     num_users, counts = len(user_keys), np.asarray(count, dtype=np.int64)
     if counts.shape not in ((), (num_users,)) or counts.min(initial=0) < 0:
-        raise ValueError(f"count is {count}. It must be at least 0, one number or one for each of {num_users} users.")
+        raise ValueError(f"count is {count}. It must be at least 0, one number or {num_users}.")
     pool = _Pool(num_items, weights)
     taken = pool.taken(excluded, num_users)
     users, excluded_places = np.divmod(taken, pool.size)

@@ -199,7 +199,7 @@ class TrainingExamples:
     def _require(self, examples: int) -> None:
         if self.full_users and not examples:
             full = f"All {self.full_users} users with ratings have all {self.num_items} items"
-            raise ValueError(f"{full}, so there are no negatives. Use a method that reads whole rows, such as EASE.")
+            raise ValueError(f"{full}, so there are no negatives. Use a method of whole rows, e.g. EASE.")
 
     def of_users(self, index: Tensor, _: Tensor, counts: Sequence[int]) -> UserBatch:
         """Return a batch of users with ratings, by their positions (batch,) among these, with counts."""

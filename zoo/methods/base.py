@@ -95,7 +95,7 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
         if lacking := sorted(cls.__abstractmethods__):
             raise TypeError(
                 f"{cls.__name__} has no {' and no '.join(lacking)}. A method needs build, step and score_all. Define "
-                f"{'it' if len(lacking) == 1 else 'them'} in the class."
+                "them."
             )
         return super().__new__(cls, *positional, **named)
 
@@ -163,8 +163,8 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
         self.check_signs(self.data.signs)
         if stage == "fit" and self.trainer.early_stopping_callbacks and (read := self.own_rows_read(self.data)):
             raise ValueError(
-                f"EarlyStopping would choose the epoch by scores that read the rows of {', '.join(read)} without noise. Remove it; "
-                "set trainer.max_epochs."
+                f"EarlyStopping would choose the epoch by scores that read the rows of {', '.join(read)} without "
+                "noise. Remove it."
             )
         self.read_data(self.data)
 
@@ -199,8 +199,8 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
             names = {True: "signs", False: "implicit feedback"}
             setting = "true and a threshold" if self.reads_signs else "false"
             raise ValueError(
-                f"The data are {names[signs]}; {type(self).__name__} needs {names[self.reads_signs]}. Set --data.filters.signs "
-                f"{setting}, or choose another method."
+                f"The data are {names[signs]}; {type(self).__name__} needs {names[self.reads_signs]}. Set "
+                f"--data.filters.signs {setting}."
             )
 
     def read_data(self, data: TargetData) -> None:
@@ -213,7 +213,7 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
             if release.kind not in self.accepted_releases:
                 raise TypeError(
                     f"The release of {name!r} is of kind {release.kind!r}. {type(self).__name__} reads "
-                    f"{sorted(self.accepted_releases)}. Choose a publisher of one of these kinds."
+                    f"{sorted(self.accepted_releases)}. Choose another publisher."
                 )
             self.sources[name] = LinkedRows(release.device_rows(), data.links[name])
         self.sources.train(self.training)  # rows that are made when they are read have noise while training
@@ -265,8 +265,8 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
         outputs = self.step(batch)
         if not isinstance(outputs, Mapping):
             raise TypeError(
-                f"{type(self).__name__}.step returned a {type(outputs).__name__}. It must return a dict. Return "
-                '{"loss": loss}, or {} without a loss.'
+                f"{type(self).__name__}.step returned a {type(outputs).__name__}. It must return a dict, such as "
+                "{{'loss': loss}} or {{}}."
             )
         if "loss" not in outputs:
             self.trainer.should_stop = self.converged  # another epoch would solve the same again
@@ -274,8 +274,8 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
         loss = outputs["loss"] + self.penalties(outputs)
         if loss.numel() != 1:
             raise ValueError(
-                f"The loss of {type(self).__name__}.step has shape {tuple(loss.shape)}. It must be one number. Return its sum or "
-                "mean."
+                f"The loss of {type(self).__name__}.step has shape {tuple(loss.shape)}. It must be one number. Return "
+                "its mean."
             )
         self.log_mean("train/loss", loss, len(batch.users))
         return loss

@@ -78,7 +78,7 @@ class Bridge(Recommender):
         widths = {name: source["width"] for name, source in sizes["sources"].items() if source["num_users"]}
         if len(set(widths.values())) > 1:
             raise ReleaseMismatchError(
-                f"The maps have {widths} directions. All must have the same ones. Ask the sources for maps to the same projections."
+                f"The maps have {widths} directions. All must have the same ones. Ask for maps to the same projections."
             )
         width = next(iter(widths.values()), self.num_directions)
         self.register_buffer("mean", torch.zeros(sizes["num_items"]))
@@ -91,7 +91,7 @@ class Bridge(Recommender):
         damping = {float(release.record.public_inputs.get("item_damping", 0.0)) for release in self._maps().values()}
         if len(damping) > 1:
             raise ReleaseMismatchError(
-                f"The maps have item_damping {sorted(damping)}. Ask the sources for maps to the same projections."
+                f"The maps have item_damping {sorted(damping)}. Ask for maps to the same projections."
             )
         found = directions_of(train.matrix, self.decoder.shape[0], damping.pop() if damping else self.item_damping)
         self.mean.copy_(torch.from_numpy(found.mean))
@@ -137,7 +137,8 @@ def place(release: Release, rows: Ratings, num_common: int, explained_share: flo
     table, items, counts = (release.tensors[name].double().numpy() for name in ("map", "items", "counts"))
     if rows.num_items != len(counts):
         raise ReleaseMismatchError(
-            f"The map of {release.domain!r} is of {len(counts)} items, and the rows have {rows.num_items}. Use the source's items."
+            f"The map of {release.domain!r} is of {len(counts)} items, the rows have {rows.num_items}. Use the "
+            "source's."
         )
     stated = release.record.public_inputs
     clip, sigma, kept = float(stated["row_clip"]), float(stated["sigma"]), items.astype(np.int64)

@@ -39,7 +39,7 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         differ = [f"{key}: {ours[key]!r} against {theirs[key]!r}" for key in differing(ours, theirs) if key in common]
         if differ:
             raise ReleaseMismatchError(
-                f"Checkpoint and data differ in their sizes ({'; '.join(differ)}). Use the checkpoint's data, or train anew."
+                f"Checkpoint and data differ in their sizes ({'; '.join(differ)}). Use its data, or train anew."
             )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -30,8 +30,8 @@ class ItemWeights(Recommender):
         """Make the item-item buffer."""
         if (num_items := sizes["num_items"]) > self.max_items:
             raise ValueError(
-                f"num_items is {num_items}, above max_items ({self.max_items}). Filter out rare items, or raise max_items: "
-                f"{type(self).__name__} needs {8 * num_items**2 / 2**30:.0f} GiB then."
+                f"num_items is {num_items}, above max_items ({self.max_items}). Filter out rare items, or raise "
+                f"max_items ({8 * num_items**2 / 2**30:.0f} GiB)."
             )
         self.register_buffer("weights", torch.zeros(num_items, num_items))
 

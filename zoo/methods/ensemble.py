@@ -179,17 +179,15 @@ class Ensemble(Recommender):
     def setup(self, stage: str) -> None:
         """Refuse early stopping, which would stop before the last member; then read the data."""
         if stage == "fit" and self.trainer.early_stopping_callbacks:
-            raise ValueError(
-                "EarlyStopping ends the ensemble too soon. Members stop by their own patience: leave it out."
-            )
+            raise ValueError("EarlyStopping ends the ensemble too soon. Members have their own patience. Omit it.")
         super().setup(stage)
         chooses = self.fixed is None and len(self.trainer.datamodule.validation.users) > 0  # type: ignore[attr-defined]
         self.chosen_by_metrics |= chooses
         read = self.own_rows_read(self.data)
         if stage == "fit" and chooses and read and not self.weights_from_own_rows:
             raise ValueError(
-                f"weights is null, and members read the rows of {', '.join(read)} without noise. Fix the weights, or set "
-                "weights_from_own_rows to true (research)."
+                f"weights is null, and members read the rows of {', '.join(read)} without noise. Set weights, or "
+                "weights_from_own_rows."
             )
 
     def on_train_start(self) -> None:
@@ -370,7 +368,7 @@ def _check_method(method: Recommender) -> None:
     if isinstance(method, Ensemble):
         raise ValueError("An Ensemble is no member of another: name its members.")
     if method.reads_signs:
-        raise ValueError(f"{name} learns from signs, and an ensemble ranks by implicit feedback. Leave it out.")
+        raise ValueError(f"{name} learns from signs, and an ensemble ranks. Leave it out.")
     if getattr(method, "privacy", None) is not None:
         raise ValueError(_own_noise(method))
 

@@ -148,13 +148,13 @@ class FedGCDR(FedGNN):
     def _check_layers(self, name: str, layers: int, width: int) -> None:
         if layers != self.num_layers:
             raise TypeError(
-                f"num_layers is {self.num_layers}; the release of {name!r} has {layers} layers. Set model.num_layers to {layers}, "
-                f"or publish with a FedGNN of {self.num_layers}."
+                f"num_layers is {self.num_layers}; the release of {name!r} has {layers} layers. Set model.num_layers "
+                f"to {layers}, or publish anew."
             )
         if not self.mapping and width != self.num_factors:
             raise TypeError(
-                f"num_factors is {self.num_factors}; the release of {name!r} has width {width}. Set model.num_factors to {width}, "
-                "or model.mapping to true."
+                f"num_factors is {self.num_factors}; the release of {name!r} has width {width}. Set model.num_factors "
+                f"to {width}, or model.mapping."
             )
 
     # Virtual users.

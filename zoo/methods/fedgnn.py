@@ -135,10 +135,10 @@ class FedGNN(Federated):
         checks.positive(local_lr=local_lr, lr=lr)
         checks.not_negative(l2=l2, num_pseudo_items=num_pseudo_items)
         if rounds == "fedsgd" and local_steps != 1:
-            raise ValueError(f"In fedsgd a client takes one step, got local_steps {local_steps}. Set rounds to fedavg.")
+            raise ValueError(f"In fedsgd a client takes one step, got local_steps {local_steps}. Use fedavg.")
         if num_pseudo_items and epsilon is not None:
             raise ValueError(
-                f"num_pseudo_items is {num_pseudo_items} with epsilon {epsilon}. Private rounds need none. Set it to 0."
+                f"num_pseudo_items is {num_pseudo_items} with epsilon {epsilon}. Private rounds need none. Set 0."
             )
         self.num_factors, self.num_layers, self.attention, self.rounds = num_factors, num_layers, attention, rounds
         self.local_steps, self.local_lr = local_steps, local_lr
@@ -192,7 +192,7 @@ class FedGNN(Federated):
         own = self.target_rows.bags(users)
         counts = own.lengths
         if without := int((counts == 0).sum()):
-            raise ValueError(f"{without} clients of the round have no items. Ask only users with training ratings.")
+            raise ValueError(f"{without} clients of the round have no items. Omit these users.")
         drawn = unowned_items(own.items, counts, len(self.items), self.num_negatives, uniform)
         clients = torch.cat([own.rows, own.rows.repeat_interleave(self.num_negatives)])
         touched = touched_rows(clients, torch.cat([own.items, drawn.flatten()]), len(self.items))
@@ -254,9 +254,7 @@ class FedGNN(Federated):
         self.fetched = torch.bincount(updates.clients, minlength=len(updates.weights))
         finite = updates.finite() & vectors.isfinite().all(1) & losses.isfinite()
         if not finite.any():
-            raise FloatingPointError(
-                f"No client of the round has a finite update: training diverged. Lower lr ({self.lr}) or local_lr."
-            )
+            raise FloatingPointError(f"No client of the round has a finite update. Lower lr ({self.lr}) or local_lr.")
         if not finite.all():
             updates = updates.without(~finite)
         self.sent, self._left_out = updates, int((~finite).sum())
@@ -272,7 +270,7 @@ class FedGNN(Federated):
         parameters = {"items": self.items, **self.learned()}
         if not all(bool(part.isfinite().all()) for part in parameters.values()):
             raise FloatingPointError(
-                f"The model is not finite: it has diverged. Take smaller steps (lr; now {self.lr}), or begin anew."
+                f"The model is not finite: it has diverged. Lower lr (now {self.lr}), or begin anew."
             )
         counts, none = self.target_rows.counts(), torch.arange(0, device=self.factors.device)
         able = (counts > 0) & (counts < len(self.items))

@@ -52,11 +52,11 @@ class Member:
 
     def __post_init__(self) -> None:
         if (self.method is None) == (self.run is None):
-            raise ValueError(f"A member is a method or a run, one of the two; got {self.method} and {self.run!r}.")
+            raise ValueError(f"A member is either a method or a run; got {self.method} and {self.run!r}.")
         checks.at_least_one(copies=self.copies, max_epochs=self.max_epochs, patience=self.patience)
         checks.at_least_one(batch_size=self.batch_size)
         if self.run is not None and self.copies > 1:
-            raise ValueError(f"copies is {self.copies}; a member from a run has 1. Name each run as its own member.")
+            raise ValueError(f"copies is {self.copies}; a member from a run has 1. Name each run separately.")
 
     @classmethod
     def of(cls, given: Member | Mapping[str, Any]) -> Member:
@@ -99,7 +99,7 @@ def check_names(members: Mapping[str, Member], weights: Mapping[str, float] | No
     given = [-1.0 if weight is None else weight for weight in weights.values()]  # a null is no fixed weight
     if set(weights) != set(members) or min(given) < 0 or not 0 < sum(given) < float("inf"):
         raise ValueError(
-            f"weights are {dict(weights)}. Give each of {sorted(members)} a weight of at least 0, one above 0, or null."
+            f"weights are {dict(weights)}. Give each of {sorted(members)} at least 0, one above 0, or null."
         )
 
 
@@ -111,7 +111,7 @@ def method_of(settings: Mapping[str, Any]) -> Recommender:
     # The zoo imports its own names when they are asked for; of others what they have already is taken.
     found = getattr(there, last, None) if there is sys.modules["zoo"] else vars(there).get(last) if there else None
     if not (isinstance(found, type) and issubclass(found, Recommender)):
-        raise ValueError(f"{name[:200]!r} is no known method. If you trust its package, import it first.")
+        raise ValueError(f"{name[:200]!r} is no known method. Import its package, if trusted.")
     return found(**settings.get("init_args") or {})
 
 
@@ -125,7 +125,8 @@ def checkpoint_in(run: str) -> dict[str, Any]:
             raise KeyError("zoo")
     except Exception as error:  # whatever a missing, damaged or other file leads to
         raise ValueError(
-            f"{path} is no checkpoint of a run ({type(error).__name__}). Name the folder of a finished run; got {run!r}."
+            f"{path} is no checkpoint of a run ({type(error).__name__}). Name the folder of a finished run; got "
+            f"{run!r}."
         ) from error
     return {**found}
 
@@ -151,7 +152,7 @@ def take(
     if differing or any(sizes["sources"].get(name) != size for name, size in sources.items()):
         raise ReleaseMismatchError(
             f"A member ({type(method).__name__}) was trained on other data or releases; these differ: "
-            f"{differing or sorted(sources)}. Use its releases ({kept['paths'] or 'no path'}), or train the member here."
+            f"{differing or sorted(sources)}. Use its releases ({kept['paths'] or 'no path'}), or train it here."
         )
     method.load_state_dict(checkpoint["state_dict"])
 

@@ -91,7 +91,8 @@ class NeuMF(Recommender):
         given = pretrained_gmf is not None, pretrained_mlp is not None
         if any(given) and not (all(given) and parts == "both"):
             raise ValueError(
-                f"pretrained_gmf is {pretrained_gmf} and pretrained_mlp {pretrained_mlp}, parts: {parts}. Set both with parts both."
+                f"pretrained_gmf is {pretrained_gmf} and pretrained_mlp {pretrained_mlp}, parts: {parts}. Set both "
+                "with both."
             )
         self.parts, self.gmf_dim, self.mlp_dims, self.dropout = parts, gmf_dim, tuple(mlp_dims), dropout
         self.num_negatives, self.optimizer, self.lr = num_negatives, optimizer, lr
@@ -159,7 +160,7 @@ class NeuMF(Recommender):
         """Weights of a run of one part; raise an error for other data or widths."""
         if not path.is_file():
             raise FileNotFoundError(
-                f"No checkpoint at pretrained_{part} {path}. Fit a run with parts: {part}, and name its checkpoints/best.ckpt."
+                f"No checkpoint at pretrained_{part} {path}. Fit parts: {part}, and name its checkpoints/best.ckpt."
             )
         checkpoint = load_tensors(path)
         checkpoint = checkpoint if isinstance(checkpoint, dict) else {}
@@ -169,18 +170,18 @@ class NeuMF(Recommender):
         wanted |= {"head.weight": torch.Size((1, own.width)), "head.bias": torch.Size((1,))}
         if kept is None or found.keys() != wanted.keys():
             raise ValueError(
-                f"pretrained_{part} holds {sorted(found)}; expected {sorted(wanted)}. Pass a checkpoint of NeuMF with parts: "
-                f"{part} and the same number of layers, not {path}."
+                f"pretrained_{part} holds {sorted(found)}; expected {sorted(wanted)}. Pass a NeuMF with parts: {part} "
+                f"and as many layers, not {path}."
             )
         target = self.data.digests.keys() & kept["digests"].keys()
         if not target or any(self.data.digests[name] != kept["digests"][name] for name in target):
             raise ReleaseMismatchError(
-                f"pretrained_{part} {path} was trained on other data, or on another split. Fit it again on these."
+                f"pretrained_{part} {path} was trained on other data, or another split. Fit it again."
             )
         if differing := {name: tuple(found[name].shape) for name in wanted if found[name].shape != wanted[name]}:
             raise ValueError(
-                f"pretrained_{part} {path} has other widths: {differing}, and "
-                f"{ {name: tuple(wanted[name]) for name in differing} } are wanted. Give both runs the same gmf_dim and mlp_dims."
+                f"pretrained_{part} {path} has other widths: {differing}. Needed: "
+                f"{ {name: tuple(wanted[name]) for name in differing} }. Use one gmf_dim and mlp_dims."
             )
         return {name: values.to(self.device) for name, values in found.items()}
 

@@ -54,7 +54,7 @@ class RankingEvaluation(TargetModule):
             got = f"a {type(scores).__name__}" if found is None else f"shape {found}"
             raise ValueError(
                 f"{type(self).__name__}.{name} returned {got} for {expected[0]} users. It must return scores of shape "
-                f"{expected}, users by items. Correct {name}."
+                f"{expected}."
             )
         return scores
 

@@ -118,8 +118,8 @@ class Ridge(Recommender):
         width = len(self.centre)
         if min(len(users), width) > self.max_size:
             raise ValueError(
-                f"max_size is {self.max_size}; Ridge needs min({len(users)} users, {width} columns). Use UserKNN, narrower rows "
-                "(JLT), or raise max_size."
+                f"max_size is {self.max_size}; Ridge needs min({len(users)} users, {width} columns). Use UserKNN or "
+                "JLT, or raise max_size."
             )
         if width <= len(users):
             gram = sum((f.T @ f for f in self._rows(users)), np.zeros((width, width)))

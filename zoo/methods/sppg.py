@@ -216,7 +216,7 @@ class SPPG(Recommender):
     def setup(self, stage: str) -> None:
         """Refuse half precision, which breaks the guarantee, then read the ratings."""
         if (precision := self.trainer.precision) != "32-true":
-            raise ValueError(f"SPPG trains in single precision; got {precision!r}. Set trainer.precision to 32-true.")
+            raise ValueError(f"SPPG trains in single precision; got {precision!r}. Set 32-true.")
         super().setup(stage)
 
     def training_step(self, batch: Batch, batch_idx: int) -> None:
@@ -347,7 +347,7 @@ class SPPG(Recommender):
         Of the ratings only user ids and the earlier steps on them are read.
         """
         if not self.critic_steps.taken:
-            raise RuntimeError("SPPG has taken no step, so there is nothing to release. Train it or load a checkpoint.")
+            raise RuntimeError("SPPG has taken no step: nothing to release. Train it.")
         inputs = self._public_inputs(source.num_items)
         record, ledger = self.privacy.released(source.num_users, source.applied, inputs, self.private_gradient)
         return Release("generator", domain, self.scored.tensors(), source.user_ids, record, ledger)

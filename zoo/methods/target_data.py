@@ -82,6 +82,6 @@ def refuse_other_data(stored: Mapping[str, Any], digests: Mapping[str, str]) -> 
     theirs = stored["digests"]
     if differing := sorted(k for k in {*digests, *theirs} if digests.get(k) != theirs.get(k)):
         raise ReleaseMismatchError(
-            f"The checkpoint was trained on other data or releases; these differ: {differing}. Pass its releases "
-            f"({stored['paths'] or 'no path'}) as --data.releases.NAME PATH with the settings and seed of the run, or train again."
+            f"The checkpoint was trained on other data or releases; these differ: {differing}. Pass "
+            f"--data.releases.NAME PATH ({stored['paths'] or 'no path'}) with the run's settings, or train again."
         )

@@ -79,7 +79,7 @@ class EgoGraphs(nn.Module):
             virtual = VirtualUsers(users.new_zeros(0, self.num_layers, users.shape[1]), owners.new_zeros(0))
         if (shape := tuple(virtual.vectors.shape[1:])) != (self.num_layers, users.shape[1]):
             raise ValueError(
-                f"A virtual user has a vector of width {users.shape[1]} for each of {self.num_layers} layers; got {shape}."
+                f"A virtual user has a vector of width {users.shape[1]} per layer ({self.num_layers}); got {shape}."
             )
         num_clients, num_nodes = len(users), len(users) + len(items)
         clients = torch.arange(num_clients, device=owners.device)

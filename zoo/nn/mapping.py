@@ -46,7 +46,7 @@ class RidgeMap:
 
     def __init__(self, vectors: Floats) -> None:
         if not len(vectors):
-            raise ValueError("A map is learned from users who have a vector and a target; there is none.")
+            raise ValueError("A map is learned from users with a vector and a target; there is none.")
         self.centre: Floats = vectors.mean(axis=0)
         centred = vectors - self.centre
         energies, right = eigen(centred.T @ centred)

@@ -112,8 +112,8 @@ class PlannedRelease:
         def make(source: Ratings, domain: str) -> Release:
             if PublicSizes.of(source) != sizes:
                 raise ValueError(
-                    f"The plan is for {sizes.num_users} users and {sizes.num_items} items. {domain!r} has {source.num_users} and "
-                    f"{source.num_items}, or other steps before. Plan anew."
+                    f"The plan is for {sizes.num_users} users and {sizes.num_items} items. {domain!r} has "
+                    f"{source.num_users} and {source.num_items}, or other steps. Plan anew."
                 )
             return Release(kind, domain, tensors(source, domain), source.user_ids, record, (event,))
 
@@ -126,7 +126,7 @@ def _once(make: Make) -> Make:
     def once(source: Ratings, domain: str) -> Release:
         nonlocal made
         if made:
-            raise RuntimeError("A plan is for one release, which was made. Prepare another plan.")
+            raise RuntimeError("A plan is for one release, which was made. Plan anew.")
         release = make(source, domain)
         made = True
         return release

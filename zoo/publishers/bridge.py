@@ -94,7 +94,7 @@ class BridgePublisher(Publisher):
         if projections is not None and received is not None:
             raise ValueError("projections and received are both set. Set one of them.")
         if trusted is not None and received is None:
-            raise ValueError(f"trusted is {str(trusted)!r}. It needs received, whose signature it checks.")
+            raise ValueError(f"trusted is {str(trusted)!r}. It needs received. Set both.")
         self.epsilon, self.delta, self.relation, self.clip = epsilon, delta, Relation(relation), clip
         self.attack_success = attack_success
         self.kept_items, self.counts_share, self.noise_seed = kept_items, counts_share, noise_seed
@@ -162,11 +162,9 @@ class BridgePublisher(Publisher):
         """Return the tensors of a release of the source's ratings."""
         projections = self.target_projections()
         if projections is None:
-            raise ValueError(
-                "A bridge needs the target's projections. Set received, or use fit with both domains here."
-            )
+            raise ValueError("A bridge needs the target's projections. Set received, or use fit.")
         if not source.binary:
-            raise ValueError(f"Ratings of {domain!r} are not all 1. Set filters.threshold (ratings then count as 1).")
+            raise ValueError(f"Ratings of {domain!r} are not all 1. Set filters.threshold.")
         made = self.mapped(projections, source, plan, NoiseSource.of(self.noise_seed))
         return {name: torch.from_numpy(part) for name, part in made._asdict().items()}
 

@@ -215,7 +215,7 @@ class Partial(Wrapper):
 
     def __init__(self, of: Publisher, share: float, seed: int = 0) -> None:
         if not 0 < share <= 1:
-            raise ValueError(f"share must lie in (0, 1], got {share}. For no user, use Nothing.")
+            raise ValueError(f"share must lie in (0, 1], got {share}. For 0, use Nothing.")
         super().__init__(of)
         self.share, self.seed = share, seed
 
@@ -272,7 +272,7 @@ class Thinned(Wrapper):
 
     def __init__(self, of: Publisher, share: float, seed: int = 0) -> None:
         if not 0 < share <= 1:
-            raise ValueError(f"share must lie in (0, 1], got {share}. For no rating, use Nothing.")
+            raise ValueError(f"share must lie in (0, 1], got {share}. For 0, use Nothing.")
         super().__init__(of)
         self.share, self.seed = share, seed
 

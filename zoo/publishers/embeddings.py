@@ -109,10 +109,10 @@ class EmbeddingPublisher(TrainedPublisher):
             )
         if getattr(network, "private_gradient", None) is not None or getattr(network, "privacy", None) is not None:
             raise ValueError(
-                f"{type(network).__name__} has an epsilon of its own, which protects item vectors: not those of users."
+                f"{type(network).__name__} has an epsilon of its own, which protects item vectors, not users'."
             )
         if min(max_epochs, batch_size) < 1:
-            raise ValueError(f"max_epochs and batch_size must be at least 1; got {max_epochs} and {batch_size}.")
+            raise ValueError(f"max_epochs and batch_size must be at least 1; got {max_epochs}, {batch_size}.")
         super().__init__(network, callbacks, **training)
         self.epsilon, self.delta, self.clip, self.relation = epsilon, delta, clip, Relation(relation)
         self.max_epochs, self.batch_size, self.noise_seed = max_epochs, batch_size, noise_seed
@@ -191,13 +191,11 @@ class EmbeddingPublisher(TrainedPublisher):
 
 def _check_bare(clip: float | None, delta: float | None, noise_seed: int | None, num_releases: int) -> None:
     if num_releases > 1:
-        raise ValueError(f"num_releases is {num_releases}, and there is no epsilon to share. Set epsilon, e.g. 8.0.")
+        raise ValueError(f"num_releases is {num_releases}, and there is no epsilon to share. Set it.")
     if delta is not None or noise_seed is not None:
-        raise ValueError(
-            f"delta and noise_seed go with epsilon; got delta {delta} and noise_seed {noise_seed} without."
-        )
+        raise ValueError(f"delta and noise_seed go with epsilon; got delta {delta}, noise_seed {noise_seed}.")
     if clip is not None and not 0 < clip < float("inf"):
-        raise ValueError(f"clip must be a positive finite number, or null for unclipped vectors; got {clip}.")
+        raise ValueError(f"clip must be a positive finite number, or null; got {clip}.")
 
 
 def _claimed_by(network: type, planned: PlannedRelease) -> PlannedRelease:

@@ -95,7 +95,7 @@ class GeneratorPublisher(TrainedPublisher):
         )
         if network.steps_left:
             raise ValueError(
-                f"Training on {domain!r} stopped with {network.steps_left} steps left. Leave out callbacks that stop it early."
+                f"Training on {domain!r} stopped with {network.steps_left} steps left. Omit callbacks that stop it."
             )
         release = network.release(source, domain)
         return replace(release, record=self._claimed(release.record))
@@ -113,6 +113,6 @@ def _check(source: Ratings, domain: str) -> None:
     values = source.matrix.data
     if not 0 <= float(values.min()) <= float(values.max()) <= 1:
         raise ValueError(
-            f"Ratings of {domain!r} lie in [{values.min():g}, {values.max():g}]. A generator needs ratings in [0, 1]. Set "
+            f"Ratings of {domain!r} lie in [{values.min():g}, {values.max():g}]. A generator needs [0, 1]. Set "
             "filters.threshold."
         )

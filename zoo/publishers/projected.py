@@ -203,5 +203,5 @@ def _check_ratings(plan: Projection, source: Ratings, domain: str) -> None:
     if not 0 <= float(data.min()) <= float(data.max()) <= plan.rating_range:
         raise ValueError(
             f"Ratings of {domain!r} lie in [{data.min():g}, {data.max():g}], beyond [0, {plan.rating_range:g}]. Set "
-            "filters.threshold (ratings then count as 1), or rating_range."
+            "filters.threshold or rating_range."
         )

@@ -71,9 +71,7 @@ class ProjectionPublisher(Publisher):
         check_form(num_directions, item_damping)
         self.has_noise = epsilon is not None or attack_success is not None
         if not self.has_noise and (delta is not None or noise_seed is not None):
-            raise ValueError(
-                f"delta and noise_seed go with epsilon; got delta {delta} and noise_seed {noise_seed} without."
-            )
+            raise ValueError(f"delta and noise_seed go with epsilon; got delta {delta}, noise_seed {noise_seed}.")
         if secret_key is not None:
             raise ValueError("secret_key must be null. To encrypt, use EncryptedProjectionPublisher.")
         self.epsilon, self.delta, self.relation = epsilon, delta, Relation(relation)

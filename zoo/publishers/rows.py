@@ -182,8 +182,8 @@ def _planned(
         if not source.binary:
             data = source.matrix.data
             raise ValueError(
-                f"Ratings of {domain!r} lie in [{data.min():g}, {data.max():g}] and are not all 1. Set filters.threshold, or "
-                "use JLT with rating_range."
+                f"Ratings of {domain!r} lie in [{data.min():g}, {data.max():g}] and are not all 1. Set "
+                "filters.threshold, or use JLT."
             )
         small = source.num_users * source.num_items <= _SMALL
         made = rows(source.matrix, NoiseSource.of(noise_seed), small)

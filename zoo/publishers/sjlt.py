@@ -57,11 +57,9 @@ class SJLT(Projected):
     ) -> None:
         check_density(density)
         if calibration not in ("unit", "max"):
-            raise ValueError(f"calibration of SJLT must be 'unit' or 'max', got {calibration!r}. JLT has the others.")
+            raise ValueError(f"calibration of SJLT must be 'unit' or 'max', got {calibration!r}. Or use JLT.")
         if relation != "change_one_rating":
-            raise ValueError(
-                f"SJLT does not protect a whole user, and relation is {relation!r}. Use it for ratings, or JLT."
-            )
+            raise ValueError(f"SJLT does not protect a whole user, and relation is {relation!r}. Use JLT.")
         self.density = density
         super().__init__(epsilon, num_components, delta, calibration, relation, clip=None, **settings)
 

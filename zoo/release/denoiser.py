@@ -60,9 +60,7 @@ class Denoiser:
 
     def _kept(self, release: Release, cells: EntryModel | None) -> torch.Tensor:
         if not isinstance(cells, SparseEntries):
-            raise ValueError(
-                f"The record of {release.domain!r} has no probabilities of sparse entries. Omit the denoiser."
-            )
+            raise ValueError(f"The record of {release.domain!r} has no sparse probabilities. Omit the denoiser.")
         starts, items, weights = (release.tensors[name].numpy() for name in ("starts", "items", "weights"))
         rows = csr_array((weights, items, starts), shape=(release.num_users, release.width))
         return torch.from_numpy(posterior_sparse(rows, cells, self.max_components).data)
@@ -74,6 +72,6 @@ def _noise(record: PrivacyRecord) -> float:
     if scale is None or not _SMALLEST <= scale <= 1 / _SMALLEST:
         raise ValueError(
             f"noise_scale of {record.mechanism.name} is {scale!r}. Allowed: [{_SMALLEST:g}, {1 / _SMALLEST:g}]. Omit "
-            "the denoiser."
+            "it."
         )
     return scale

@@ -176,7 +176,7 @@ class Generator(Layout):
             raise ReleaseError(str(error)) from error
         self._expect(dict.fromkeys(self.tensors, torch.float32))
         if len(self.tensors["embedding"]) != num_users or not 1 <= width <= LARGEST_WIDTH:
-            raise ReleaseError(f"The generator needs {num_users} embeddings of width >= 1; its width is {width}.")
+            raise ReleaseError(f"The generator needs {num_users} embeddings of width >= 1; it has {width}.")
 
     def of_users(self, index: Tensor) -> dict[str, Tensor]:
         """Return the same network with these users' embeddings."""
@@ -274,11 +274,11 @@ def _plugged_in(kind: str) -> type[Layout]:
     brought = plugins.brought("release kinds")
     if kind not in brought:
         known = ", ".join([*KINDS, *sorted(brought.keys() - KINDS.keys())])
-        raise UnknownKindError(f"Release kind {kind[:80]!r} is unknown. Known kinds: {known}. Install its package.")
+        raise UnknownKindError(f"Release kind {kind[:80]!r} is unknown. Known: {known}. Install its package.")
     try:
         found = brought[kind].load()
     except plugins.PluginError as error:
         raise UnknownKindError(str(error)) from error
     if not issubclass(found, Layout) or getattr(found, "kind", None) != kind:
-        raise UnknownKindError(f"{kind} of the installed package {brought[kind].package} is no Layout of that kind.")
+        raise UnknownKindError(f"{kind} of the installed package {brought[kind].package} is no such Layout.")
     return found

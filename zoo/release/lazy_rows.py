@@ -84,9 +84,7 @@ class LazyRows(Mapping[str, Tensor]):
         if self._rows is not None:
             return tensor_digest(self._rows)
         if self._digest is None:
-            raise ReleaseError(
-                f"The rows of {self.num_users:,} users are not made yet. Save the release, or materialize()."
-            )
+            raise ReleaseError(f"The rows of {self.num_users:,} users are not made yet. Save or materialize().")
         return self._digest
 
     def write(self, folder: Path) -> list[dict[str, Any]]:
@@ -132,7 +130,7 @@ class LazyRows(Mapping[str, Tensor]):
             most = self.num_users - done
             if chunk.ndim != 2 or chunk.shape[1] != self.width or len(chunk) > most:
                 shape = chunk.shape
-                raise ReleaseError(f"Rows have shape {shape}. At most ({most}, {self.width}) are left.")
+                raise ReleaseError(f"Rows have shape {shape}. Allowed: ({most}, {self.width}) or fewer.")
             with np.errstate(over="ignore"):  # values beyond float32 become infinite and are refused below
                 part = np.ascontiguousarray(chunk, dtype=np.float32)
             if not all_finite(torch.from_numpy(part)):
@@ -141,7 +139,7 @@ class LazyRows(Mapping[str, Tensor]):
             done += len(part)
             yield part
         if done != self.num_users:
-            raise ReleaseError(f"{done:,} rows were made for {self.num_users:,} users. Correct the publisher.")
+            raise ReleaseError(f"{done:,} rows were made for {self.num_users:,} users.")
 
 
 def _blocks(parts: Parts, size: int, width: int) -> Parts:

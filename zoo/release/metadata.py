@@ -91,5 +91,5 @@ def _check_text(name: str, text: object) -> None:
         return
     if not isinstance(text, str) or not text or not text.isprintable() or len(text) > LONGEST_TEXT:
         raise ReleaseError(
-            f"about: {name} is {repr(text)[:80]}. Allowed: 1 to {LONGEST_TEXT:,} printable characters on one line."
+            f"about: {name} is {repr(text)[:80]}. Allowed: 1 to {LONGEST_TEXT:,} printable characters, one line."
         )

@@ -93,7 +93,7 @@ class Release:
         self.layout.check_record(self.record, self.ledger)
         delta = self.record.delta
         if self.record.claims and delta is not None and delta * max(self.source_users, 1) >= 1:
-            raise ReleaseError(f"delta is {delta:g}. Allowed: below 1/{self.source_users} (users). Publish with less.")
+            raise ReleaseError(f"delta is {delta:g}. Allowed: below 1/{self.source_users} (users). Lower it.")
         self.record.check_against(self.ledger)
 
     @property
@@ -188,7 +188,7 @@ class Release:
         """
         path = user_path(path)
         if path.exists():
-            raise FileExistsError(f"{path} exists. A release is never overwritten. Choose another path or remove it.")
+            raise FileExistsError(f"{path} exists. A release is never overwritten. Choose another path.")
         with atomic_folder(path) as folder:
             if isinstance(self.tensors, LazyRows) and not self.tensors.in_memory:
                 manifest = self._manifest(self.metadata, self.tensors.write(folder))

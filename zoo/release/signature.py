@@ -85,7 +85,7 @@ class TrustedKeys:
         files = sorted(path.iterdir()) if path.is_dir() else [path]
         keys = frozenset(key for file in files for key in _public_keys(file))
         if not keys:
-            raise SignatureError(f"{path} holds no public key. Ask the source party for its key.pub.pem.")
+            raise SignatureError(f"{path} holds no public key. Ask for key.pub.pem.")
         return cls(keys, path)
 
 
@@ -97,18 +97,17 @@ def check_signature(folder: Path, content: bytes, trusted: TrustedKeys | None) -
     path = folder / SIGNATURE
     if not path.is_symlink() and not path.exists():
         if trusted is not None:
-            raise SignatureError(f"{folder} is not signed. {trusted.path} requires it. Ask for one with --sign KEY.")
+            raise SignatureError(f"{folder} is not signed. {trusted.path} requires it. Ask for --sign KEY.")
         return None
     key, signature = _read_signature(path)
     if trusted is not None and key not in trusted.keys:
         raise SignatureError(
-            f"{folder} is signed by the key {key}, not by the {len(trusted.keys)} of {trusted.path}. Confirm it with "
-            "the publisher out of band."
+            f"{folder} is signed by the key {key}, none of the {len(trusted.keys)} in {trusted.path}. Confirm it out "
+            "of band."
         )
     if not _fits(key, signature, content):
         raise SignatureError(
-            f"{path} is not the signature of {MANIFEST} by the key {key}: one was altered. Ask the source party for "
-            "the folder again."
+            f"{path} is not the signature of {MANIFEST} by the key {key}: one was altered. Ask for the folder again."
         )
     return key
 
@@ -118,13 +117,12 @@ def _read_signature(path: Path) -> tuple[str, str]:
     try:
         values: Any = read_json(content.decode("utf-8"), path)
     except (ValueError, RecursionError) as error:
-        raise SignatureError(f"{path} is no signature: it is no JSON. Ask the source party for it again.") from error
+        raise SignatureError(f"{path} is no signature: it is no JSON. Ask for it again.") from error
     lengths = {"public_key": 64, "signature": 128}
     right = isinstance(values, dict) and values.keys() == {"algorithm", *lengths} and values["algorithm"] == ALGORITHM
     if not right or not all(_is_hex(values[name], length) for name, length in lengths.items()):
         raise SignatureError(
-            f"{path} is no signature. Needed: algorithm {ALGORITHM!r}, public_key (64 hexadecimal digits), signature "
-            "(128)."
+            f"{path} is no signature. Needed: algorithm {ALGORITHM!r}, public_key (64 hexadecimal), signature (128)."
         )
     return values["public_key"], values["signature"]
 
@@ -153,14 +151,14 @@ def _public_keys(path: Path) -> Iterator[str]:
 
     content = _small_file(path)
     if b"PRIVATE KEY" in content:
-        raise SignatureError(f"{path} holds a private key. Only public keys can be trusted. Replace the pair.")
+        raise SignatureError(f"{path} holds a private key. Trust needs a public one. Replace the pair.")
     for block in content.split(_BEGIN)[1:]:
         try:
             key = load_pem_public_key(_BEGIN + block)
         except ValueError as error:
             raise SignatureError(f"{path} holds an invalid public key in PEM form ({error}).") from error
         if not isinstance(key, Ed25519PublicKey):
-            raise SignatureError(f"{path} holds a key that is not {ALGORITHM}, the only kind allowed.")
+            raise SignatureError(f"{path} holds a key that is not {ALGORITHM}.")
         yield key.public_bytes_raw().hex()
 
 
@@ -170,5 +168,5 @@ def _small_file(path: Path) -> bytes:
     with path.open("rb") as file:
         content = file.read(_LARGEST + 1)
     if len(content) > _LARGEST:
-        raise SignatureError(f"{path} has more than {_LARGEST:,} bytes, too many for a key or signature.")
+        raise SignatureError(f"{path} has more than {_LARGEST:,} bytes, too many for a key.")
     return content

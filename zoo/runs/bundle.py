@@ -149,8 +149,8 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise _damaged(f"{folder / BUNDLE} must hold {sorted(_FIELDS)}")
     if manifest["schema"] != SCHEMA:
         raise BundleError(
-            f"{folder} has schema {manifest['schema']} (version {manifest['version'][:20]!r}); version {VERSION} reads schema "
-            f"{SCHEMA}. Use that version, or export again."
+            f"{folder} has schema {manifest['schema']} (version {manifest['version'][:20]!r}); version {VERSION} "
+            f"reads schema {SCHEMA}. Use that version, or export again."
         )
     if TENSORS not in manifest["sha256"] or ITEMS not in manifest["sha256"]:
         raise _damaged(f"{folder / BUNDLE} names neither {TENSORS} nor {ITEMS}")
@@ -193,8 +193,7 @@ def _class(name: str) -> type[Recommender]:
     found = exported(name) if name in METHODS else names.get(last)
     if not (isinstance(found, type) and issubclass(found, Recommender)):
         raise BundleError(
-            f"The method {name[:200]!r} is not one of the zoo, and a bundle imports nothing. If you trust its package, import it "
-            "first."
+            f"The method {name[:200]!r} is not one of the zoo. If you trust its package, import it first."
         )
     return found
 
@@ -241,7 +240,7 @@ def _bundle_data(
     given = {name: Release.load(path) for name, path in releases.items()}
     for name, release in given.items():
         if release.digest != manifest["digests"].get(name):
-            raise ReleaseMismatchError(f"{releases[name]} is not the release of {name!r} from training. Pass that one.")
+            raise ReleaseMismatchError(f"{releases[name]} is not the release of {name!r} from training.")
     linked: dict[str, Any] = {}
     links: dict[str, Tensor] = {}
     for name, source in sizes["sources"].items():

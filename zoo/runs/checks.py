@@ -56,7 +56,7 @@ def check_arguments(
     checks.instance(Recommender, "zoo.BPR()", method=method)
     if "_penalties" not in vars(method):
         name = type(method).__name__
-        raise TypeError(f"{name} is not initialised. Its constructor must call super().__init__() first. Add the call.")
+        raise TypeError(f"{name} is not initialised. Call super().__init__() first in its constructor.")
     checks.instance(CrossDomainDataModule, "datamodules.Files(...)", data=data)
     if publisher is not None:
         checks.instance(Publisher, "zoo.JLT(epsilon=8)", publisher=publisher)
@@ -66,9 +66,7 @@ def check_arguments(
     known = [name for name in inspect.signature(Trainer.__init__).parameters if name not in ("self", "callbacks")]
     if unknown := [name for name in trainer if name not in known]:
         near = suggest(unknown[0], [*known, *(name for name in own if name != "trainer")])
-        raise UsageError(
-            f"zoo.fit has no argument {unknown[0]!r}.{near} It takes its own arguments and those of a Lightning Trainer."
-        )
+        raise UsageError(f"zoo.fit has no argument {unknown[0]!r}.{near} Allowed: its own and those of a Trainer.")
 
 
 def check_run(method: Recommender, data: CrossDomainDataModule, trainer: Trainer) -> None:
@@ -86,8 +84,8 @@ def check_run(method: Recommender, data: CrossDomainDataModule, trainer: Trainer
         )
     if method.accepted_releases and not data.sources:
         raise UsageError(
-            f"data.sources is empty, and {type(method).__name__} needs a release. Set --data.sources [NAME], or choose a "
-            "single-domain method such as EASE."
+            f"data.sources is empty, and {type(method).__name__} needs a release. Set --data.sources [NAME], or "
+            "choose e.g. EASE."
         )
     others: Sequence[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # set in __init__
     unlimited = trainer.max_epochs is None and trainer.max_steps == -1 and not any(isinstance(c, Timer) for c in others)
@@ -135,8 +133,8 @@ def _check_precision(precision: str) -> None:
     """Refuse half precision for everything: counts and moments stop growing in it."""
     if precision in ("16-true", "bf16-true") or precision.startswith("transformer-engine"):
         raise UsageError(
-            f"trainer.precision is {precision!r}, in which item counts and Adam's moments overflow or stall. Set it to bf16-mixed "
-            "or, on CUDA, 16-mixed."
+            f"trainer.precision is {precision!r}, in which Adam's moments overflow or stall. Set it to bf16-mixed or "
+            "16-mixed."
         )
 
 
@@ -144,7 +142,7 @@ def check_clipping(method: Recommender, gradient_clip_val: float | None) -> None
     """Refuse to clip gradients a second time if a guarantee depends on the first clip."""
     if gradient_clip_val and is_private(method):
         raise UsageError(
-            f"trainer.gradient_clip_val is {gradient_clip_val}, but {type(method).__name__} clips each user's gradient itself. "
+            f"trainer.gradient_clip_val is {gradient_clip_val}, but {type(method).__name__} clips gradients itself. "
             "Omit it."
         )
 
@@ -164,9 +162,7 @@ def check_monitors(method: Recommender, data: CrossDomainDataModule, trainer: Tr
         wanted = direction_of(watched) if isinstance(watched, str) else ""
         if wanted and mode in ("min", "max") and mode != wanted:
             how = "grows" if wanted == "max" else "falls"
-            raise UsageError(
-                f"{name}.mode is {mode!r}, but {watched} {how} as a model improves. Set mode to {wanted!r}."
-            )
+            raise UsageError(f"{name}.mode is {mode!r}, but {watched} {how} with improvement. Set mode to {wanted!r}.")
     watching = [(name, watched, c) for name, watched, _, c in every if isinstance(watched, str) and _is_strict(c)]
     if not watching:
         return
@@ -180,13 +176,11 @@ def check_monitors(method: Recommender, data: CrossDomainDataModule, trainer: Tr
             logged = [one for one in known if one.startswith("train/epsilon_")] or [
                 "train/epsilon_RELATION (PrivacyBudget)"
             ]
-            raise UsageError(
-                f"{name} watches 'train/epsilon', whose name now has the neighbouring relation. Watch {' or '.join(logged)}."
-            )
+            raise UsageError(f"{name} watches 'train/epsilon', which was renamed. Watch {' or '.join(logged)}.")
         if watched.startswith("val/") and not validates:
             raise UsageError(
-                f"{name} watches {watched!r}, but the split {data.evaluation.split!r} is not validated. Omit the callback, or set "
-                "data.evaluation.split to latest2."
+                f"{name} watches {watched!r}, but the split {data.evaluation.split!r} is not validated. Omit it, or "
+                "set data.evaluation.split."
             )
         if all(_lists_metrics(type(one)) for one in (method, *others)):
             raise UsageError(

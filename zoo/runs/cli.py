@@ -232,9 +232,7 @@ class ZooCLI(LightningCLI):
                 f"{self.subcommand} needs a checkpoint. Pass --ckpt_path RUN/checkpoints/best.ckpt and --config RUN/config.yaml."
             )
         if self.subcommand != "predict" and self.datamodule.evaluation.split == "none":
-            raise UsageError(
-                "data.evaluation.split is none, so there are no held-out items. Set a split, e.g. latest2."
-            )
+            raise UsageError("data.evaluation.split is none, so there are no held-out items. Set latest2.")
 
     before_test = before_predict = before_validate
 
@@ -269,7 +267,7 @@ def _parsed_to_resume(parser: LightningArgumentParser, run: Path, given: list[st
     own = parser.parse_args([command, *resume_arguments(run)])
     before, now = ({**plain(settings[command]), "resume": None} for settings in (own, found))
     if before["ckpt_path"] != now["ckpt_path"]:
-        raise UsageError(f"--ckpt_path is {now['ckpt_path']}, but --resume chooses the checkpoint. Pass one of them.")
+        raise UsageError(f"--ckpt_path is {now['ckpt_path']}, but --resume chooses the checkpoint. Omit one.")
     if changed := check_same_run(before, now):
         sys.stderr.write(f"Resuming with changed settings: {changed}.\n")
     return found

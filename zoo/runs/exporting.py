@@ -69,10 +69,10 @@ def export(
     if with_ratings and not with_user_ids:
         raise UsageError("with_ratings needs with_user_ids. Pass both (--with-user-ids --with-ratings), or neither.")
     if out.exists():
-        raise FileExistsError(f"{out} exists, and a bundle is never overwritten. Choose another path or remove it.")
+        raise FileExistsError(f"{out} exists, and a bundle is never overwritten. Choose another path.")
     predictor = run if isinstance(run, Predictor) else load_run(user_path(run))
     if not (predictor.folder / BEST).is_file():
-        raise UsageError(f"{predictor.folder} has no {BEST}, so it is no run. Pass the folder of a run.")
+        raise UsageError(f"{predictor.folder} has no {BEST}, so it is no run. Pass a run.")
     content = _Content.of(predictor, with_user_ids, with_ratings)
     with atomic_folder(out) as folder:
         _write(content, predictor.folder, folder)

@@ -35,8 +35,8 @@ def importing_nothing(file: Path) -> Iterator[None]:
             raise
         package = named.partition(".")[0]
         raise UsageError(
-            f"{file} names {named}, of a package that is not imported. Inspect it (python -m zoo configs show {file}). If you "
-            f"trust {package}, import it first, or pass --import {package}."
+            f"{file} names {named}, of a package that is not imported. Inspect it (python -m zoo configs show "
+            f"{file}). To trust it, pass --import {package}."
         ) from error
     finally:
         policy.parsing_settings |= {key: before[key] for key in ("import_path_verdicts", "import_paths_enforced")}

@@ -127,8 +127,8 @@ def make_publisher(given: Publisher | Namespace | None) -> Publisher:
         return given
     if given is None:
         raise UsageError(
-            "publisher is not set and a release is missing. Set it, or pass the release of the source party: "
-            "--data.releases.NAME PATH (Python: releases={NAME: PATH} of the datamodule)."
+            "publisher is not set and a release is missing. Set it, or pass --data.releases.NAME PATH (Python: "
+            "releases={NAME: PATH} of the datamodule)."
         )
     made: Publisher = instantiate("publisher", Publisher, given)
     return made
@@ -153,7 +153,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         ) from error
     own = found.get("zoo") if isinstance(found, dict) else None
     if not isinstance(own, dict) or not {"sizes", "digests", "rng", "paths", "users"} <= own.keys():
-        raise UsageError(f"{path} is no checkpoint of this project from version 0.2 on. Train again.")
+        raise UsageError(f"{path} is no checkpoint of version 0.2 or later. Train again.")
     return {**found}
 
 
@@ -163,8 +163,8 @@ def _checkpoint_inputs(ckpt: Path, publisher: Any) -> Inputs:  # noqa: ANN401  p
     made = checkpoint.get("publisher")
     if publisher and made and (changed := differing(publisher, made)):
         raise UsageError(
-            f"The checkpoint was trained with another publisher; these settings differ: {changed}. Use the config of its run, or "
-            "train again."
+            f"The checkpoint was trained with another publisher; these settings differ: {changed}. Use its run's "
+            "config, or train again."
         )
     return Inputs.from_plain(checkpoint["zoo"])
 
@@ -176,7 +176,7 @@ def _prepare(
     publisher = make_publisher(given) if missing else None
     if missing and data.trusted is not None:
         raise UsageError(
-            f"data.trusted is set, and the releases of {missing} would be published here unsigned. Pass signed releases "
+            f"data.trusted is set, and the releases of {missing} would be unsigned. Pass signed ones "
             "(--data.releases.NAME PATH), or omit data.trusted."
         )
     users = data.common_users() if data.users == COMMON else None
@@ -212,8 +212,8 @@ def _source_ratings(data: CrossDomainDataModule, name: str) -> Ratings:
         return data.source(name)
     except FileNotFoundError as error:
         raise FileNotFoundError(
-            f"{error} At the target, pass the release of the source party: --data.releases.{name} PATH (Python: "
-            f"releases={{{name!r}: PATH}} of the datamodule)."
+            f"{error} Pass the release of the source party: --data.releases.{name} PATH (Python: "
+            "releases={{{name!r}: PATH}} of the datamodule)."
         ) from error
 
 
@@ -232,8 +232,8 @@ def _refuse_other_publisher(named: Inputs, publisher: Any) -> None:  # noqa: ANN
             continue
         if changed := differing(publisher, json.loads(beside.read_text(encoding="utf-8"))):
             raise UsageError(
-                f"The release of {name!r} was published with another publisher; these settings differ: {changed}. To publish "
-                "again, omit the release (--data.releases null)."
+                f"The release of {name!r} was published with another publisher; these settings differ: {changed}. To "
+                "publish again, set --data.releases null."
             )
 
 
@@ -243,6 +243,6 @@ def _refuse_external_processes(trainer: Trainer) -> None:
     outside = environment is not None and environment.creates_processes_externally and trainer.world_size > 1
     if outside or trainer.num_nodes > 1:
         raise UsageError(
-            "Processes of torchrun, SLURM or several nodes cannot publish. Run `python -m zoo publish` first and pass "
-            "--data.releases.NAME PATH, and --data.users FILE instead of 'common'."
+            "Processes of torchrun, SLURM or several nodes cannot publish. Run `python -m zoo publish` first; pass "
+            "--data.releases.NAME PATH and --data.users FILE."
         )

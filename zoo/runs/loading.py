@@ -64,7 +64,7 @@ def load(
     """
     folder, data = user_path(path), as_datamodule(data)
     if root is not None and (data is not None or (folder / BUNDLE).is_file()):
-        raise UsageError(f"root is {str(root)!r}. Only a run reads ratings from it. Pass data=Files(...) alone.")
+        raise UsageError(f"root is {str(root)!r}. Only a run uses it. Pass data=Files(...) alone.")
     if (folder / BUNDLE).is_file():
         return load_bundle(folder, data, releases)
     return load_run(folder, data, releases, root)
@@ -122,11 +122,9 @@ def data_of_run(folder: Path, root: Path | str | None = None) -> CrossDomainData
 def settings_of(folder: Path) -> dict[str, Any]:
     """Return the settings of a run, from its config."""
     if not folder.is_dir():
-        raise FileNotFoundError(f"No run at {folder}. A run is a folder such as runs/PriCDR/version_0.")
+        raise FileNotFoundError(f"No run at {folder}. Pass one, such as runs/PriCDR/version_0.")
     if not (path := folder / CONFIG).is_file():
-        raise UsageError(
-            f"{folder} is neither a run nor a bundle (no {CONFIG}). Pass one, such as runs/PriCDR/version_0."
-        )
+        raise UsageError(f"{folder} is neither a run nor a bundle (no {CONFIG}). Pass one.")
     try:
         settings = read_yaml(path.read_text(encoding="utf-8"), path)
     except RepeatedKeyError as error:

@@ -60,9 +60,7 @@ def use_optimizer(method: Recommender, **given: Any) -> dict[str, Any]:  # noqa:
     if not made:
         return {}
     if reason := own_training_reason(method):
-        raise UsageError(
-            f"{' and '.join(made)}: {type(method).__name__} {reason}. It takes no other. Remove the setting."
-        )
+        raise UsageError(f"{' and '.join(made)}: {type(method).__name__} {reason}. Remove the setting.")
     own = method.configure_optimizers
     configured = partial(_configure, method, own, made.get("optimizer"), made.get("lr_scheduler"))
     method.configure_optimizers = configured  # type: ignore[method-assign]
@@ -100,7 +98,7 @@ def _factory(name: str, given: Any) -> partial[Any]:  # noqa: ANN401  see `use_o
     made = given if isinstance(given, partial) else partial(given) if isinstance(given, type) else None
     if made is None or made.args or not (isinstance(made.func, type) and issubclass(made.func, KINDS[name])):
         raise UsageError(
-            f"{name} is {given!r:.80}. It must be a class, or a partial of one with keywords. Set it, e.g. "
+            f"{name} is {given!r:.80}. It must be a class or a partial. Set it, e.g. "
             f"functools.partial({EXAMPLES[name]})."
         )
     signature = inspect.signature(made.func)

@@ -138,7 +138,7 @@ class Predictor:
         """
         users = list(dict.fromkeys(_listed(user_ids)))
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise ValueError(f"k is {k!r}. It must be a whole number of at least 1.")
+            raise ValueError(f"k is {k!r}. It must be an integer of at least 1.")
         at = index_of(self.data.train.user_ids, users) if users and self.has_user_ids else [-1] * len(users)
         known = [user for user, index in zip(users, at, strict=True) if index >= 0]
         others = [user for user, index in zip(users, at, strict=True) if index < 0]
@@ -162,7 +162,7 @@ class Predictor:
             if not self.has_user_ids:
                 reason += " The bundle has no user ids. Export it --with-user-ids, or load it with data=..."
             listed = ", ".join(repr(visible(user)) for user in missing[:5]) + (", ..." if len(missing) > 5 else "")
-            raise UnknownUserError(f"{len(missing)} users are not in {where}: {listed}.{reason} Correct or omit them.")
+            raise UnknownUserError(f"{len(missing)} users are not in {where}: {listed}.{reason} Omit them.")
         wide = WithExtraUsers(self.data, others, {name: torch.from_numpy(rows.copy()) for name, rows in found.items()})
         starts = torch.cat([self.seen.starts, self.seen.starts[-1:].expand(len(others))])
         return wide, SparseRows(starts, self.seen.items, self.seen.weights, self.seen.width)
@@ -193,8 +193,8 @@ class Predictor:
         """Return logits of all items (batch, num_items) for users (batch,) of the data; the method reads the data first."""
         if needs := needs_of(self.method, self.missing):
             raise DataNotAvailableError(
-                f"{type(self.method).__name__} needs {needs}, which the bundle lacks. Pass them: zoo.load(PATH, data=..., "
-                "releases={NAME: PATH}), or export --with-user-ids --with-ratings."
+                f"{type(self.method).__name__} needs {needs}, which the bundle lacks. Pass zoo.load(PATH, data=..., "
+                "releases={{NAME: PATH}}), or export --with-user-ids --with-ratings."
             )
         if self._read is not data:
             self._read = None
@@ -208,7 +208,7 @@ class Predictor:
 def _listed(ids: Iterable[str | int]) -> list[str]:
     """Return ids as strings; refuse a string, which would be read letter by letter."""
     if isinstance(ids, str):
-        raise TypeError(f"Ids are the string {ids!r}. Pass a list, such as [{ids!r}].")
+        raise TypeError(f"Ids are the string {ids!r}. Pass a list: [{ids!r}].")
     given = (str(one) if isinstance(one, int | np.integer) else one for one in values_of(ids))
     found: list[str] = as_ids(list(given)).tolist()
     return found
@@ -236,6 +236,6 @@ def explain_mismatch(folder: Path, saved: Mapping[str, Any]) -> Iterator[None]:
     except (KeyError, RuntimeError, TypeError) as error:
         version = saved.get("version", "an older version")
         raise UsageError(
-            f"The weights in {folder} (version {version}) do not fit the method of version {VERSION}. Use that version, or train "
+            f"The weights in {folder} (version {version}) do not fit version {VERSION}. Use that version, or train "
             "again."
         ) from error

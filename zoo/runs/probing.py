@@ -128,9 +128,7 @@ def probe(data: CrossDomainDataModule) -> Probe:
     data.read_target()
     test = data.test
     if data.signs or not len(test.users):
-        raise ValueError(
-            f"split is {data.evaluation.split!r}, signs {data.signs}. Probes need ranked test cases. Change one."
-        )
+        raise ValueError(f"split is {data.evaluation.split!r}, signs {data.signs}. Probes need ranked test cases.")
     scores, missing, window = _rules(data)
     kinds = {"sampled": data.sampled_ranking, "full": bool(data.full_ranking)}
     values = {

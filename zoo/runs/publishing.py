@@ -68,14 +68,12 @@ def publish(
     checks.instance(CrossDomainDataModule, "datamodules.Files(...)", data=data)
     names, out = data.sources, user_path(out)
     if source is None and len(names) != 1:
-        raise UsageError(
-            f"The experiment has the sources {list(names)}. Choose one: --source NAME (Python: source=NAME)."
-        )
+        raise UsageError(f"The sources are {list(names)}. Choose one: --source NAME (Python: source=NAME).")
     name = source or names[0]
     if not is_first():
         return _load_of_first_process(out)
     if out.exists():
-        raise FileExistsError(f"{out} exists, and a release is never overwritten. Choose another path or remove it.")
+        raise FileExistsError(f"{out} exists, and a release is never overwritten. Choose another path.")
     # Unreadable files are refused before the budget is charged.
     charged = None if budget is None else Budget(user_path(budget))
     key = None if sign is None else SigningKey.read(user_path(sign))
@@ -87,7 +85,7 @@ def publish(
 def _load_of_first_process(out: Path) -> Release:
     if not out.is_dir():
         raise UsageError(
-            f"No release at {out} yet, and only the first process of a run publishes. Run python -m zoo publish first."
+            f"No release at {out} yet, and only the first process publishes. Run python -m zoo publish first."
         )
     return Release.load(out)
 

@@ -34,7 +34,7 @@ def resume_arguments(run: Path) -> list[str]:
     """Return config and checkpoint of a run folder as arguments; raise a `UsageError` if it cannot be resumed."""
     config = run / "config.yaml"
     if not config.is_file():
-        raise UsageError(f"{run} is no run folder (no config.yaml). Pass one, such as runs/PriCDR/version_0.")
+        raise UsageError(f"{run} is no run folder (no config.yaml). Pass one.")
     return ["--config", str(config), "--ckpt_path", str(checkpoint_of(run))]
 
 
@@ -43,8 +43,7 @@ def checkpoint_of(run: Path) -> Path:
     found = [path for name in ("last.ckpt", "best.ckpt") if (path := run / "checkpoints" / name).is_file()]
     if not found:
         raise UsageError(
-            f"{run} has no checkpoint: no epoch was finished. Start again: python -m zoo fit --config "
-            f"{shlex.quote(str(run / 'config.yaml'))}"
+            f"{run} has no checkpoint. Start again: python -m zoo fit --config {shlex.quote(str(run / 'config.yaml'))}"
         )
     return found[0]
 
@@ -61,7 +60,7 @@ def check_same_run(before: Any, now: Any) -> str:  # noqa: ANN401  plain setting
     if EPOCHS in changed and _epochs(theirs[EPOCHS]) < _epochs(ours[EPOCHS]):
         refused.append(f"{changed[EPOCHS]} (it may only grow)")
     if refused:
-        raise UsageError(f"Cannot resume: these settings changed: {'; '.join(refused)}. Omit them, or start a new run.")
+        raise UsageError(f"Cannot resume: these settings changed: {'; '.join(refused)}. Omit them.")
     return "; ".join(changed.values())
 
 

@@ -131,8 +131,8 @@ class _NetworksFirst(Callback):
         others: Sequence[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # set in __init__
         if any(isinstance(one, BackboneFinetuning) for one in others) and not hasattr(pl_module, "backbone"):
             raise UsageError(
-                f"BackboneFinetuning unfreezes `backbone`, which {type(pl_module).__name__} does not have. Remove it, or build a "
-                "module of that name."
+                f"BackboneFinetuning unfreezes `backbone`, which {type(pl_module).__name__} does not have. Remove it, "
+                "or build one."
             )
 
 

@@ -54,13 +54,13 @@ class Plugin:
             made = getattr(import_module(self.module), self.attribute)
         except Exception as error:  # whatever the package's own code raises
             raise PluginError(
-                f"{self.name} of the installed package {self.package} cannot be imported ({type(error).__name__}: {error}). "
-                "Repair or uninstall the package."
+                f"{self.name} of the installed package {self.package} cannot be imported ({type(error).__name__}: "
+                f"{error}). Repair or uninstall it."
             ) from error
         if not isinstance(made, type):
             raise PluginError(
-                f"{self.name} of the installed package {self.package} is {self.path}, not a class. Its entry point must be "
-                f'{self.name} = "module:Class".'
+                f"{self.name} of the installed package {self.package} is {self.path}, not a class. Correct its entry "
+                "point."
             )
         return made
 

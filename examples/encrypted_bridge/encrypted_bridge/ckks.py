@@ -137,7 +137,7 @@ class Ckks:
             try:
                 made.load(self.context, path)
             except (RuntimeError, ValueError) as error:
-                raise ValueError(f"Not a key or ciphertext of SEAL ({error}). Ask the sender for it again.") from error
+                raise ValueError(f"Not a key or ciphertext of SEAL ({error}). Ask for it again.") from error
         return made
 
 

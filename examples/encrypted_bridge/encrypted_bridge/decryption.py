@@ -105,23 +105,21 @@ def check_new(path: Path) -> None:
     if path.exists() or path.is_symlink():
         raise FileExistsError(f"{path} exists, and keys are never overwritten. Choose another path.")
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"No folder {path.parent} for the key file {path.name}. Make it, or choose another.")
+        raise FileNotFoundError(f"No folder {path.parent} for the key file {path.name}. Make it.")
 
 
 def _check_fits(release: Release, keys: KeyPair) -> EncryptedBridge:
     """Refuse what is public to be wrong, before a key is used; return the mechanism."""
     if release.kind != EncryptedMap.kind:
-        raise ReleaseError(f"The release is of kind {release.kind!r}. It must be of kind {EncryptedMap.kind!r}.")
+        raise ReleaseError(f"The release is of kind {release.kind!r}. It must be {EncryptedMap.kind!r}.")
     made_with = release.record.public_inputs.get(PUBLIC_KEY)
     if not isinstance(made_with, str):
-        raise ReleaseError("The record of the map names no public key. Ask the source for the map again.")
+        raise ReleaseError("The record of the map names no public key. Ask for it again.")
     if made_with != tensor_digest(keys.public_key):
-        raise SecretKeyError(
-            "The map was made with another public key. Pass the key file of the embeddings of this source."
-        )
+        raise SecretKeyError("The map was made with another public key. Pass this source's key file.")
     mechanism = release.record.mechanism
     if not isinstance(mechanism, EncryptedBridge):
-        raise ReleaseError(f"The record is of {mechanism.name}. It must be of {EncryptedBridge.name}.")
+        raise ReleaseError(f"The record is of {mechanism.name}, not {EncryptedBridge.name}.")
     Ckks()  # says whether the library is installed
     return mechanism
 
@@ -140,7 +138,7 @@ def _use_once(key: Path, release: Release) -> None:
             os.fsync(file.fileno())
     except FileExistsError as error:
         raise SecretKeyError(
-            f"{key} has been used: {used.name} exists. Keys decrypt one map. Publish the embeddings again with new keys."
+            f"{key} has been used: {used.name} exists. Keys decrypt one map. Publish again."
         ) from error
 
 
@@ -186,7 +184,7 @@ def decrypt(encrypted: Path | str, key: Path | str, out: Path | str, *, trusted:
     """
     out = Path(out)
     if out.exists():
-        raise FileExistsError(f"{out} exists, and a release is never overwritten. Choose another path or remove it.")
+        raise FileExistsError(f"{out} exists, and a release is never overwritten. Choose another path.")
     keys = KeyPair.read(key)
     release = Release.load(encrypted, None if trusted is None else TrustedKeys.read(trusted))
     mechanism = _check_fits(release, keys)

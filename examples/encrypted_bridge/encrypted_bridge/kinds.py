@@ -19,7 +19,7 @@ class Encrypted(Layout):
 
     def of_users(self, index: Tensor) -> dict[str, Tensor]:
         """Refuse: a ciphertext holds many users."""
-        raise ReleaseError("An encrypted release cannot be split by users. Hand it over whole.")
+        raise ReleaseError("An encrypted release cannot be split by users.")
 
     def module(self) -> DenseRows:
         """Refuse: there are no rows."""
@@ -35,7 +35,7 @@ class Encrypted(Layout):
         """Refuse ciphertexts whose second half (count, degree) is zero: they hide nothing."""
         for name, half in halves.items():
             if not bool(half.any(dim=-1).all()):
-                raise ReleaseError(f"Tensor {name!r} has a ciphertext with second half 0, which hides nothing.")
+                raise ReleaseError(f"Tensor {name!r} has a ciphertext with second half 0.")
 
 
 class EncryptedPlaces(Encrypted):
@@ -53,8 +53,8 @@ class EncryptedPlaces(Encrypted):
         blocks = num_blocks(num_users, int(directions))
         if tuple(places.shape) != (KEYS, blocks, 2, DEGREE) or tuple(public_key.shape) != (KEYS, 2, DEGREE):
             raise ReleaseError(
-                f"For {num_users} users places must be ({KEYS}, {blocks}, 2, {DEGREE}) and public_key ({KEYS}, 2, {DEGREE}); got "
-                f"{tuple(places.shape)} and {tuple(public_key.shape)}."
+                f"Of {num_users} users, places must be ({KEYS}, {blocks}, 2, {DEGREE}), public_key ({KEYS}, 2, "
+                f"{DEGREE}); got {tuple(places.shape)}, {tuple(public_key.shape)}."
             )
         self._expect_below_modulus("places", "public_key")
         self._expect_hidden(places=places[:, :, 1], public_key=public_key[:, 1])
@@ -96,7 +96,7 @@ class EncryptedMap(Encrypted):
     def check_record(self, record: PrivacyRecord, ledger: Iterable[PrivacyEvent]) -> None:
         """Refuse a claim of another mechanism."""
         if record.claims and not isinstance(record.mechanism, EncryptedBridge):
-            raise RecordError(f"The record is of {record.mechanism.name}. It must be of {EncryptedBridge.name!r}.")
+            raise RecordError(f"The record is of {record.mechanism.name}, not {EncryptedBridge.name!r}.")
 
     def of_users(self, index: Tensor) -> dict[str, Tensor]:
         """Return the same map for every index."""

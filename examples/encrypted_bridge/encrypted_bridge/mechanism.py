@@ -60,7 +60,7 @@ class EncryptedBridge(Bridge):
         if "map" in tensors:
             return super().check(tensors)
         if (shape := tensors["bodies"].shape[1:]) != (self.public_inputs["kept_items"], self.num_directions):
-            raise MechanismError(f"The map has shape {shape}, which differs from the record of {self.name}.")
+            raise MechanismError(f"The map has shape {shape}, unlike the record of {self.name}.")
         return self.check_counts(tensors) if "counts" in tensors else []
 
 

@@ -83,8 +83,8 @@ def noise_between(plan: Bridge, kept: int, directions: int) -> float:
     ratio = room / (2 * most * zeros + math.sqrt(4 * (zeros * mean) ** 2 + half**2 * room)) if room > 0 else 0.0
     if ratio < _LEAST_RATIO:
         raise ValueError(
-            f"Encryption errors of {kept} items and {directions} directions exceed the sensitivity {most:g}. Lower kept_items or "
-            "num_directions, or raise clip."
+            f"Encryption errors of {kept} items and {directions} directions exceed the sensitivity {most:g}. Lower "
+            "either, or raise clip."
         )
     return plan.noise_std / ratio
 
@@ -118,6 +118,6 @@ def check_room(plan: Bridge, kept: int, directions: int, num_users: int) -> None
     noise_between(plan, kept, directions)
     if (largest := num_users * min(1.0, plan.clip) + _FAR * plan.noise_std) > (most := MODULUS / (2 * SCALE)):
         raise ValueError(
-            f"Noisy sums over {num_users:,} users may reach {largest:,.0f}, above the limit {most:,.0f}. Publish for fewer users, "
-            "lower clip, or publish without encryption."
+            f"Noisy sums over {num_users:,} users may reach {largest:,.0f}, above the limit {most:,.0f}. Lower clip "
+            "or the number of users."
         )

@@ -35,7 +35,7 @@ class Shops(CrossDomainDataModule):
         super().__init__(target, sources, **settings)
         if not 1 <= kinds <= min(customers, articles):
             raise ValueError(
-                f"kinds is {kinds}. It must be 1 to {min(customers, articles)}, the number of customers or articles."
+                f"kinds is {kinds}. It must be 1 to {min(customers, articles)}, as customers and articles."
             )
         self.customers, self.articles, self.kinds = customers, articles, kinds
 

@@ -195,7 +195,7 @@ def _attention_of(run: Run) -> list[dict[Any, Any]]:
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     if rows and not {"source", "layer", "mean", "overlap"} <= rows[0].keys():
-        raise ResultsError(f"{path} lacks columns of AttentionFigure. Delete its folder and repeat the run.")
+        raise ResultsError(f"{path} lacks columns of AttentionFigure. Delete its folder; repeat the run.")
     return rows
 
 

@@ -122,7 +122,7 @@ class Run:
             return pl.read_parquet(path).with_columns(seed=pl.lit(self.seed))
         except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             what = str(error).split("\n", 1)[0]  # polars writes many lines
-            raise ResultsError(f"{path} is unreadable ({what}). Delete its folder and repeat the run.") from error
+            raise ResultsError(f"{path} is unreadable ({what}). Delete its folder and repeat it.") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,7 +303,7 @@ class Results:
     def only_tasks(self, names: Sequence[str]) -> "Results":
         """Return the results of these tasks; raise `ResultsError` for a task without a finished run."""
         if self.folders:
-            raise ResultsError("--task is given, but these are runs of fit. Remove it; only benchmarks have tasks.")
+            raise ResultsError("--task is given, but these are runs of fit. Remove it.")
         for name in names:
             if name not in self.lines:
                 known = f"{suggest(name, self.lines)} Finished tasks: {', '.join(self.lines)}."
@@ -335,9 +335,7 @@ def read_results(runs: Path) -> Results:
     """Read the runs of a benchmark; raise `ResultsError` if no run is finished."""
     path = runs / BENCHMARK
     if not path.is_file():
-        raise ResultsError(
-            f"{runs} has no {BENCHMARK}. Run `python -m zoo benchmark --config FILE`, or name runs such as runs/PriCDR/version_0."
-        )
+        raise ResultsError(f"{runs} has no {BENCHMARK}. Run `python -m zoo benchmark --config FILE`, or name runs.")
     try:
         benchmark, lines = _read_lines(runs)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

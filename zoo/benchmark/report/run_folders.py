@@ -188,7 +188,7 @@ def _read(folder: Path) -> RunFolder:
     if (folder / BENCHMARK).is_file():
         raise ResultsError(f"{folder} is a benchmark. Report on it alone.")
     if missing := [name for name in (CONFIG, METRICS, PRIVACY, CASES) if not (folder / name).is_file()]:
-        raise ResultsError(f"{folder} has no {missing[0]}, so it is no tested run. Name runs of fit.")
+        raise ResultsError(f"{folder} has no {missing[0]}, so it is no tested run. Test it.")
     try:
         text = (folder / CONFIG).read_text(encoding="utf-8")
         settings = read_yaml(text, folder / CONFIG)
@@ -199,13 +199,13 @@ def _read(folder: Path) -> RunFolder:
         run = Run(int(report["seed"]), folder, report, privacy, float(report["train_seconds"]), 0, versions, None, own)
         made = RunFolder(folder, run, settings, data)
         if not any(f"test/{ranking}/{PRIMARY_METRIC}" in report["metrics"] for ranking in RANKINGS):
-            raise ResultsError(f"{folder} has no test NDCG@10. Its run needs held-out items and a ranking.")
+            raise ResultsError(f"{folder} has no test NDCG@10. It needs held-out items and a ranking.")
         made.tested  # noqa: B018  fails now if unreadable
     except ResultsError:
         raise
     except (AttributeError, KeyError, TypeError, ValueError, OSError, yaml.YAMLError) as error:
         reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        raise ResultsError(f"{folder} is unreadable ({reason}). Leave it out, or train it again.") from error
+        raise ResultsError(f"{folder} is unreadable ({reason}). Omit it, or train again.") from error
     return made
 
 

@@ -47,11 +47,9 @@ def paired(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> Comparison:
     """
     x, y = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape:
-        raise ValueError(
-            f"Pairs have shapes {x.shape} and {y.shape}. Both must be one-dimensional and of equal length."
-        )
+        raise ValueError(f"Pairs have shapes {x.shape} and {y.shape}. Both must be one-dimensional, equally long.")
     if len(x) < 2:
-        raise ValueError(f"The paired test has {len(x)} pairs. It needs two or more. Add seeds or users.")
+        raise ValueError(f"The paired test has {len(x)} pairs. It needs two. Add seeds or users.")
     for name, values in (("ours", x), ("theirs", y)):
         if wrong := int((~np.isfinite(values)).sum()):
             raise ValueError(f"{name} has {wrong} NaN or infinite values of {len(x)}. Remove those pairs.")
@@ -89,9 +87,7 @@ def over_users(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> Compari
     """Test over users whether the trained models differ; a user's dependent rows are averaged over seeds first."""
     pairs = common_cases(ours, theirs, metric)
     if pairs.is_empty():
-        raise ValueError(
-            f"{len(ours)} and {len(theirs)} rows have no seed and user in common. Compare runs of one split."
-        )
+        raise ValueError(f"{len(ours)} and {len(theirs)} rows have no seed and user in common. Compare one split.")
     users = pairs.group_by("user_id").agg(pl.col("ours", "theirs").mean()).sort("user_id")
     return paired(users["ours"].to_numpy(), users["theirs"].to_numpy())
 
@@ -124,7 +120,7 @@ def _cases(frame: pl.DataFrame, metric: str, name: str) -> pl.DataFrame:
     # a mean would ignore null
     cases = frame.select("seed", "user_id", pl.col(metric).cast(pl.Float64).fill_null(float("nan")).alias(name))
     if twice := int(cases.select("seed", "user_id").is_duplicated().sum()):
-        raise ValueError(f"{name} has {twice} rows with a repeated seed and user. Drop the repeats.")
+        raise ValueError(f"{name} has {twice} rows with a repeated seed and user. Drop these.")
     return cases
 
 

@@ -67,12 +67,12 @@ def registered(name: str, registry: Path | None = None) -> DataSet:
         if recipe.files:
             return DataSet.model_validate({"licence": recipe.licence, "files": recipe.files})
         named = f"{name} must be downloaded manually. {recipe.about} {recipe.licence} See {recipe.address}."
-        raise ValueError(f"{named} Put its files into $ZOO_DATA/{name}, and read them with Files, recipe {name}.")
+        raise ValueError(f"{named} Put its files into $ZOO_DATA/{name}. Read them with Files, recipe {name}.")
     if name in MANUAL_DOWNLOADS:
         raise ValueError(download_hint(name))
     raise ValueError(
         f"Unknown data set {name!r}.{suggest(name, [*known, *Recipe.names(), *MANUAL_DOWNLOADS])} Known: "
-        f"{', '.join([*sorted(known), *Recipe.names()])}; manual: {', '.join(MANUAL_DOWNLOADS)}. Add others with --registry."
+        f"{', '.join([*sorted(known), *Recipe.names()])}; manual: {', '.join(MANUAL_DOWNLOADS)}. Or use --registry."
     )
 
 
@@ -106,7 +106,7 @@ def _checked(path: Path, name: str, published: Published, source: str) -> Path:
     if (published.size or size, published.sha256) != (size, digest):
         raise ValueError(
             f"{source} has {size:,} bytes and SHA-256 {digest}; {name} must have {published.size or size:,} and "
-            f"{published.sha256}. Nothing was written."
+            f"{published.sha256}."
         )
     return path
 
@@ -125,8 +125,8 @@ def _downloaded(name: str, published: Published, scratch: Path) -> Path:
             continue
         return _checked(path, name, published, url)
     raise OSError(
-        f"No host has {name}: {'; '.join(failed)}. Get the file elsewhere (SHA-256 "
-        f"{published.sha256}) and pass its folder: --offline FOLDER."
+        f"No host has {name}: {'; '.join(failed)}. Get it elsewhere (SHA-256 {published.sha256}) and pass --offline "
+        "FOLDER."
     )
 
 

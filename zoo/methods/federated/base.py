@@ -64,9 +64,7 @@ class Federated(Recommender):
                 )
             return
         if clip is None:
-            raise ValueError(
-                "clip is missing, which epsilon needs. Set the L2 norm of a client's update, a public number, e.g. 0.5."
-            )
+            raise ValueError("clip is missing, which epsilon needs. Set the L2 norm of a client's update, e.g. 0.5.")
         self.privacy = RoundPrivacy(
             epsilon=epsilon, delta=delta, clip=clip, num_rounds=num_rounds, rate=rate, relation=Relation(relation),
             noise_seed=noise_seed,
@@ -89,9 +87,7 @@ class Federated(Recommender):
     def setup(self, stage: str) -> None:
         """Refuse half precision for private rounds; then read the ratings."""
         if self.privacy is not None and (precision := self.trainer.precision) != "32-true":
-            raise ValueError(
-                f"trainer.precision is {precision!r}. Private rounds need single precision. Set it to 32-true."
-            )
+            raise ValueError(f"trainer.precision is {precision!r}. Private rounds need 32-true. Set it.")
         super().setup(stage)
 
     def on_fit_start(self) -> None:
@@ -100,13 +96,13 @@ class Federated(Recommender):
             return
         if self._penalties:
             raise ValueError(
-                f"A callback adds a penalty to {sorted(self._penalties)}, which is not clipped. Remove the callback, or epsilon."
+                f"A callback adds a penalty to {sorted(self._penalties)}, which is not clipped. Remove it, or epsilon."
             )
         validated = self.trainer.limit_val_batches != 0 and len(self.trainer.datamodule.validation.users) > 0  # type: ignore[attr-defined]
         if self.privacy.noise_seed is None and validated:
             raise ValueError(
                 "Validation would choose the epoch by held-out ratings, which epsilon does not cover. Set "
-                "trainer.limit_val_batches to 0, or noise_seed to train without a guarantee."
+                "trainer.limit_val_batches to 0, or noise_seed."
             )
 
     def can_score(self, users: Tensor) -> Tensor:
@@ -208,9 +204,7 @@ def unowned_items(
         Sampled items (entries, num_each).
     """
     if full := int((counts >= num_items).sum()):
-        raise ValueError(
-            f"{full} clients have all {num_items} items, and no other to be drawn. Leave such clients out."
-        )
+        raise ValueError(f"{full} clients have all {num_items} items, and no negatives. Leave them out.")
     owners = torch.repeat_interleave(counts)
     starts = counts.cumsum(0) - counts
     # Before the j-th own item of a client lie as many of the others as its number less j.

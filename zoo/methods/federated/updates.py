@@ -115,7 +115,7 @@ def weighted_mean(updates: ClientUpdates, num_rows: int) -> Mean:
     """
     total = updates.weights.sum()
     if not total > 0:
-        raise ValueError("No client of the round counts for anything: all weights are 0.")
+        raise ValueError("No client of the round counts: all weights are 0.")
     shares = (updates.weights / total).to(updates.differences.dtype)
     table = updates.differences.new_zeros(num_rows, updates.differences.shape[1])
     table.index_add_(0, updates.rows, updates.differences * shares[updates.clients, None])

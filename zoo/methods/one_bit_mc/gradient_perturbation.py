@@ -67,7 +67,7 @@ class GradientPerturbation(Perturbation):
         if isinstance(step_size, int | float) and not 0 < step_size < math.inf:
             raise ValueError(f"step_size must be positive and finite, 'spectral' or null; got {step_size!r}.")
         if dual and step_size == "spectral":
-            raise ValueError("Spectral steps go from the last point: set dual to false with step_size 'spectral'.")
+            raise ValueError("Spectral steps go from the last point: set dual to false.")
         self.plan(Terms(Logistic()))  # with any link: the clamp bounds the gradient of all
 
     def plan(self, terms: Terms) -> GradientSteps:

@@ -96,7 +96,7 @@ class OneBitMC(Recommender):
         if alpha is not None:
             InfinityBall(alpha)
         if bounded and alpha is None:
-            raise ValueError("bounded holds entries to alpha, and alpha is null: give it, e.g. 1.0.")
+            raise ValueError("bounded holds entries to alpha, and alpha is null: set it.")
         checks.one_of(("logistic", "probit"), link=link)
         checks.positive(tolerance=tolerance)
         checks.below_one(tolerance=tolerance)
@@ -119,7 +119,7 @@ class OneBitMC(Recommender):
         shape = sizes["num_users"], sizes["num_items"]
         if shape[0] * shape[1] > self.max_cells:
             raise ValueError(
-                f"A matrix of {shape[0]} x {shape[1]} has more than max_cells = {self.max_cells} entries. Raise it, or filter."
+                f"A matrix of {shape[0]} x {shape[1]} has more than max_cells = {self.max_cells} entries. Raise it."
             )
         self.register_buffer("matrix", torch.zeros(shape))
 
@@ -215,11 +215,11 @@ class OneBitMC(Recommender):
         """Refuse to resume with other settings or ratings, also if the checkpoint was read without a trainer."""
         if kept["settings"] != self.settings:
             raise ValueError(
-                f"The settings are {self.settings}; the checkpoint has {kept['settings']}. Resume with the config of the run, or "
+                f"The settings are {self.settings}; the checkpoint has {kept['settings']}. Use the run's config, or "
                 "train again."
             )
         if kept.get("digests", self.data.digests) != self.data.digests:
-            raise ReleaseMismatchError("The checkpoint was begun on other ratings than those at hand. Train anew.")
+            raise ReleaseMismatchError("The checkpoint was begun on other ratings. Train anew.")
 
     # Scoring.
 

@@ -26,13 +26,13 @@ class Observations:
         if not len(self.cells):
             raise ValueError(f"No entry of the {matrix} is observed: nothing to learn from.")
         if self.cells.shape != self.signs.shape or (np.diff(self.cells) <= 0).any():
-            raise ValueError("Observed cells rise strictly and have one sign each; sort them and drop repeats.")
+            raise ValueError("Observed cells rise strictly and have one sign each; sort them.")
         if self.cells[0] < 0 or self.cells[-1] >= self.shape[0] * self.shape[1]:
             raise ValueError(f"An observed cell lies outside the {matrix}.")
         wrong = self.signs[~np.isin(self.signs, (-1.0, 1.0))]
         if len(wrong):
             raise ValueError(
-                f"Signs are +1 or -1; {len(wrong)} are not, the first is {wrong[0]:g}. Set data.filters.signs and a threshold."
+                f"Signs are +1 or -1; {len(wrong)} are not, the first is {wrong[0]:g}. Set data.filters.signs."
             )
 
 

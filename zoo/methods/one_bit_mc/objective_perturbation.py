@@ -77,11 +77,11 @@ class ObjectivePerturbation(Perturbation):
         if not isinstance(terms.link, Logistic):
             if not (self.inexact or self.paper_faithful):
                 raise ValueError(
-                    "link is 'probit': objective perturbation is private only for the exact minimiser. Use link: logistic, "
-                    "InputPerturbation, or inexact to run without a guarantee."
+                    "link is 'probit': objective perturbation is private only for the exact minimiser. Use link: "
+                    "logistic, InputPerturbation, or inexact."
                 )
             if terms.alpha is None:
-                raise ValueError("The probit link needs alpha here, the largest entry: the noise is calibrated on it.")
+                raise ValueError("The probit link needs alpha here, the largest entry. Set it.")
         super().check(terms)
 
     def shows_objective(self, link: Link) -> bool:

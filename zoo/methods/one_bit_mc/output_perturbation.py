@@ -69,13 +69,11 @@ class OutputPerturbation(Perturbation):
     def check(self, terms: Terms) -> None:
         """Refuse terms without a sensitivity: a probit link without a bound, or the published noise without alpha."""
         if self.paper_faithful and terms.alpha is None:
-            raise ValueError(
-                "The published noise on the output needs alpha, the largest entry: it is calibrated on it."
-            )
+            raise ValueError("The published noise on the output needs alpha, the largest entry. Set it.")
         if not (self.paper_faithful or isinstance(terms.link, Logistic) or terms.bounded):
             raise ValueError(
-                "link is 'probit' without bounded entries, so one sign can change a gradient without limit. Set bounded: true, or "
-                "link: logistic."
+                "link is 'probit' without bounded entries, so gradients have no limit. Set bounded: true, or link: "
+                "logistic."
             )
         super().check(terms)
 

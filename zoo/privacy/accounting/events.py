@@ -148,8 +148,8 @@ class RandomisedResponseEvent(PrivacyEvent):
     def __post_init__(self) -> None:
         if not _SMALLEST <= self.flip_probability < 0.5:
             raise EventError(
-                f"flip_probability is {self.flip_probability!r}. Allowed: [{_SMALLEST}, 0.5). Else use NonPrivateEvent "
-                "(0) or NoOpEvent (0.5)."
+                f"flip_probability is {self.flip_probability!r}. Allowed: [{_SMALLEST}, 0.5). Or use NonPrivateEvent "
+                "(0), NoOpEvent (0.5)."
             )
 
 
@@ -289,9 +289,7 @@ def event_from_dict(values: Mapping[str, Any], depth: int = 0) -> PrivacyEvent:
 
 def _check_multiplier(value: float) -> None:
     if not _SMALLEST <= value <= _LARGEST:
-        raise EventError(
-            f"noise_multiplier is {value!r}. Allowed: [{_SMALLEST}, {_LARGEST}]. Without noise use NonPrivateEvent."
-        )
+        raise EventError(f"noise_multiplier is {value!r}. Allowed: [{_SMALLEST}, {_LARGEST}]. Or use NonPrivateEvent.")
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401  any field of any event

@@ -40,7 +40,7 @@ def check_epsilon(epsilon: float) -> None:
 def check_delta(delta: float) -> None:
     """Refuse a delta outside (0, 1)."""
     if not SMALLEST <= delta < 1:
-        raise ValueError(f"delta is {delta!r}. Allowed: [{SMALLEST:g}, 1). Use less than 1/users, e.g. 1e-5.")
+        raise ValueError(f"delta is {delta!r}. Allowed: [{SMALLEST:g}, 1), below 1/users, e.g. 1e-5.")
 
 
 def check_sensitivity(sensitivity: float) -> None:
@@ -132,7 +132,7 @@ def check_target(epsilon: float | None, attack_success: float | None) -> None:
     """Refuse anything but one of epsilon and attack success, the latter in (1/2, 1)."""
     if (epsilon is None) == (attack_success is None):
         raise ValueError(
-            f"epsilon is {epsilon!r} and attack_success {attack_success!r}. Exactly one is needed. Set the other to null."
+            f"epsilon is {epsilon!r} and attack_success {attack_success!r}. Exactly one is needed. Omit the other."
         )
     if attack_success is not None and not 0.5 < attack_success < 1:
         raise ValueError(f"attack_success is {attack_success!r}. Allowed: (0.5, 1), e.g. 0.6.")

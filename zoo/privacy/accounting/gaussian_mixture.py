@@ -161,7 +161,7 @@ def _check_mixture_delta(delta: float) -> None:
     check_delta(delta)
     if delta < _SMALLEST_DELTA:
         raise ValueError(
-            f"delta is {delta!r}. Allowed: >= {_SMALLEST_DELTA} with a Gaussian matrix. Or use calibration 'unit'."
+            f"delta is {delta!r}. Allowed: >= {_SMALLEST_DELTA} with a Gaussian matrix. Or calibrate 'unit'."
         )
 
 

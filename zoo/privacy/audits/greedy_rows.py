@@ -34,7 +34,7 @@ def greedy_items(matrix: PublicMatrix, ones: int) -> list[int]:
     multiplies M, ``(items, dim)``, by a vector ``ones`` times and needs no Gram matrix (2 s for 400 of 18,467 items).
     """
     if not 1 <= ones <= matrix.num_items:
-        raise ValueError(f"ones is {ones!r}. Allowed: [1, {matrix.num_items}], the number of items.")
+        raise ValueError(f"ones is {ones!r}. Allowed: [1, {matrix.num_items}] items.")
     columns = matrix.transposed()
     squares = np.einsum("id,id->i", columns, columns)
     free = squares.copy()  # -inf once taken

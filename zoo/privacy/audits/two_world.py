@@ -158,7 +158,7 @@ def _check_claim(epsilon: float, delta: float, mu: float | None) -> None:
     if not (epsilon > 0 and math.isfinite(epsilon)):
         raise ValueError(f"epsilon is {epsilon!r}. Allowed: finite, > 0.")
     if not 0 <= delta < 1:
-        raise ValueError(f"delta is {delta!r}. Allowed: [0, 1); use 0 for a pure claim.")
+        raise ValueError(f"delta is {delta!r}. Allowed: [0, 1); 0 is pure.")
     if mu is not None and not (mu > 0 and math.isfinite(mu)):
         raise ValueError(f"mu is {mu!r}. Allowed: finite and > 0, or None.")
 

@@ -127,7 +127,7 @@ class Probit(ConvexLink):
 
     def __post_init__(self) -> None:
         if not (self.scale > 0 and math.isfinite(self.scale)):
-            raise ValueError(f"scale must be finite and positive, got {self.scale!r}. Take e.g. 1.0.")
+            raise ValueError(f"scale must be finite and positive, got {self.scale!r}.")
 
     @property
     def smoothness(self) -> float:
@@ -179,7 +179,7 @@ class Flipped(Link):
             raise TypeError("link is Flipped. Pass the link without flips.")
         for name in ("p1", "p2"):
             if not 0 <= getattr(self, name) < 0.5:
-                raise ValueError(f"{name} must lie in [0, 1/2), got {getattr(self, name)!r}. Take it from the plan.")
+                raise ValueError(f"{name} must lie in [0, 1/2), got {getattr(self, name)!r}. See the plan.")
 
     @property
     def name(self) -> str:  # noqa: D102

@@ -75,7 +75,7 @@ def published_output(epsilon: float, alpha: float) -> PublishedScale:
 def _check_claim(epsilon: float, alpha: float) -> None:
     check_epsilon(epsilon)
     if not 0 < alpha < math.inf:
-        raise ValueError(f"alpha must be finite and positive, got {alpha!r}. Take e.g. 1.0.")
+        raise ValueError(f"alpha must be finite and positive, got {alpha!r}.")
 
 
 def cross_solutions(size: int, alpha: float) -> tuple[Floats, Floats]:

@@ -141,7 +141,7 @@ class NoiseSource:
         if self.private or type(position) is not int or position < self._taken:
             raise ValueError(
                 f"position is {position!r}. This source ({self.label}) is at word {self._taken}. Only seeded sources "
-                "skip, only forwards."
+                "skip forwards."
             )
         while (left := position - self._taken) > 0:
             self._words(min(left, _CHUNK))

@@ -21,8 +21,7 @@ def bounded(rows: csr_array, clip: float | None) -> csr_array:
     if not (rows.data == 1).all():
         wrong = rows.data[rows.data != 1]
         raise ValueError(
-            f"{len(wrong)} stored values are not 1, the first is {wrong[0]:g}. Make rows binary, with every entry "
-            "stored once."
+            f"{len(wrong)} stored values are not 1, the first is {wrong[0]:g}. Make rows binary, without repeats."
         )
     return rows if clip is None else clip_rows(rows, clip)
 

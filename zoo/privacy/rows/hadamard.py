@@ -27,7 +27,7 @@ def hadamard_transform(vectors: Floats) -> Floats:
     size = len(vectors)
     if vectors.ndim != 2 or size != padded_size(max(size, 1)):
         raise ValueError(
-            f"vectors have shape {vectors.shape}. Allowed: (n, columns), n a power of two. Add zeros up to "
+            f"vectors have shape {vectors.shape}. Allowed: (n, columns), n a power of two. Pad to "
             f"{padded_size(max(size, 1))}."
         )
     result = np.array(vectors, dtype=np.float64, order="C")

@@ -110,7 +110,8 @@ class SparseMatrix(PublicMatrix):
             self._cached = whole
             return attempt, norms
         raise ValueError(
-            f"density is {self.density:g}: {_ATTEMPTS} sparse matrices of {self.dim} x {self._padded} had no entry. Raise it."
+            f"density is {self.density:g}: {_ATTEMPTS} sparse matrices of {self.dim} x {self._padded} were empty. "
+            "Raise it."
         )
 
     def _block(self, attempt: int, start: int, stop: int) -> Floats:

@@ -45,7 +45,7 @@ def lifted_ratings(rows: csr_array, plan: JLT, *, centre: bool) -> Floats:
     if size > LARGEST_LIFT:
         raise ValueError(
             f"The decomposition of {rows.shape[1]:,} x {rows.shape[0]:,} ratings takes {size / 2**30:.1f} GiB. "
-            f"Allowed: {LARGEST_LIFT / 2**30:g} GiB. Omit paper_faithful."
+            f"Allowed: {LARGEST_LIFT / 2**30:g}. Omit paper_faithful."
         )
     ratings = np.ascontiguousarray(bounded_rows(rows, plan).toarray().T)
     if centre:

@@ -56,13 +56,11 @@ def _trained(layer: nn.Module) -> bool:
 
 def _check_layer(named: str, layer: nn.Module) -> None:
     if not has_user_norms(layer):
-        raise ValueError(
-            f"The norm of a user's gradient is unknown for {named}. Use known layers, or define user_norms."
-        )
+        raise ValueError(f"The norm of a user's gradient is unknown for {named}. Define user_norms.")
     if next(layer.buffers(recurse=False), None) is not None:
-        raise ValueError(f"{named} is trained and has buffers, which may store data. Use another layer.")
+        raise ValueError(f"{named} is trained and has buffers, which may store data. Replace it.")
     if not layer.training:
-        raise ValueError(f"{named} is in evaluation mode. Call train() before a private step.")
+        raise ValueError(f"{named} is in evaluation mode. Call train() first.")
 
 
 def clipped_sum(
@@ -112,7 +110,7 @@ def clipped_sum(
         weights = (clip / (norms * (1 + _MARGIN))).clamp(max=1.0)
         sums = torch.autograd.grad(values, list(parameters.values()), grad_outputs=weights.to(values.dtype))
     if not all(bool(total.isfinite().all()) for total in sums):
-        raise FloatingPointError("A user's gradient is not finite. Lower the learning rate; publish nothing.")
+        raise FloatingPointError("A user's gradient is not finite. Lower lr; publish nothing.")
     return dict(zip(parameters, sums, strict=True))
 
 
@@ -128,14 +126,14 @@ def _norms(
         raise ValueError(f"No user's loss reaches {missing}. Freeze these, or use their layers' forward.")
     for name, parameter in parameters.items():
         if found[parameter].shape != values.shape:
-            raise RuntimeError(f"{name} has {len(found[parameter])} rows for {len(values)} users. Use a row per user.")
+            raise RuntimeError(f"{name} has {len(found[parameter])} rows for {len(values)} users.")
     return torch.stack([found[parameter].double().square() for parameter in parameters.values()]).sum(dim=0).sqrt()
 
 
 def _check_losses(values: Tensor, users: Tensor) -> None:
     if not isinstance(values, Tensor) or values.shape != users.shape:
         shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-        raise ValueError(f"The loss has shape {shape}. Allowed: ({len(users)},), one value per user.")
+        raise ValueError(f"The loss has shape {shape}. Allowed: ({len(users)},), one per user.")
     if values.dtype != torch.float32:
         raise ValueError(f"The loss is {values.dtype}. A private gradient needs float32.")
     if not values.requires_grad:
@@ -159,7 +157,7 @@ def _check_longest(values: Tensor, parameters: list[nn.Parameter], norms: Tensor
     own = torch.autograd.grad(values[place], parameters, retain_graph=True)
     exact = math.sqrt(sum(float(part.double().square().sum()) for part in own))
     if exact > float(norms[place]) * (1 + _AGREES) + 1e-6 * clip:
-        raise RuntimeError("A parameter is used outside forward, or users are reordered. Call layers as modules.")
+        raise RuntimeError("A parameter is used outside forward, or users are reordered. Call modules.")
 
 
 class _Call(NamedTuple):
@@ -178,7 +176,7 @@ def _recorded(module: nn.Module) -> Iterator[list[_Call]]:
 
     def note(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         if not torch.is_grad_enabled():
-            raise RuntimeError("A trained layer was called without gradients inside a private pass. Call it outside.")
+            raise RuntimeError("A trained layer was called without gradients inside a private pass.")
         if any(call.layer is layer for call in calls):
             raise RuntimeError("A layer was called twice. A private step is one forward pass.")
         watched: Tensor = _Watch.apply(output, early)  # type: ignore[no-untyped-call]

@@ -80,7 +80,7 @@ class NoisySteps(Generic[Plan]):
         own = self.settings()
         if other := sorted(name for name in own.keys() | settings.keys() if settings.get(name) != own.get(name)):
             changes = ", ".join(f"{name} was {settings.get(name)!r} and is {own.get(name)!r}" for name in other)
-            raise ValueError(f"Cannot resume: these settings changed: {changes}. Resume with the old ones.")
+            raise ValueError(f"Cannot resume: these settings changed: {changes}. Restore them.")
         if not self._taken <= taken <= self.plan.steps:
             raise ValueError(f"steps_taken must lie in [{self._taken}, {self.plan.steps}], got {taken}.")
         self._taken = taken
@@ -98,7 +98,7 @@ class NoisySteps(Generic[Plan]):
             raise BudgetSpentError(f"The limit of {self._limit} steps is reached, of {self.plan.steps} planned ones.")
         _check_processes()
         if any(torch.is_autocast_enabled(device) for device in devices):
-            raise RuntimeError("Autocast is on. Private gradients need float32. Train with precision 32-true.")
+            raise RuntimeError("Autocast is on. Private gradients need float32. Set 32-true.")
 
 
 def fresh_generator(noise: NoiseSource) -> np.random.Generator:

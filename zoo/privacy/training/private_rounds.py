@@ -158,11 +158,11 @@ def _check(updates: Updates, num_clients: int, table: Tensor, shared: Mapping[st
     if not form:
         raise ValueError(
             f"Updates have {tuple(updates.differences.shape)} differences for {tuple(clients.shape)} clients and "
-            f"{tuple(rows.shape)} rows, and shared parts { ({n: tuple(p.shape) for n, p in updates.shared.items()}) }. "
-            f"Pass one difference of the table's width per row, shared parts of {num_clients} clients named in "
-            f"{sorted(shared)}."
+            f"{tuple(rows.shape)} rows, and shared parts "
+            f"{ ({n: tuple(p.shape) for n, p in updates.shared.items()}) }. Needed: one difference per row, "
+            f"{num_clients} of each shared part {sorted(shared)}."
         )
     keys = clients * len(table) + rows
     inside = bool(((clients >= 0) & (clients < num_clients) & (rows >= 0) & (rows < len(table))).all())
     if not (inside and bool((keys[1:] > keys[:-1]).all())):
-        raise ValueError("Rows of updates must exist in the table, strictly rising by client and row.")
+        raise ValueError("Rows of updates must be in the table, rising by client and row.")

@@ -116,7 +116,7 @@ class SanitisedGradient(NoisySteps[SanitisationPlan]):
         # The loss is a mean over rows: each row's own gradient is its share times their number.
         each = gradient.double() * self.plan.rows
         if not bool(each.isfinite().all()):
-            raise FloatingPointError("The critic's gradient is not finite. Lower its step size; publish nothing.")
+            raise FloatingPointError("The critic's gradient is not finite. Lower lr; publish nothing.")
         noisy = with_noise(clip_rows(each, self.plan.clip), self.plan.noise_std, fresh_generator(self._noise))
         return noisy.div_(self.plan.rows).to(gradient.dtype)
 

@@ -23,7 +23,7 @@ class StepPlan(ABC):
 
     def __post_init__(self) -> None:
         if not (self.clip > 0 and math.isfinite(self.clip)):
-            raise ValueError(f"clip must be finite and positive, got {self.clip!r}; 1.0 is usual.")
+            raise ValueError(f"clip must be finite and positive, got {self.clip!r}.")
         check_count("steps", self.steps)
         if self.relation.unit is not Unit.USER:
             raise ValueError(f"relation is {self.relation.value!r}. Training protects whole users: zero_out_one_user.")
