@@ -162,7 +162,8 @@ def budget_values(budget: Budget) -> Values:
     cap = budget.cap
     return {
         "file": str(budget.path),
-        "cap": {"epsilon": cap.epsilon, "delta": cap.delta, "unit": cap.relation.unit, "relation": cap.relation},
+        "cap": {"epsilon": cap.epsilon, "delta": cap.delta, "unit": cap.relation.unit, "relation": cap.relation}
+        | {"distinct_ratings": cap.distinct_ratings},
         "torn": budget.has_partial_line,
         "spent": [
             {

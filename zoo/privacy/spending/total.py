@@ -20,6 +20,8 @@ from zoo.privacy.record.shared_projection import refuse_shared_projection
 OWN_ROWS = "scores_read_own_rows"
 #: Keys of an entry that are not in its record.
 EXTRA_KEYS = ("ledger", "num_users", OWN_ROWS)
+#: Condition of a largest total over domains for ratings, which the caller states.
+DISTINCT = "no (user, item) pair is in two domains"
 
 
 @dataclass(frozen=True)
@@ -68,13 +70,13 @@ class Total:
         return max(attack_success_of(ledger, self.relation) for ledger in self.ledgers)
 
 
-def total_of(accounts: Iterable[Account], delta: float | None = None) -> Total:
+def total_of(accounts: Iterable[Account], delta: float | None = None, distinct_ratings: bool = False) -> Total:
     """Return epsilon of releases together, at ``delta`` or else the largest delta of the releases.
 
-    Releases of one domain are of the same users' ratings in any version: they compose, by the accountant over their joined
-    ledgers. A rating is in one domain, so the total for ratings is that of the domain with the largest loss. A user may be in
-    every domain, so for users all releases compose. A release given twice counts once. Names of domains are compared without
-    case and extra blanks.
+    All releases compose, by the accountant over their joined ledgers. Those of one domain are of the same users' ratings in any
+    version. A user, and a (user, item) pair, may be in several domains. With ``distinct_ratings`` the caller states that no pair
+    is. Then the total for ratings is that of the domain with the largest loss, and the statement is among its conditions. A
+    release given twice counts once. Names of domains are compared without case and extra blanks.
 
     There is no total if a release has no guarantee, if relations differ, or if delta is at least one over the number of users.
     There is none either if two releases share a projection that a guarantee is a mean over.
@@ -101,7 +103,10 @@ def total_of(accounts: Iterable[Account], delta: float | None = None) -> Total:
     if not counted or delta is None:
         return Total(domains, None, None, None, None, reason or "there are none", conditions, copies)
     unit, relation = counted[0].record.unit, counted[0].record.relation
-    composing = [counted] if unit is Unit.USER else [*groups.values()]
+    separate = distinct_ratings and unit is not Unit.USER and len(groups) > 1
+    if separate:
+        conditions[DISTINCT] = tuple(account.name for account in counted)
+    composing = [*groups.values()] if separate else [counted]
     epsilon, reason = _largest(composing, delta)
     ledgers = tuple(tuple(event for account in group for event in account.ledger) for group in composing)
     if epsilon is None:
@@ -128,14 +133,14 @@ def _ledger_of(entry: Mapping[str, Any]) -> tuple[PrivacyEvent, ...] | None:
 def total_of_run(entries: Mapping[str, Mapping[str, Any]]) -> Total:
     """Return the privacy loss of a run's releases and training together, from its ``privacy.json``.
 
-    Every entry is a separate domain. Entries without a ledger are those of a training, and of runs of earlier versions. One such
-    entry costs what its record states. Several that protect users add up: by mu if the record has one, else by their epsilons
+    Every entry is a separate domain, and all compose. Entries without a ledger are those of a training, and of runs of earlier
+    versions. One such entry costs what its record states. Several add up: by mu if the record has one, else by their epsilons
     and deltas.
     """
     accounts, composed, added = list[Account](), [0.0], list[float]()
     for name, values in entries.items():
         record, ledger = record_of(values), _ledger_of(values)
-        if ledger is None and record.mu is not None and record.unit is Unit.USER and len(entries) > 1:
+        if ledger is None and record.mu is not None and len(entries) > 1:
             ledger = (GaussianEvent(1 / record.mu),)
         (added if ledger is None else composed).append(float(record.delta or 0))
         if ledger is None:
@@ -144,8 +149,7 @@ def total_of_run(entries: Mapping[str, Mapping[str, Any]]) -> Total:
     total = total_of(accounts, max(composed))
     if total.delta is None or not added:
         return total
-    users = total.unit is Unit.USER
-    return replace(total, delta=math.fsum([total.delta, *added]) if users else max(total.delta, *added))
+    return replace(total, delta=math.fsum([total.delta, *added]))
 
 
 def normalize_domain(domain: str) -> str:
