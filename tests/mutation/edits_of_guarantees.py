@@ -177,8 +177,8 @@ GUARANTEES = (
         ("a run's ledgers are not read", 'if "ledger" in entry else None', "if False else None"),
         ("another case is another domain", 'normalize("NFKC", domain).casefold()', 'normalize("NFKC", domain)'),
         (
-            "a copy counts as a release",
-            "if account.digest is not None and account.digest in seen:",
+            "a folder given twice counts twice",
+            "if account.folder is not None and account.folder in folders:",
             "if not account.name:",
         ),
         (

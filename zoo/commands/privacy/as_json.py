@@ -141,6 +141,7 @@ def total_values(accounts: Sequence[Account], total: Total) -> Values:
             for name, one in given.items()
         ],
         "copies": dict(total.copies),
+        "same_content": dict(total.same_content),
         "domains": [
             {
                 "domain": domain.domain,

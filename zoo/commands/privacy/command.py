@@ -31,7 +31,7 @@ JSON = "write only unrounded JSON to stdout (keys: docs/privacy/record.md)"
 TRUSTED = "public keys (PEM file or folder), one of which must have signed each release"
 TOTAL = (
     "Compute the total privacy loss of releases. All compose, whichever domain and version of its ratings they are of. "
-    "With --distinct-ratings the total for the unit rating is the largest of the domains. Copies count once."
+    "With --distinct-ratings the total for the unit rating is the largest of the domains. A folder given twice counts once."
 )
 BUDGET = (
     "With --epsilon, --delta and --relation: make a budget. Without: show its use. Publishing with --budget FILE charges it before "

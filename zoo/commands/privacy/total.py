@@ -21,6 +21,7 @@ TOGETHER = {
 SAME = (
     "Releases of a domain count as releases of the same data, of any version. Case and spaces of its name are ignored."
 )
+COINCIDENCE = "Independent draws may coincide, and a file does not show whether it is a copy. Pass each release once."
 NO_RELEASE = "no release is known (crash or failure); the cost stays charged"
 TORN = "The last line is incomplete: a crash before a release. It is not charged, and the next release removes it."
 
@@ -28,7 +29,8 @@ TORN = "The last line is incomplete: a crash before a release. It is not charged
 def account_of(path: Path, trusted: TrustedKeys | None = None) -> Account:
     """Return the account of a release, which is loaded and checked as at a target."""
     release = Release.load(path, trusted)
-    return Account(str(path), release.domain, release.source_users, release.record, release.ledger, release.digest)
+    users, record, ledger = release.source_users, release.record, release.ledger
+    return Account(str(path), release.domain, users, record, ledger, release.digest, path.resolve())
 
 
 def total_parts(accounts: Sequence[Account], total: Total) -> list[Part]:
@@ -44,10 +46,13 @@ def total_parts(accounts: Sequence[Account], total: Total) -> list[Part]:
         Part("Releases", rows=[(account.name, account.record.summary()) for account in counted.values()]),
     ]
     if total.copies:
-        copies = [
-            f"{copy} is {'given twice' if copy == of else f'a copy of {of}'}" for copy, of in total.copies.items()
+        twice = [
+            f"{again} is {'given twice' if again == of else f'the folder {of}'}" for again, of in total.copies.items()
         ]
-        page.append(Part("Counted once", copies))
+        page.append(Part("Counted once", twice))
+    if total.same_content:
+        equal = [f"{name}: same content as {of}: counted again" for name, of in total.same_content.items()]
+        page.append(Part("Counted again", [*equal, COINCIDENCE]))
     return page
 
 

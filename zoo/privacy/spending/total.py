@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from zoo.privacy.accounting.accountant import UnsupportedEventError, attack_success_of, epsilon_of
@@ -33,7 +34,8 @@ class Account:
     num_users: int
     record: PrivacyRecord
     ledger: tuple[PrivacyEvent, ...]
-    digest: str | None = None  # SHA-256 of the release, to count each once; None before it exists
+    digest: str | None = None  # SHA-256 of the release; None before it exists
+    folder: Path | None = None  # of the release, resolved, to count each once; None before it exists
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,10 @@ class Total:
     delta: float | None
     reason: str | None
     conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # condition -> its releases
-    copies: Mapping[str, str] = field(default_factory=dict)  # release that does not count -> the same release
+    copies: Mapping[str, str] = field(default_factory=dict)  # release that does not count -> the same folder
+    same_content: Mapping[str, str] = field(
+        default_factory=dict
+    )  # release that counts -> an earlier one of equal digest
     ledgers: tuple[tuple[PrivacyEvent, ...], ...] = field(default=(), repr=False)  # each of releases that compose
 
     @cached_property
@@ -75,8 +80,11 @@ def total_of(accounts: Iterable[Account], delta: float | None = None, distinct_r
 
     All releases compose, by the accountant over their joined ledgers. Those of one domain are of the same users' ratings in any
     version. A user, and a (user, item) pair, may be in several domains. With ``distinct_ratings`` the caller states that no pair
-    is. Then the total for ratings is that of the domain with the largest loss, and the statement is among its conditions. A
-    release given twice counts once. Names of domains are compared without case and extra blanks.
+    is. Then the total for ratings is that of the domain with the largest loss, and the statement is among its conditions. Names
+    of domains are compared without case and extra blanks.
+
+    A folder given twice counts once. Two folders of equal content count twice: independent draws of a small release may coincide,
+    and no file shows whether they were drawn or copied.
 
     There is no total if a release has no guarantee, if relations differ, or if delta is at least one over the number of users.
     There is none either if two releases share a projection that a guarantee is a mean over.
@@ -90,7 +98,7 @@ def total_of(accounts: Iterable[Account], delta: float | None = None, distinct_r
         >>> round(total_of([first, second]).epsilon, 2)
         2.95
     """
-    counted, copies = _each_once(accounts)
+    counted, copies, same_content = _each_once(accounts)
     groups: dict[str, list[Account]] = {}
     for account in counted:
         groups.setdefault(normalize_domain(account.domain), []).append(account)
@@ -101,7 +109,7 @@ def total_of(accounts: Iterable[Account], delta: float | None = None, distinct_r
             conditions[condition] = (*conditions.get(condition, ()), account.name)
     delta, reason = _common_delta(counted, delta)
     if not counted or delta is None:
-        return Total(domains, None, None, None, None, reason or "there are none", conditions, copies)
+        return Total(domains, None, None, None, None, reason or "there are none", conditions, copies, same_content)
     unit, relation = counted[0].record.unit, counted[0].record.relation
     separate = distinct_ratings and unit is not Unit.USER and len(groups) > 1
     if separate:
@@ -111,7 +119,7 @@ def total_of(accounts: Iterable[Account], delta: float | None = None, distinct_r
     ledgers = tuple(tuple(event for account in group for event in account.ledger) for group in composing)
     if epsilon is None:
         unit, relation, delta = None, None, None
-    return Total(domains, unit, relation, epsilon, delta, reason, conditions, copies, ledgers)
+    return Total(domains, unit, relation, epsilon, delta, reason, conditions, copies, same_content, ledgers)
 
 
 def composed(accounts: Sequence[Account], delta: float) -> float:
@@ -162,17 +170,20 @@ def normalize_domain(domain: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", domain).casefold().split())
 
 
-def _each_once(accounts: Iterable[Account]) -> tuple[list[Account], dict[str, str]]:
-    seen: dict[str, str] = {}
-    counted, copies = [], {}
+def _each_once(accounts: Iterable[Account]) -> tuple[list[Account], dict[str, str], dict[str, str]]:
+    """Return accounts of different folders; by name, the same folder given before, and an earlier release of equal digest."""
+    folders, digests = dict[Path | None, str](), dict[str | None, str]()
+    counted, copies, same_content = list[Account](), dict[str, str](), dict[str, str]()
     for account in accounts:
-        if account.digest is not None and account.digest in seen:
-            copies[account.name] = seen[account.digest]
+        if account.folder is not None and account.folder in folders:
+            copies[account.name] = folders[account.folder]
             continue
-        if account.digest is not None:
-            seen[account.digest] = account.name
+        if account.digest is not None and account.digest in digests:
+            same_content[account.name] = digests[account.digest]
+        folders.setdefault(account.folder, account.name)
+        digests.setdefault(account.digest, account.name)
         counted.append(account)
-    return counted, copies
+    return counted, copies, same_content
 
 
 def _domain_total(group: Sequence[Account], delta: float | None) -> DomainTotal:

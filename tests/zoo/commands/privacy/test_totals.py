@@ -112,17 +112,25 @@ def test_a_report_and_the_command_have_the_same_total(
     assert (rounded_up(total.epsilon or 0), total.delta) == ("12.0", pytest.approx(3e-5))
 
 
-def test_a_copy_counts_once_and_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one, copy = saved(tmp_path / "a"), tmp_path / "copy"
-    shutil.copytree(one, copy)
-    page = said(capsys, "total", one, copy, one)
+def test_a_folder_counts_once_and_equal_content_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, link, copy = saved(tmp_path / "a"), tmp_path / "link", tmp_path / "copy"
+    link.symlink_to(one)
+    page = said(capsys, "total", one, link, one)
     assert "epsilon 2.00, under" in page
-    assert f"{copy} is a copy of {one}" in page
+    assert f"{link} is the folder {one}" in page
     assert f"{one} is given twice" in page
-    answer = values(capsys, "total", one, copy, one)
-    assert answer["copies"] == {str(copy): str(one), str(one): str(one)}
+    answer = values(capsys, "total", one, link, one)
+    assert (answer["copies"], answer["same_content"]) == ({str(link): str(one), str(one): str(one)}, {})
     assert [release["name"] for release in answer["releases"]] == [str(one)]
     assert answer["together"]["epsilon"] == pytest.approx(2.0, rel=1e-8)
+    shutil.copytree(one, copy)
+    page = said(capsys, "total", one, copy)
+    assert f"epsilon {rounded_up(TWICE)}, under" in page
+    assert f"{copy}: same content as {one}: counted again" in page
+    answer = values(capsys, "total", one, copy)
+    assert (answer["copies"], answer["same_content"]) == ({}, {str(copy): str(one)})
+    assert [release["name"] for release in answer["releases"]] == [str(one), str(copy)]
+    assert answer["together"]["epsilon"] == pytest.approx(TWICE, rel=1e-9)
 
 
 def test_domains_add_up_unless_their_ratings_are_stated_to_be_distinct(

@@ -68,11 +68,15 @@ def test_flips_and_noise_compose() -> None:
     )
 
 
-def test_one_release_counts_once_however_often_it_is_given() -> None:
-    one, other = made(account("a"), "f" * 64), made(account("b"), "e" * 64)
-    total = total_of([one, other, made(account("copy of a"), "f" * 64), one])
+def test_one_folder_counts_once_and_equal_content_again() -> None:
+    """Independent draws of a small release may coincide, so equal digests show no copy."""
+    one, other = made(account("a"), "f" * 64, "a"), made(account("b"), "e" * 64, "b")
+    total = total_of([one, other, made(account("link to a"), "f" * 64, "a"), one])
     assert total.epsilon == total_of([one, other]).epsilon
-    assert total.copies == {"copy of a": "a", "a": "a"}
+    assert (total.copies, total.same_content) == ({"link to a": "a", "a": "a"}, {})
+    total = total_of([one, made(account("c"), "f" * 64, "c")])
+    assert total.epsilon == total_of([one, other]).epsilon
+    assert (total.copies, total.same_content) == ({}, {"c": "a"})
     unknown = account("c")
     assert total_of([unknown, unknown]).epsilon == total_of([one, other]).epsilon, "two that are not made are two"
 
