@@ -114,7 +114,9 @@ def guesses_table() -> str:
             rows.append(("one rating", release, f"epsilon {epsilon:g}", *counts))
     for epsilon in USER_EPSILONS:
         most = of_hundred(guess_of_user(epsilon))
-        rows.append(("whole person, replaced", "`NoisyRows`, `JLT`", f"epsilon {epsilon:g}", *[most] * (1 + len(USERS))))
+        rows.append(
+            ("whole person, replaced", "`NoisyRows`, `JLT`", f"epsilon {epsilon:g}", *[most] * (1 + len(USERS)))
+        )
     return table(titles, rows, left=3)
 
 

@@ -172,23 +172,19 @@ GUARANTEES = (
             "tests/zoo/benchmark/report/test_files.py",
             "tests/zoo/commands/privacy/test_totals.py",
         ),
-        (
-            "releases of one user's data do not add up",
-            "[counted] if unit is Unit.USER else [*groups.values()]",
-            "[counted] if unit is not Unit.USER else [*groups.values()]",
-        ),
+        ("one pair's losses in two domains do not add up", "separate = distinct_ratings and", "separate = True and"),
         (
             "what sources lose of a user does not compose",
             "ledger = (GaussianEvent(1 / record.mu),)",
             "ledger = (PureEvent(record.epsilon),)",
         ),
         ("what has no mu is forgotten", "(PureEvent(record.epsilon),) if record.epsilon else ()", "()"),
-        ("losses of ratings add up", "users = total.unit is Unit.USER", "users = True"),
+        ("users are stated to be distinct", "and unit is not Unit.USER and len(groups)", "and len(groups)"),
         ("a run's ledgers are not read", 'if "ledger" in entry else None', "if False else None"),
         ("another case is another domain", 'normalize("NFKC", domain).casefold()', 'normalize("NFKC", domain)'),
         (
-            "a copy counts as a release",
-            "if account.digest is not None and account.digest in seen:",
+            "a folder given twice counts twice",
+            "if account.folder is not None and account.folder in folders:",
             "if not account.name:",
         ),
         (
@@ -214,6 +210,12 @@ GUARANTEES = (
             "a publisher trusts what it read before",
             "            self._read()\n            self.total_after(account, data)\n",
             "            self.total_after(account, data)\n",
+        ),
+        ("each domain has its own cap", "everything = not self.cap.distinct_ratings", "everything = False"),
+        (
+            "an old budget has another rule",
+            "relation.unit is not Unit.USER)\n            return",
+            "False)\n            return",
         ),
         ("a line may follow any other", 'or values["previous"] != self._last', 'or not values["previous"]'),
         (

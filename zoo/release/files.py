@@ -1,6 +1,7 @@
 """Files of a release: the manifest and the tensors in one file or in several, read as untrusted input."""
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches

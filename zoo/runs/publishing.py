@@ -8,7 +8,6 @@ from pathlib import Path
 from datamodules import CrossDomainDataModule
 from datamodules.cache import progress_reporter
 from zoo.data.ratings import Ratings
-from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.record import rounded_up, shown_delta
 from zoo.privacy.spending.budget import Budget
 from zoo.privacy.spending.total import Account
@@ -137,9 +136,7 @@ def budget_summary(budget: Budget) -> str:
     cap = budget.cap
     text = [f"Budget {budget.path}: epsilon {cap.epsilon:g} at delta {shown_delta(cap.delta)}, {cap.relation.value}."]
     for domain, epsilon in budget.epsilon_by_domain().items():
-        whose = "all domains" if cap.relation.unit is Unit.USER else repr(visible(domain))
+        whose = repr(visible(domain)) if cap.distinct_ratings else "all domains"
         text.append(f"Used by {whose}: {rounded_up(epsilon)}.")
-    conditions = dict.fromkeys(
-        line for entry in budget.entries for line in entry.account.record.sentences("conditions")
-    )
+    conditions = budget.conditions()
     return " ".join([*text, *([f"Assumes: {'; '.join(conditions)}."] if conditions else [])])

@@ -49,10 +49,10 @@ def test_a_budget_for_two_pays_two(file: Path, tmp_path: Path) -> None:
     spent = Budget(file).entries
     assert [one.release for one in spent] == [release.digest for release in released]
     assert [one.data for one in spent] == [RATINGS.rated().digest()] * 2
-    with pytest.raises(BudgetExceededError, match=r"Epsilon of 'book' would rise from .*The cap is"):
+    with pytest.raises(BudgetExceededError, match=r"Epsilon of all domains would rise from .*The cap is"):
         publish(file, tmp_path / "c")
     assert not (tmp_path / "c").exists()
-    assert "Used by 'book': 2.96. Assumes: who is a user is public." in budget_summary(Budget(file))
+    assert "Used by all domains: 2.96. Assumes: who is a user is public." in budget_summary(Budget(file))
 
 
 def test_a_user_without_ratings_does_not_make_other_ratings(file: Path, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_party_publishes_within_its_budget_and_signs_and_another_trusts_it(
     cli("publish", *PROJECTED, *paid, "--out", "book")
     said = capsys.readouterr().out
     assert f"Signed by the key {SigningKey.read(key).public}." in said
-    assert "Used by 'book': 8.00." in said
+    assert "Used by all domains: 8.00." in said
     about = json.loads((Path("book") / MANIFEST).read_text())["about"]
     assert (about["contact"], about["rationale"], about["curator"]) == ("privacy@books.example", "As agreed.", None)
     with pytest.raises(BudgetExceededError, match="The cap is 8"):

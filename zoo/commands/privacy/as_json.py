@@ -141,6 +141,7 @@ def total_values(accounts: Sequence[Account], total: Total) -> Values:
             for name, one in given.items()
         ],
         "copies": dict(total.copies),
+        "same_content": dict(total.same_content),
         "domains": [
             {
                 "domain": domain.domain,
@@ -162,7 +163,8 @@ def budget_values(budget: Budget) -> Values:
     cap = budget.cap
     return {
         "file": str(budget.path),
-        "cap": {"epsilon": cap.epsilon, "delta": cap.delta, "unit": cap.relation.unit, "relation": cap.relation},
+        "cap": {"epsilon": cap.epsilon, "delta": cap.delta, "unit": cap.relation.unit, "relation": cap.relation}
+        | {"distinct_ratings": cap.distinct_ratings},
         "torn": budget.has_partial_line,
         "spent": [
             {

@@ -30,14 +30,15 @@ if TYPE_CHECKING:
 JSON = "write only unrounded JSON to stdout (keys: docs/privacy/record.md)"
 TRUSTED = "public keys (PEM file or folder), one of which must have signed each release"
 TOTAL = (
-    "Compute the total privacy loss of releases. Releases of one domain compose, for any version of its ratings. For several "
-    "domains the total is the largest for the unit rating, and that of all releases for the unit user. Copies count once."
+    "Compute the total privacy loss of releases. All compose, whichever domain and version of its ratings they are of. "
+    "With --distinct-ratings the total for the unit rating is the largest of the domains. A folder given twice counts once."
 )
 BUDGET = (
     "With --epsilon, --delta and --relation: make a budget. Without: show its use. Publishing with --budget FILE charges it before "
-    "the release exists, and refuses a release above the cap. The cap holds per domain for the unit rating, and for all domains "
-    "together for the unit user."
+    "the release exists, and refuses a release above the cap. The cap holds for all domains together, or "
+    "with --distinct-ratings for each domain."
 )
+APART = "state that no (user, item) pair is in two domains; printed as a condition"
 ATTACK = (
     "Learn to invert a release from users that an attacker knows, and measure how well it recovers vectors and items of others. "
     "Also attack the updates of federated clients as their server. Needs the ratings of the source. A failed attack proves nothing."
@@ -79,6 +80,8 @@ def _add_accounts(commands: Commands) -> None:
     budget.add_argument("--delta", type=float, help="delta of the cap, below 1 / number of users")
     budget.add_argument("--relation", choices=[*map(str, Relation)], help="privacy unit and neighbouring relation")
     budget.set_defaults(run=_budget)
+    for each in (total, budget):
+        each.add_argument("--distinct-ratings", action="store_true", help=APART)
     for each in (show, register, total):
         each.add_argument("--trusted", type=Path, metavar="KEYS", help=TRUSTED)
     for each in (plan, show, total, budget):
@@ -200,7 +203,7 @@ def _total(options: argparse.Namespace, *_: object) -> None:
 
     trusted = _trusted(options)
     accounts = [account_of(path, trusted) for path in options.releases]
-    total = total_of(accounts)
+    total = total_of(accounts, distinct_ratings=options.distinct_ratings)
     print(_json("total", accounts, total) if options.json else as_text(total_parts(accounts, total)))
 
 
@@ -211,11 +214,12 @@ def _budget(options: argparse.Namespace, *_: object) -> None:
 
     cap = {name: getattr(options, name) for name in ("epsilon", "delta", "relation")}
     if missing := [f"--{name}" for name, value in cap.items() if value is None]:
-        if len(missing) < len(cap):
+        if len(missing) < len(cap) or options.distinct_ratings:
             raise ValueError(f"The cap lacks {' and '.join(missing)}. Add them, or omit all three to show a budget.")
         budget = Budget(options.file)
     else:
-        budget = Budget.create(options.file, Cap(cap["epsilon"], cap["delta"], Relation(cap["relation"])))
+        limit = Cap(cap["epsilon"], cap["delta"], Relation(cap["relation"]), options.distinct_ratings)
+        budget = Budget.create(options.file, limit)
     print(_json("budget", budget) if options.json else as_text(budget_parts(budget)))
 
 

@@ -5,22 +5,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from zoo.commands.privacy.show import Part
-from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.record import rounded_up, shown_delta
 from zoo.privacy.record.words import MEANINGLESS, MOST_SUCCESS
 from zoo.privacy.spending.budget import Budget, BudgetEntry
-from zoo.privacy.spending.total import Account, DomainTotal, Total
+from zoo.privacy.spending.total import DISTINCT, Account, DomainTotal, Total
 from zoo.release.release import Release
 from zoo.release.signature import TrustedKeys
 from zoo.runtime.suggestions import count_of
 
-MEANING = {
-    False: "A rating is in one domain, so the total is the largest total of a domain.",
+LARGEST = f"As stated, {DISTINCT}, so the total is the largest total of a domain."
+TOGETHER = {
+    False: "A (user, item) pair may be in several domains, so the releases of all domains add up.",
     True: "A user may be in every domain, so the releases of all domains add up.",
 }
 SAME = (
     "Releases of a domain count as releases of the same data, of any version. Case and spaces of its name are ignored."
 )
+COINCIDENCE = "Independent draws may coincide, and a file does not show whether it is a copy. Pass each release once."
 NO_RELEASE = "no release is known (crash or failure); the cost stays charged"
 TORN = "The last line is incomplete: a crash before a release. It is not charged, and the next release removes it."
 
@@ -28,7 +29,8 @@ TORN = "The last line is incomplete: a crash before a release. It is not charged
 def account_of(path: Path, trusted: TrustedKeys | None = None) -> Account:
     """Return the account of a release, which is loaded and checked as at a target."""
     release = Release.load(path, trusted)
-    return Account(str(path), release.domain, release.source_users, release.record, release.ledger, release.digest)
+    users, record, ledger = release.source_users, release.record, release.ledger
+    return Account(str(path), release.domain, users, record, ledger, release.digest, path.resolve())
 
 
 def total_parts(accounts: Sequence[Account], total: Total) -> list[Part]:
@@ -37,16 +39,20 @@ def total_parts(accounts: Sequence[Account], total: Total) -> list[Part]:
     if total.conditions:
         page.append(Part("Conditions", [f"{text} ({', '.join(names)})" for text, names in total.conditions.items()]))
     counted = {one.name: one for one in accounts if total.copies.get(one.name, one.name) == one.name}
-    by_domain = [SAME, *([MEANING[total.unit == "user"]] if total.unit is not None else [])]
+    meaning = LARGEST if DISTINCT in total.conditions else TOGETHER[total.unit == "user"]
+    by_domain = [SAME, *([meaning] if total.unit is not None else [])]
     page += [
         Part("By domain", by_domain, [(domain.domain, _domain_line(domain, total)) for domain in total.domains]),
         Part("Releases", rows=[(account.name, account.record.summary()) for account in counted.values()]),
     ]
     if total.copies:
-        copies = [
-            f"{copy} is {'given twice' if copy == of else f'a copy of {of}'}" for copy, of in total.copies.items()
+        twice = [
+            f"{again} is {'given twice' if again == of else f'the folder {of}'}" for again, of in total.copies.items()
         ]
-        page.append(Part("Counted once", copies))
+        page.append(Part("Counted once", twice))
+    if total.same_content:
+        equal = [f"{name}: same content as {of}: counted again" for name, of in total.same_content.items()]
+        page.append(Part("Counted again", [*equal, COINCIDENCE]))
     return page
 
 
@@ -67,7 +73,9 @@ def _domain_line(domain: DomainTotal, total: Total) -> str:
     count = count_of(len(domain.names), "release")
     if domain.epsilon is None or domain.delta is None:
         return f"{count}: no total ({domain.reason})"
-    conditional = {*domain.names} & {name for names in total.conditions.values() for name in names}
+    conditional = {*domain.names} & {
+        name for text, names in total.conditions.items() if text != DISTINCT for name in names
+    }
     condition = ", under the conditions above" if conditional else ""
     return f"{count}: epsilon {rounded_up(domain.epsilon)} at delta {shown_delta(domain.delta)}{condition}"
 
@@ -75,15 +83,12 @@ def _domain_line(domain: DomainTotal, total: Total) -> str:
 def budget_parts(budget: Budget) -> list[Part]:
     """Return the page of a budget, with the conditions of every epsilon."""
     cap = budget.cap
-    conditions = dict.fromkeys(text for spent in budget.spent for text in spent.account.record.sentences("conditions"))
+    conditions = budget.conditions()
     condition = ", under the conditions below" if conditions else ""
-    of_users = cap.relation.unit is Unit.USER
+    domains = "each domain" if cap.distinct_ratings else "all domains"
     facts = [
         ("file", str(budget.path)),
-        (
-            "cap",
-            f"epsilon {cap.epsilon:g} at delta {shown_delta(cap.delta)}, {'all domains' if of_users else 'each domain'}",
-        ),
+        ("cap", f"epsilon {cap.epsilon:g} at delta {shown_delta(cap.delta)}, {domains}"),
         ("neighbours", cap.relation.value.replace("_", " ")),
     ]
     spent = [
@@ -92,7 +97,7 @@ def budget_parts(budget: Budget) -> list[Part]:
     ]
     page = [Part("Budget", [TORN] if budget.torn else [], facts), Part("Used", [] if spent else ["nothing"], spent)]
     if conditions:
-        page.append(Part("Conditions", list(conditions)))
+        page.append(Part("Conditions", conditions))
     if budget.spent:
         page.append(Part("Releases", rows=[(f"line {one.number + 1}", _entry(one)) for one in budget.spent]))
     return page

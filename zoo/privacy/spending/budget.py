@@ -28,18 +28,19 @@ from filelock import FileLock, Timeout
 from zoo.privacy.accounting.events import EventError, event_from_dict, event_to_dict
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.record.record import PrivacyRecord, RecordError, rounded_up
-from zoo.privacy.spending.total import Account, Total, normalize_domain, total_of
+from zoo.privacy.spending.total import DISTINCT, Account, Total, normalize_domain, total_of
 from zoo.runtime.renamed import OldName
 from zoo.runtime.run_folder import atomic_write, saying_where
 from zoo.runtime.settings_files import read_json, user_path
 
-SCHEMA = 1
+SCHEMA = 2
 PATIENCE = 60.0
 """Seconds that a publisher waits for another writer, who needs a moment."""
 
 _ROUNDING = 1e-9  # relative; error of a calibration
 LONGEST_NAME = 256
 """Largest number of characters of a name, as in a release."""
+_CAP = {"schema", "made", "epsilon", "delta", "relation"}
 _SPENT = {"number", "previous", "date", "entry", "domain", "data", "num_users", "record", "ledger"}
 _PUBLISHED = {"number", "previous", "date", "entry", "of", "release"}
 
@@ -75,17 +76,22 @@ class BudgetExceededError(BudgetError):
 class Cap:
     """Largest privacy loss of all releases together.
 
-    Under a relation that protects ratings, the cap holds for each domain separately, because a rating is in one domain. Under one
-    that protects users, it holds for all domains together.
+    The cap holds for all domains together. With ``distinct_ratings`` it holds for each domain separately, under the condition that
+    no (user, item) pair is in two domains. Budgets of schema 1 that protect ratings have this rule.
     """
 
     epsilon: float  # finite and above 0
     delta: float  # in [0, 1)
     relation: Relation  # of all releases
+    distinct_ratings: bool = False  # stated by the source party
 
     def __post_init__(self) -> None:
         if not (self.epsilon > 0 and math.isfinite(self.epsilon)) or not 0 <= self.delta < 1:
             raise BudgetError(f"The cap is {self.epsilon}, {self.delta}. Allowed: finite epsilon > 0, delta in [0, 1).")
+        if self.distinct_ratings and self.relation.unit is Unit.USER:
+            raise BudgetError(
+                f"The relation is {self.relation.value!r}. Distinct ratings need one that protects ratings. Omit them."
+            )
 
 
 @dataclass(frozen=True)
@@ -121,7 +127,7 @@ class Budget:
         ...     budget = Budget.create(f"{folder}/budget.jsonl", Cap(4.0, 1e-5, Relation.CHANGE_ONE_RATING))
         ...     line = budget.spend(Account("first", "book", 100, record, record.ledger), data="0" * 64)
         >>> {domain: rounded_up(epsilon) for domain, epsilon in budget.epsilon_by_domain().items()}
-        {'book': '1.77'}
+        {'': '1.77'}
     """
 
     make, after, published = OldName("create"), OldName("total_after"), OldName("note_release")
@@ -151,7 +157,7 @@ class Budget:
         ``data`` is the digest of the ratings without users and items that have none: `Ratings.rated`, then `Ratings.digest`.
 
         A new digest of a domain's data is another version of the same users' ratings, so losses add up. The same data under
-        another domain's name are refused, because their losses would not be added to the earlier ones.
+        another domain's name are refused: losses of distinct ratings would not be added to the earlier ones.
         """
         if not account.record.claims:
             raise BudgetError(f"The release has no guarantee ({account.record.reason}). Publish without --budget.")
@@ -179,15 +185,21 @@ class Budget:
         return total_of([*self._composing(account), account], self.cap.delta)
 
     def epsilon_by_domain(self) -> dict[str, float]:
-        """Return epsilon used at the cap's delta per domain, or for all under the name "" if users are protected."""
+        """Return epsilon used at the cap's delta by all domains under the name "", or per domain if ratings are distinct."""
         groups: dict[str, list[Account]] = {}
-        users = self.cap.relation.unit is Unit.USER
+        apart = self.cap.distinct_ratings
         for entry in self.entries:
-            groups.setdefault("" if users else normalize_domain(entry.account.domain), []).append(entry.account)
+            groups.setdefault(normalize_domain(entry.account.domain) if apart else "", []).append(entry.account)
         totals = {
-            "" if users else group[0].domain: total_of(group, self.cap.delta).epsilon for group in groups.values()
+            group[0].domain if apart else "": total_of(group, self.cap.delta).epsilon for group in groups.values()
         }
         return {name: math.inf if epsilon is None else epsilon for name, epsilon in totals.items()}
+
+    def conditions(self) -> list[str]:
+        """Return the conditions that the cap and the entries assume, each once."""
+        stated = [DISTINCT] if self.cap.distinct_ratings else []
+        of_entries = (text for entry in self.entries for text in entry.account.record.sentences("conditions"))
+        return list(dict.fromkeys([*stated, *of_entries]))
 
     def spend(self, account: Account, data: str) -> int:
         """Pay for a release before it is written, and return the number of the line, which is then on the disk.
@@ -241,13 +253,18 @@ class Budget:
         self.entries = tuple(found.values())
 
     def _cap(self, line: bytes) -> Cap:
-        values = self._values(0, line, {"schema", "made", "epsilon", "delta", "relation"})
-        if values["schema"] != SCHEMA:
+        values = self._values(0, line, _CAP, _CAP | {"distinct_ratings"})
+        if values["schema"] not in (1, SCHEMA):
             raise BudgetError(
-                f"{self.path} has schema {values['schema']}. This version reads {SCHEMA}. Upgrade cdr-zoo."
+                f"{self.path} has schema {values['schema']}. This version reads 1 and {SCHEMA}. Upgrade cdr-zoo."
             )
+        found = [type(values[key]) for key in values.keys() - _CAP]
+        if found != ([] if values["schema"] == 1 else [bool]):
+            raise self._altered(0, "distinct_ratings must be absent in schema 1, and true or false in schema 2")
         try:
-            return Cap(float(values["epsilon"]), float(values["delta"]), Relation(values["relation"]))
+            relation = Relation(values["relation"])
+            apart = values.get("distinct_ratings", relation.unit is not Unit.USER)
+            return Cap(float(values["epsilon"]), float(values["delta"]), relation, apart)
         except (OverflowError, TypeError, ValueError) as error:
             raise self._altered(0, str(error)) from error
 
@@ -293,8 +310,8 @@ class Budget:
     # Totals and messages.
 
     def _composing(self, account: Account) -> list[Account]:
-        """Return the entries that compose with an account: those of its domain, or all if users are protected."""
-        everything = self.cap.relation.unit is Unit.USER
+        """Return the entries that compose with an account: all, or those of its domain if ratings are distinct."""
+        everything = not self.cap.distinct_ratings
         own = normalize_domain(account.domain)
         return [entry.account for entry in self.entries if everything or normalize_domain(entry.account.domain) == own]
 
@@ -307,7 +324,7 @@ class Budget:
     def _exceeded(self, account: Account, after: float) -> str:
         earlier = self._composing(account)
         before = total_of(earlier, self.cap.delta).epsilon if earlier else 0.0
-        whose = "all domains" if self.cap.relation.unit is Unit.USER else repr(account.domain)
+        whose = repr(account.domain) if self.cap.distinct_ratings else "all domains"
         return (
             f"Epsilon of {whose} would rise from {rounded_up(before or 0.0)} to {rounded_up(after)}. The cap is "
             f"{self.cap.epsilon:g} at delta {self.cap.delta:g} ({self.path}). Publish with a smaller epsilon."

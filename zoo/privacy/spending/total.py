@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from zoo.privacy.accounting.accountant import UnsupportedEventError, attack_success_of, epsilon_of
@@ -20,6 +21,8 @@ from zoo.privacy.record.shared_projection import refuse_shared_projection
 OWN_ROWS = "scores_read_own_rows"
 #: Keys of an entry that are not in its record.
 EXTRA_KEYS = ("ledger", "num_users", OWN_ROWS)
+#: Condition of a largest total over domains for ratings, which the caller states.
+DISTINCT = "no (user, item) pair is in two domains"
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,8 @@ class Account:
     num_users: int
     record: PrivacyRecord
     ledger: tuple[PrivacyEvent, ...]
-    digest: str | None = None  # SHA-256 of the release, to count each once; None before it exists
+    digest: str | None = None  # SHA-256 of the release; None before it exists
+    folder: Path | None = None  # of the release, resolved, to count each once; None before it exists
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,10 @@ class Total:
     delta: float | None
     reason: str | None
     conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # condition -> its releases
-    copies: Mapping[str, str] = field(default_factory=dict)  # release that does not count -> the same release
+    copies: Mapping[str, str] = field(default_factory=dict)  # release that does not count -> the same folder
+    same_content: Mapping[str, str] = field(
+        default_factory=dict
+    )  # release that counts -> an earlier one of equal digest
     ledgers: tuple[tuple[PrivacyEvent, ...], ...] = field(default=(), repr=False)  # each of releases that compose
 
     @cached_property
@@ -68,13 +75,16 @@ class Total:
         return max(attack_success_of(ledger, self.relation) for ledger in self.ledgers)
 
 
-def total_of(accounts: Iterable[Account], delta: float | None = None) -> Total:
+def total_of(accounts: Iterable[Account], delta: float | None = None, distinct_ratings: bool = False) -> Total:
     """Return epsilon of releases together, at ``delta`` or else the largest delta of the releases.
 
-    Releases of one domain are of the same users' ratings in any version: they compose, by the accountant over their joined
-    ledgers. A rating is in one domain, so the total for ratings is that of the domain with the largest loss. A user may be in
-    every domain, so for users all releases compose. A release given twice counts once. Names of domains are compared without
-    case and extra blanks.
+    All releases compose, by the accountant over their joined ledgers. Those of one domain are of the same users' ratings in any
+    version. A user, and a (user, item) pair, may be in several domains. With ``distinct_ratings`` the caller states that no pair
+    is. Then the total for ratings is that of the domain with the largest loss, and the statement is among its conditions. Names
+    of domains are compared without case and extra blanks.
+
+    A folder given twice counts once. Two folders of equal content count twice: independent draws of a small release may coincide,
+    and no file shows whether they were drawn or copied.
 
     There is no total if a release has no guarantee, if relations differ, or if delta is at least one over the number of users.
     There is none either if two releases share a projection that a guarantee is a mean over.
@@ -88,7 +98,7 @@ def total_of(accounts: Iterable[Account], delta: float | None = None) -> Total:
         >>> round(total_of([first, second]).epsilon, 2)
         2.95
     """
-    counted, copies = _each_once(accounts)
+    counted, copies, same_content = _each_once(accounts)
     groups: dict[str, list[Account]] = {}
     for account in counted:
         groups.setdefault(normalize_domain(account.domain), []).append(account)
@@ -99,14 +109,17 @@ def total_of(accounts: Iterable[Account], delta: float | None = None) -> Total:
             conditions[condition] = (*conditions.get(condition, ()), account.name)
     delta, reason = _common_delta(counted, delta)
     if not counted or delta is None:
-        return Total(domains, None, None, None, None, reason or "there are none", conditions, copies)
+        return Total(domains, None, None, None, None, reason or "there are none", conditions, copies, same_content)
     unit, relation = counted[0].record.unit, counted[0].record.relation
-    composing = [counted] if unit is Unit.USER else [*groups.values()]
+    separate = distinct_ratings and unit is not Unit.USER and len(groups) > 1
+    if separate:
+        conditions[DISTINCT] = tuple(account.name for account in counted)
+    composing = [*groups.values()] if separate else [counted]
     epsilon, reason = _largest(composing, delta)
     ledgers = tuple(tuple(event for account in group for event in account.ledger) for group in composing)
     if epsilon is None:
         unit, relation, delta = None, None, None
-    return Total(domains, unit, relation, epsilon, delta, reason, conditions, copies, ledgers)
+    return Total(domains, unit, relation, epsilon, delta, reason, conditions, copies, same_content, ledgers)
 
 
 def composed(accounts: Sequence[Account], delta: float) -> float:
@@ -128,14 +141,14 @@ def _ledger_of(entry: Mapping[str, Any]) -> tuple[PrivacyEvent, ...] | None:
 def total_of_run(entries: Mapping[str, Mapping[str, Any]]) -> Total:
     """Return the privacy loss of a run's releases and training together, from its ``privacy.json``.
 
-    Every entry is a separate domain. Entries without a ledger are those of a training, and of runs of earlier versions. One such
-    entry costs what its record states. Several that protect users add up: by mu if the record has one, else by their epsilons
+    Every entry is a separate domain, and all compose. Entries without a ledger are those of a training, and of runs of earlier
+    versions. One such entry costs what its record states. Several add up: by mu if the record has one, else by their epsilons
     and deltas.
     """
     accounts, composed, added = list[Account](), [0.0], list[float]()
     for name, values in entries.items():
         record, ledger = record_of(values), _ledger_of(values)
-        if ledger is None and record.mu is not None and record.unit is Unit.USER and len(entries) > 1:
+        if ledger is None and record.mu is not None and len(entries) > 1:
             ledger = (GaussianEvent(1 / record.mu),)
         (added if ledger is None else composed).append(float(record.delta or 0))
         if ledger is None:
@@ -144,8 +157,7 @@ def total_of_run(entries: Mapping[str, Mapping[str, Any]]) -> Total:
     total = total_of(accounts, max(composed))
     if total.delta is None or not added:
         return total
-    users = total.unit is Unit.USER
-    return replace(total, delta=math.fsum([total.delta, *added]) if users else max(total.delta, *added))
+    return replace(total, delta=math.fsum([total.delta, *added]))
 
 
 def normalize_domain(domain: str) -> str:
@@ -158,17 +170,20 @@ def normalize_domain(domain: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", domain).casefold().split())
 
 
-def _each_once(accounts: Iterable[Account]) -> tuple[list[Account], dict[str, str]]:
-    seen: dict[str, str] = {}
-    counted, copies = [], {}
+def _each_once(accounts: Iterable[Account]) -> tuple[list[Account], dict[str, str], dict[str, str]]:
+    """Return accounts of different folders; by name, the same folder given before, and an earlier release of equal digest."""
+    folders, digests = dict[Path | None, str](), dict[str | None, str]()
+    counted, copies, same_content = list[Account](), dict[str, str](), dict[str, str]()
     for account in accounts:
-        if account.digest is not None and account.digest in seen:
-            copies[account.name] = seen[account.digest]
+        if account.folder is not None and account.folder in folders:
+            copies[account.name] = folders[account.folder]
             continue
-        if account.digest is not None:
-            seen[account.digest] = account.name
+        if account.digest is not None and account.digest in digests:
+            same_content[account.name] = digests[account.digest]
+        folders.setdefault(account.folder, account.name)
+        digests.setdefault(account.digest, account.name)
         counted.append(account)
-    return counted, copies
+    return counted, copies, same_content
 
 
 def _domain_total(group: Sequence[Account], delta: float | None) -> DomainTotal:

@@ -241,9 +241,12 @@ def test_the_guarantee_is_the_weakest_of_all(records: list[tuple[float, float] |
 
 
 def test_all_sources_of_a_run_count() -> None:
+    """Of ratings they add up: one (user, item) pair may be in two."""
     row = Row("music", "PriCDR", "JLT")
     weak = Line(row, (a_run(records={"book": proved(1.0), "movie": proved(6.0)}),))
-    assert weak.epsilon == 6.0
+    assert weak.epsilon == pytest.approx(7.0)
+    gaussian = {name: proved(gauss_epsilon(1e-5, mu), 1e-5, mu=mu) for name, mu in {"book": 0.3, "movie": 0.4}.items()}
+    assert Line(row, (a_run(records=gaussian),)).epsilon == pytest.approx(gauss_epsilon(1e-5, 0.5), rel=1e-9)
     none = Line(row, (a_run(records={"book": proved(1.0), "movie": unproved("seeded noise")}),))
     assert (none.guarantee, none.epsilon, none.guarantee_status) == (None, None, "none")
     assert none.reasons == ["seeded noise"]

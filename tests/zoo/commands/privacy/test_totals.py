@@ -22,7 +22,7 @@ from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.record import rounded_up
 from zoo.privacy.spending.budget import Budget
-from zoo.privacy.spending.total import EXTRA_KEYS, total_of_run
+from zoo.privacy.spending.total import DISTINCT, EXTRA_KEYS, total_of_run
 from zoo.release.metadata import ReleaseMetadata, Statement
 from zoo.release.signature import SigningKey
 from zoo.runs.publishing import publish_release
@@ -112,29 +112,43 @@ def test_a_report_and_the_command_have_the_same_total(
     assert (rounded_up(total.epsilon or 0), total.delta) == ("12.0", pytest.approx(3e-5))
 
 
-def test_a_copy_counts_once_and_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one, copy = saved(tmp_path / "a"), tmp_path / "copy"
-    shutil.copytree(one, copy)
-    page = said(capsys, "total", one, copy, one)
+def test_a_folder_counts_once_and_equal_content_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, link, copy = saved(tmp_path / "a"), tmp_path / "link", tmp_path / "copy"
+    link.symlink_to(one)
+    page = said(capsys, "total", one, link, one)
     assert "epsilon 2.00, under" in page
-    assert f"{copy} is a copy of {one}" in page
+    assert f"{link} is the folder {one}" in page
     assert f"{one} is given twice" in page
-    answer = values(capsys, "total", one, copy, one)
-    assert answer["copies"] == {str(copy): str(one), str(one): str(one)}
+    answer = values(capsys, "total", one, link, one)
+    assert (answer["copies"], answer["same_content"]) == ({str(link): str(one), str(one): str(one)}, {})
     assert [release["name"] for release in answer["releases"]] == [str(one)]
     assert answer["together"]["epsilon"] == pytest.approx(2.0, rel=1e-8)
+    shutil.copytree(one, copy)
+    page = said(capsys, "total", one, copy)
+    assert f"epsilon {rounded_up(TWICE)}, under" in page
+    assert f"{copy}: same content as {one}: counted again" in page
+    answer = values(capsys, "total", one, copy)
+    assert (answer["copies"], answer["same_content"]) == ({}, {str(copy): str(one)})
+    assert [release["name"] for release in answer["releases"]] == [str(one), str(copy)]
+    assert answer["together"]["epsilon"] == pytest.approx(TWICE, rel=1e-9)
 
 
-def test_domains_are_normalize_domain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_domains_add_up_unless_their_ratings_are_stated_to_be_distinct(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     books, films = saved(tmp_path / "a"), saved(tmp_path / "b", FlippedRows(epsilon=3.0), "films")
-    answer = values(capsys, "total", books, films)
+    assert 4.0 < values(capsys, "total", books, films)["together"]["epsilon"] <= 5.01
+    answer = values(capsys, "total", books, films, "--distinct-ratings")
     assert answer["together"]["epsilon"] == pytest.approx(3.0, rel=1e-2)
+    assert answer["together"]["conditions"][DISTINCT] == [str(books), str(films)]
     assert {domain["domain"]: domain["releases"] for domain in answer["domains"]} == {
         "book": [str(books)],
         "films": [str(films)],
     }
-    assert "the one" not in (page := said(capsys, "total", books, films))
-    assert "the total is the largest total of a domain" in page
+    assert "the releases of all domains add up" in said(capsys, "total", books, films)
+    page = said(capsys, "total", books, films, "--distinct-ratings")
+    assert f"{DISTINCT} ({books}, {films})" in page
+    assert f"{DISTINCT}, so the total is the largest total of a domain" in page
 
 
 @pytest.mark.parametrize(
@@ -170,15 +184,20 @@ def test_a_budget_is_made_and_shown(tmp_path: Path, capsys: pytest.CaptureFixtur
     file = tmp_path / "spent.jsonl"
     made = ("--epsilon", "4", "--delta", "1e-5", "--relation", "change_one_rating")
     page = said(capsys, "budget", file, *made)
-    assert "cap epsilon 4 at delta 1e-05, each domain neighbours change one rating Used nothing" in page
+    assert "cap epsilon 4 at delta 1e-05, all domains neighbours change one rating Used nothing" in page
+    apart = said(capsys, "budget", tmp_path / "apart.jsonl", *made, "--distinct-ratings")
+    assert "cap epsilon 4 at delta 1e-05, each domain" in apart
+    assert f"Conditions {DISTINCT}" in apart
     release = publish_release(
         JLT(epsilon=2.0, num_components=5), conditional(), "book", tmp_path / "a", ABOUT, Budget(file)
     )
     page = said(capsys, "budget", file)
-    assert "Used book epsilon 2.00, under the conditions below" in page
+    assert "Used all domains epsilon 2.00, under the conditions below" in page
     assert f"SHA-256 {release.digest}" in page
     answer = values(capsys, "budget", file)
-    assert answer["cap"] == {"epsilon": 4.0, "delta": 1e-5, "unit": "rating", "relation": "change_one_rating"}
+    assert answer["cap"] == {"epsilon": 4.0, "delta": 1e-5, "unit": "rating", "relation": "change_one_rating"} | {
+        "distinct_ratings": False
+    }
     assert answer["spent"][0]["epsilon"] == pytest.approx(2.0, rel=1e-8)
     assert (answer["releases"][0]["line"], answer["releases"][0]["digest"]) == (2, release.digest)
     assert conditional().digest() not in json.dumps(answer)
@@ -203,6 +222,7 @@ def test_half_a_line_and_a_release_that_nobody_knows_are_said(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("--distinct-ratings",), "The cap lacks --epsilon and --delta and --relation"),
         (("--epsilon", "4"), "The cap lacks --delta and --relation"),
         (("--epsilon", "0", "--delta", "0", "--relation", "change_one_rating"), "Allowed: finite epsilon > 0"),
         ((), "is no budget file"),

@@ -7,6 +7,7 @@ import mpmath
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from tests.zoo.privacy.accounting.renyi import rdp_to_epsilon
 from zoo.privacy.accounting.gaussian import gauss_delta, gauss_epsilon, gauss_mu
@@ -32,6 +33,12 @@ def precise_delta(epsilon: float, mu: float, digits: int = 60) -> mpmath.mpf:
     with mpmath.workdps(digits):
         e, m = mpmath.mpf(epsilon), mpmath.mpf(mu)
         return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
+
+
+def test_delta_is_not_the_probability_that_the_loss_exceeds_epsilon() -> None:
+    """The figure of docs/privacy.md: the loss is normal, of mean mu^2 / 2 and standard deviation mu."""
+    mu = gauss_mu(1.0, 1e-5)
+    assert norm.sf(1.0, mu**2 / 2, mu) / 1e-5 == pytest.approx(16, abs=0.5)
 
 
 @pytest.mark.parametrize("epsilon", CURVE)

@@ -1,6 +1,7 @@
 """Accounts of small releases, for tests of what several cost together."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from zoo.privacy.accounting.accountant import Accountant
 from zoo.privacy.accounting.events import GaussianEvent, PrivacyEvent, RandomisedResponseEvent
@@ -43,6 +44,6 @@ def account(
     return Account(name, domain, num_users, record, (event,))
 
 
-def made(given: Account, digest: str) -> Account:
+def made(given: Account, digest: str, folder: str) -> Account:
     """The same of a release that is there."""
-    return replace(given, digest=digest)
+    return replace(given, digest=digest, folder=Path(folder))

@@ -16,10 +16,11 @@ import pytest
 from tests.kills import killed_at, moments
 from tests.zoo.privacy.spending.accounts import RATING, USER, account
 from zoo.privacy.accounting.gaussian import gauss_epsilon
+from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.mechanisms.noisy_rows import NoisyRows
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.spending.budget import Budget, BudgetError, BudgetExceededError, Cap
-from zoo.privacy.spending.total import Account
+from zoo.privacy.spending.total import DISTINCT, Account
 
 ROOT = Path(__file__).parents[4]
 DATA = "d" * 64
@@ -43,10 +44,10 @@ def test_what_was_spent_is_remembered_and_what_exceeds_the_cap_is_refused(file: 
     Budget(file).note_release(first, "f" * 64)
     budget = Budget(file)
     assert budget.spend(account("b"), DATA) == 3
-    assert Budget(file).epsilon_by_domain() == {"book": pytest.approx(TWO, rel=1e-12)}
+    assert Budget(file).epsilon_by_domain() == {"": pytest.approx(TWO, rel=1e-12)}
     before = file.read_bytes()
     with pytest.raises(
-        BudgetExceededError, match=r"Epsilon of 'book' would rise from 2\.95 to 3\.71. The cap is 2\.94323"
+        BudgetExceededError, match=r"Epsilon of all domains would rise from 2\.95 to 3\.71. The cap is 2\.94323"
     ):
         Budget(file).spend(account("c"), DATA)
     with pytest.raises(BudgetExceededError):
@@ -58,7 +59,17 @@ def test_what_was_spent_is_remembered_and_what_exceeds_the_cap_is_refused(file: 
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_another_version_of_the_ratings_resets_nothing_and_another_domain_has_its_own(file: Path) -> None:
+@pytest.mark.parametrize("schema", [1, 2])
+def test_another_version_of_the_ratings_resets_nothing_and_a_distinct_domain_has_its_own(
+    tmp_path: Path, schema: int
+) -> None:
+    """Budgets of schema 1 were made when every domain had its own cap, and keep it."""
+    file = Budget.create(tmp_path / "spent.jsonl", Cap(TWO, 1e-5, RATING, distinct_ratings=True)).path
+    if schema == 1:
+        first = json.loads(file.read_text())
+        del first["distinct_ratings"]
+        file.write_text(json.dumps(first | {"schema": 1}) + "\n")
+    assert Budget(file).conditions() == [DISTINCT]
     Budget(file).spend(account("a"), DATA)
     Budget(file).spend(account("b"), "e" * 64)
     with pytest.raises(BudgetExceededError):
@@ -66,9 +77,12 @@ def test_another_version_of_the_ratings_resets_nothing_and_another_domain_has_it
     assert Budget(file).total_after(account("c", domain="music"), "b" * 64).epsilon == pytest.approx(ONE)
     with pytest.raises(BudgetError, match=r"domain is 'music'. Line 1 of .*as 'book'"):
         Budget(file).total_after(account("c", domain="music"), DATA)
+    with pytest.raises(BudgetExceededError, match="Epsilon of 'book' would rise"):
+        Budget(file).spend(account("c"), DATA)
 
 
-def test_a_name_in_another_case_is_the_same_domain(file: Path) -> None:
+def test_a_name_in_another_case_is_the_same_domain(tmp_path: Path) -> None:
+    file = Budget.create(tmp_path / "spent.jsonl", Cap(TWO, 1e-5, RATING, distinct_ratings=True)).path
     Budget(file).spend(account("a"), DATA)
     Budget(file).spend(account("b", domain="Book "), DATA)
     assert Budget(file).epsilon_by_domain() == {"book": pytest.approx(TWO, rel=1e-12)}
@@ -76,13 +90,18 @@ def test_a_name_in_another_case_is_the_same_domain(file: Path) -> None:
         Budget(file).total_after(account("c", domain="BOOK"), "e" * 64)
 
 
-def test_users_lose_in_all_domains_together(tmp_path: Path) -> None:
-    file = Budget.create(tmp_path / "users.jsonl", Cap(TWO, 1e-5, USER)).path
-    Budget(file).spend(account("a", relation=USER), DATA)
-    Budget(file).spend(account("b", relation=USER, domain="music"), "e" * 64)
+@pytest.mark.parametrize("relation", [RATING, USER])
+def test_all_domains_have_one_cap(tmp_path: Path, relation: Relation) -> None:
+    """Of ratings too: one (user, item) pair may be in two domains. A user may be in all, whatever is stated."""
+    file = Budget.create(tmp_path / "all.jsonl", Cap(TWO, 1e-5, relation)).path
+    Budget(file).spend(account("a", relation=relation), DATA)
+    Budget(file).spend(account("b", relation=relation, domain="music"), "e" * 64)
     assert Budget(file).epsilon_by_domain() == {"": pytest.approx(TWO, rel=1e-12)}
+    assert DISTINCT not in Budget(file).conditions()
     with pytest.raises(BudgetExceededError, match="Epsilon of all domains would rise from"):
-        Budget(file).spend(account("c", relation=USER, domain="films"), "f" * 64)
+        Budget(file).spend(account("c", relation=relation, domain="films"), "f" * 64)
+    with pytest.raises(BudgetError, match="Distinct ratings need one that protects ratings"):
+        Cap(TWO, 1e-5, USER, distinct_ratings=True)
 
 
 def test_releases_of_pure_epsilon_reach_their_cap_exactly(tmp_path: Path) -> None:
@@ -150,7 +169,12 @@ def rewritten(line: str, **values: object) -> str:
         (lambda x: [x[0], x[1], rewritten(x[2], of=7), x[3]], "Line 3 of .* KeyError: 7"),
         (lambda x: [rewritten(x[0], relation="nobody")], "Line 1 of .* 'nobody' is not a valid Relation"),
         (lambda x: [rewritten(x[0], epsilon=-1)], "Line 1 of .* The cap is -1"),
-        (lambda x: [rewritten(x[0], schema=2)], "has schema 2. This version reads 1"),
+        (lambda x: [rewritten(x[0], schema=3)], "has schema 3. This version reads 1 and 2"),
+        (
+            lambda x: [rewritten(x[0], distinct_ratings=None)],
+            "Line 1 of .* distinct_ratings must be absent in schema 1",
+        ),
+        (lambda x: [rewritten(x[0], schema=1)], "Line 1 of .* distinct_ratings must be absent in schema 1"),
     ],
 )
 def test_what_was_altered_is_noticed(file: Path, tamper: Callable[[list[str]], list[str]], message: str) -> None:

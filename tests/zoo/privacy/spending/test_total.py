@@ -9,9 +9,9 @@ from dp_accounting.pld import PLDAccountant
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from tests.zoo.privacy.spending.accounts import USER, account, made
+from tests.zoo.privacy.spending.accounts import RATING, USER, account, made
 from zoo.privacy.accounting.relation import Relation, Unit
-from zoo.privacy.spending.total import Account, total_of
+from zoo.privacy.spending.total import DISTINCT, Account, total_of
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
@@ -33,24 +33,28 @@ def test_releases_of_one_domain_compose_at_the_largest_delta() -> None:
     assert single < (total.epsilon or 0.0) < 20 * single
 
 
-def test_a_rating_lies_in_one_domain_and_a_user_in_all() -> None:
-    books, music = [account("a", 1.0), account("b", 2.0)], [account("c", 3.0, "music")]
-    total = total_of([*books, *music])
-    assert total.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(1 + 1 / 4), 1e-5), rel=1e-9)
+@pytest.mark.parametrize("relation", [RATING, Relation.CHANGE_ONE_RATING_VALUE, USER])
+@pytest.mark.parametrize("stated", [False, True])
+def test_domains_add_up_unless_ratings_are_stated_to_be_distinct(relation: Relation, stated: bool) -> None:
+    """Two domains may hold one (user, item) pair, as they may one user; to say that no user is in two helps nobody."""
+    given = [account("a", 1.0, relation=relation), account("c", 3.0, "music", relation=relation)]
+    reference = PLDAccountant(value_discretization_interval=1e-4).compose(GaussianDpEvent(1.0))
+    if not stated or relation is USER:
+        reference.compose(GaussianDpEvent(3.0))
+    total = total_of(given, distinct_ratings=stated)
+    assert total.epsilon == pytest.approx(reference.get_epsilon(1e-5), rel=1e-3)
+    assert total.conditions.get(DISTINCT) == (("a", "c") if stated and relation is not USER else None)
     assert {d.domain: d.epsilon for d in total.domains} == {
-        "book": total.epsilon,
+        "book": pytest.approx(gaussian_epsilon(1.0, 1e-5), rel=1e-9),
         "music": pytest.approx(gaussian_epsilon(1 / 3, 1e-5), rel=1e-9),
     }
-    users = [account("a", 1.0, relation=USER), account("c", 3.0, "music", relation=USER)]
-    reference = PLDAccountant(value_discretization_interval=1e-4)
-    reference.compose(GaussianDpEvent(1.0)).compose(GaussianDpEvent(3.0))
-    assert total_of(users).epsilon == pytest.approx(reference.get_epsilon(1e-5), rel=1e-3)
+    assert DISTINCT not in total_of(given[:1], distinct_ratings=stated).conditions, "one domain needs no statement"
 
 
 @pytest.mark.parametrize("name", ["book ", "Book", " BOOK", "\N{FULLWIDTH LATIN SMALL LETTER B}ook"])
 def test_names_that_look_alike_are_of_one_domain(name: str) -> None:
     """Else a rating's loss would be that of the larger release alone."""
-    total = total_of([account("a"), account("b", domain=name)])
+    total = total_of([account("a"), account("b", domain=name)], distinct_ratings=True)
     assert total.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(2) / 2, 1e-5), rel=1e-9)
     assert [domain.domain for domain in total.domains] == ["book"]
 
@@ -64,11 +68,15 @@ def test_flips_and_noise_compose() -> None:
     )
 
 
-def test_one_release_counts_once_however_often_it_is_given() -> None:
-    one, other = made(account("a"), "f" * 64), made(account("b"), "e" * 64)
-    total = total_of([one, other, made(account("copy of a"), "f" * 64), one])
+def test_one_folder_counts_once_and_equal_content_again() -> None:
+    """Independent draws of a small release may coincide, so equal digests show no copy."""
+    one, other = made(account("a"), "f" * 64, "a"), made(account("b"), "e" * 64, "b")
+    total = total_of([one, other, made(account("link to a"), "f" * 64, "a"), one])
     assert total.epsilon == total_of([one, other]).epsilon
-    assert total.copies == {"copy of a": "a", "a": "a"}
+    assert (total.copies, total.same_content) == ({"link to a": "a", "a": "a"}, {})
+    total = total_of([one, made(account("c"), "f" * 64, "c")])
+    assert total.epsilon == total_of([one, other]).epsilon
+    assert (total.copies, total.same_content) == ({}, {"c": "a"})
     unknown = account("c")
     assert total_of([unknown, unknown]).epsilon == total_of([one, other]).epsilon, "two that are not made are two"
 
