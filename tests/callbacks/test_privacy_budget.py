@@ -194,7 +194,7 @@ def test_a_bad_budget_is_refused(epsilon: float) -> None:
 
 @pytest.mark.parametrize("every", [0, -1, 1.5])
 def test_a_bad_interval_is_refused(every: Any) -> None:  # noqa: ANN401
-    with pytest.raises(ValueError, match=rf"every must be an integer of at least 1, a number of epochs; got {every}"):
+    with pytest.raises(ValueError, match=rf"every must be an integer of at least 1 \(epochs\); got {every}"):
         PrivacyBudget(every=every)
 
 

@@ -112,7 +112,7 @@ def test_a_table_is_trained_on_and_results_are_of_its_kind(made: Callable[[pl.Da
             {"target": rows("t").with_columns(user_id=pl.concat_list("user_id"))},
             "Column 'user_id' of The table of 'target' has type List",
         ),
-        ({"target": rows("t").with_columns(item_id=pl.lit("i" * 2000))}, "has a text of more than 1,024 bytes"),
+        ({"target": rows("t").with_columns(item_id=pl.lit("i" * 2000))}, "has a text over 1,024 bytes"),
         ({"target": rows("t").with_columns(rating=pl.lit("good"))}, r"160 rows have a rating .* \(rows 1, 2, 3"),
     ],
 )

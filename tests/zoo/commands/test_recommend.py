@@ -106,5 +106,5 @@ def test_a_bundle_says_what_it_is_and_what_it_lacks(
     assert "No guarantee covers the target's ratings of music." in said
     assert said.endswith(f"Bundle: {bundle}\n")
     assert "PriCDR needs the ratings" in ended(["recommend", bundle, "--users", "u0001"], monkeypatch)
-    said = f"{bundle} exists, and a bundle is never overwritten. Choose another path or remove it."
+    said = f"{bundle} exists, and a bundle is never overwritten. Choose another path."
     assert said in ended(["export", finished, "--out", bundle], monkeypatch)
