@@ -54,7 +54,7 @@ class Frames(Files):
         **settings: Any,  # noqa: ANN401
     ) -> None:
         if isinstance(sources, str) or is_frame(sources):
-            raise TypeError(f"sources has no names. Pass a dict: sources={'books': table}.")
+            raise TypeError("sources has no names. Pass a dict: sources={'books': table}.")
         named = sources if isinstance(sources, Mapping) else dict.fromkeys(sources or ())
         every = {name: target, **named, **(further or {})}
         self._tables = {key: nw.from_native(table) for key, table in every.items() if is_frame(table)}

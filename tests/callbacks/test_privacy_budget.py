@@ -208,7 +208,7 @@ def test_a_budget_that_allows_no_step_is_refused_before_training() -> None:
 
 def test_who_takes_no_private_steps_is_refused_before_training() -> None:
     epochs = Epochs()
-    with pytest.raises(TypeError, match=r"SPPG has no private steps\. .* leave"):
+    with pytest.raises(TypeError, match=r"SPPG has no private steps\. .* omit"):
         fitted(PrivacyBudget(), epochs, mechanism="none")
     with pytest.raises(TypeError, match="DMF has no private steps"):
         trainer_of(PrivacyBudget(), epochs).fit(DMF(dims=(8, 4)), datamodule=Synthetic(**SIZES))

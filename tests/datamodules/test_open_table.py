@@ -135,7 +135,7 @@ def test_memory_may_be_so_many_times_the_size(tmp_path: Path, monkeypatch: pytes
         columns = times * path.stat().st_size // (32 * 1000)
         limits(monkeypatch, 1000, large)
         datamodules.open_table.check_size(path, [""] * columns)
-        with pytest.raises(ValueError, match=r"Allowed: 64 times\. Write it as CSV"):
+        with pytest.raises(ValueError, match=r"Allowed: 64 times\. Use CSV"):
             datamodules.open_table.check_size(path, [""] * (columns + 1))
 
 

@@ -258,7 +258,7 @@ def test_places_that_are_none_are_refused(handed_over: Path, tensors: Any, messa
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        ({"bodies": torch.zeros(7).long()}, r"must be \(2, kept, 1 to 2048\) and masks \(2, kept, 4096\); got \(7,\)"),
+        ({"bodies": torch.zeros(7).long()}, r"must be \(2, kept, 1 to 2048\), masks \(2, kept, 4096\); got \(7,\)"),
         ({"bodies": torch.zeros(1, 7, 2).long()}, r"got \(1, 7, 2\) and \(2, 7, 4096\)"),
         ({"masks": torch.zeros(2, 6, DEGREE).long()}, r"got \(2, 7, 2\) and \(2, 6, 4096\)"),
         ({"masks": torch.full((2, 7, DEGREE), MODULUS)}, "Tensor 'masks' must hold integers in"),

@@ -84,7 +84,7 @@ def test_users_stand_one_a_line_with_a_header_or_without(text: str, users: list[
         (b"", "has no user"),
         (b"user_id\n\n", "has no user"),
         (b"user_id;age\nu1;5\n", "has the columns"),
-        (b"PAR1\xff\x00", "is not a list of users"),
+        (b"PAR1\xff\x00", "is no list of users"),
     ],
 )
 def test_what_lists_no_users_is_refused(content: bytes, said: str, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ TOGETHER: dict[str, list[tuple[dict[str, Any], str]]] = {
         *(({"item_damping": damping}, rf"item_damping is {damping}\.") for damping in (-0.1, 2.5)),
     ],
     "CoNet": [
-        ({"dims": (8, 4), "cross_layers": 2}, r"cross_layers is 2\. It must lie in \[0, 1\], as dims has"),
+        ({"dims": (8, 4), "cross_layers": 2}, r"cross_layers is 2\. It must lie in \[0, 1\] for these dims"),
         ({"cross_layers": -1}, r"cross_layers is -1\. It must lie in \[0, 3\]"),
     ],
     "FedGCDR": OF_ROUNDS,
