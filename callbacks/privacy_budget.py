@@ -70,7 +70,7 @@ class PrivacyBudget(Callback):
         """Set the limit, once networks and checkpoint are loaded; refuse a module without private steps."""
         spender: NoisySteps[StepPlan] | None = getattr(pl_module, "private_gradient", None)
         if spender is None:
-            raise TypeError(f"{type(pl_module).__name__} has no private steps. Use SPPG, or leave PrivacyBudget out.")
+            raise TypeError(f"{type(pl_module).__name__} has no private steps. Use SPPG, or omit PrivacyBudget.")
         # The arguments, overridden by what was computed of them.
         requested = {name: pl_module.hparams.get(name) for name in getattr(pl_module, "guarantee_bearing", ())}
         settings = plain(requested | dict(spender.state_dict()["settings"]) | {"private": spender.private})

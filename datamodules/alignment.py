@@ -92,7 +92,7 @@ def link_users(users: Ids, name: str, release: Release, path: str, *, missing_is
     """
     if release.domain != name:
         domain = release.domain
-        raise UserMismatchError(f"{path} is the release of {domain!r}, not {name!r}. Set --data.releases.{domain}.")
+        raise UserMismatchError(f"{path} is the release of {domain!r}, not of {name!r}. Set --data.releases.{domain}.")
     return torch.from_numpy(aligned_rows(users, release.user_ids, path, missing_is_error=missing_is_error))
 
 

@@ -81,7 +81,7 @@ def common_users(tables: Mapping[str, pl.DataFrame], min_user: int = 1) -> list[
     if not common:
         counts = "users by domain: " + ", ".join(f"{name} {len(users)}" for name, users in passing.items())
         none = f"No user has at least {min_user} rows in every domain ({counts})"
-        raise ValueError(f"{none}. Lower the minimum, or use the same ids everywhere.")
+        raise ValueError(f"{none}. Lower the minimum, or use the same ids.")
     return sorted(common)
 
 

@@ -54,7 +54,7 @@ class Frames(Files):
         **settings: Any,  # noqa: ANN401
     ) -> None:
         if isinstance(sources, str) or is_frame(sources):
-            raise TypeError("sources has no names. Pass tables by name, such as sources={'books': table}.")
+            raise TypeError("sources has no names. Pass a dict: sources={'books': table}.")
         named = sources if isinstance(sources, Mapping) else dict.fromkeys(sources or ())
         every = {name: target, **named, **(further or {})}
         self._tables = {key: nw.from_native(table) for key, table in every.items() if is_frame(table)}
@@ -121,7 +121,7 @@ class Frames(Files):
         raw = self._raw(stem, [name for name in columns if name is not None])
         unit = self.time_unit.get(domain) if isinstance(self.time_unit, dict) else self.time_unit
         if raw.is_empty() and not may_be_empty:
-            raise ValueError(f"{what} has no rows. Needed: one or more. Pass another table.")
+            raise ValueError(f"{what} has no rows. Pass another table.")
         names: Any = [None if name is None else str(name) for name in columns]
         return interactions(raw, *names, source=what, time_unit=unit, on_bad_rows=self.on_bad_rows)
 

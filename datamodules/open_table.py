@@ -86,7 +86,7 @@ def column_names(path: Path, ending: str) -> list[str]:
 def _parquet(path: Path, needed: Sequence[str]) -> pl.LazyFrame:
     parts = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not parts:
-        raise ValueError(f"{path} has no Parquet file. Allowed: a folder of .parquet files.")
+        raise ValueError(f"{path} has no Parquet file. Needed: .parquet files.")
     tables = []
     for part in parts:
         schema = pl.read_parquet_schema(part)
@@ -107,7 +107,7 @@ def check_size(path: Path, needed: Sequence[str]) -> None:
     taken = VALUE * rows * len(needed)
     if taken > max(SMALL, min(PARQUET_TIMES * size, max(LARGE, LARGE_TIMES * size))):
         needs = f"{taken / 2**20:,.0f} MiB of memory for {rows:,} rows, {taken // size:,} times its size"
-        raise ValueError(f"{path} needs {needs}. Allowed: {LARGE_TIMES} times. Write it as CSV.")
+        raise ValueError(f"{path} needs {needs}. Allowed: {LARGE_TIMES} times. Use CSV.")
 
 
 def check_type(name: str, kind: pl.DataType, path: Path) -> None:

@@ -37,10 +37,10 @@ def _read_list(path: Path, column: str, allowed: str) -> list[str]:
         raise FileNotFoundError(f"No list of {column.removesuffix('_id')}s at {path.resolve()}. {allowed}")
     listed = open_table(path, ".csv", "", [column])
     if column not in listed.columns:
-        raise ValueError(f"{path} has the columns {listed.columns}. Needed: a column {column}.")
+        raise ValueError(f"{path} has the columns {listed.columns}. Needed: {column}.")
     found: list[str] = listed[column].drop_nulls().unique().sort().to_list()
     if not found:
-        raise ValueError(f"{path} is empty. Needed: one id per line under {column}.")
+        raise ValueError(f"{path} is empty. Needed: ids under {column}.")
     return found
 
 

@@ -173,9 +173,7 @@ def test_a_checkpoint_keeps_its_release(cli: Command, tmp_path: Path) -> None:
     together = run_folder(cli("fit", "--config", CONFIG, *TINY))
     cli("publish", "--config", CONFIG, *TINY, "--out", tmp_path / "other")
     checkpoint = ("--ckpt_path", together / "checkpoints" / "best.ckpt")
-    with pytest.raises(
-        ReleaseMismatchError, match=r"these differ: \['book'\].*Pass its releases .* --data.releases.NAME"
-    ):
+    with pytest.raises(ReleaseMismatchError, match=r"these differ: \['book'\].*Pass --data.releases.NAME"):
         cli("test", "--config", CONFIG, *TINY, *checkpoint, "--data.releases.book", tmp_path / "other")
     with pytest.raises(ReleaseMismatchError, match=r"these differ: \['music'\]"):
         cli("test", "--config", together / "config.yaml", *checkpoint, "--data.evaluation.split", "random2")

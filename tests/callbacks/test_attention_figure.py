@@ -135,7 +135,7 @@ def test_who_has_no_attention_or_private_rounds_is_refused(tmp_path: Path) -> No
     with pytest.raises(TypeError, match=r"EMCDR has no domain_attention\. AttentionFigure needs"):
         fitted(EMCDR(num_factors=4), tmp_path, of_nobody(tmp_path / "a"), 1)
     private = FedGCDR(num_factors=3, map_dims=(4,), epsilon=4.0, clip=1.0, num_rounds=2, rate=0.5, finetune_after=None)
-    with pytest.raises(ValueError, match=r"No epsilon of private rounds covers attention\. Leave AttentionFigure or"):
+    with pytest.raises(ValueError, match=r"No epsilon of private rounds covers attention\. Omit either"):
         fitted(private, tmp_path, of_nobody(tmp_path / "b"), 1)
 
 

@@ -120,7 +120,7 @@ def test_training_with_it_decorrelates() -> None:
 def test_who_does_not_expose_factors_is_refused_by_name() -> None:
     method = EASE()
     message = (
-        r"EASE has the step outputs \[\]\. .*Leave it out, or use one of "
+        r"EASE has the step outputs \[\]\. .*Remove it, or use one of "
         r"\['BiTGCF', 'BPR', 'DARec', 'DDTCDR', 'DMF', 'EMCDR', 'ETL', 'FedCDR', 'FedCT', 'GANMF', 'LightGCN', 'PPGenCDR', "
         r"'PriCDR', 'PriCDRSym'"
     )

@@ -171,6 +171,6 @@ def test_a_plan_is_made_into_one_release(publisher: Publisher) -> None:
         planned.make(some_ratings(9, 8), "book")
     release = planned.make(ratings, "book")
     assert release.ledger == planned.events
-    with pytest.raises(RuntimeError, match=r"A plan is for one release, which was made\. Prepare another"):
+    with pytest.raises(RuntimeError, match=r"A plan is for one release, which was made\. Plan anew"):
         planned.make(ratings, "book")
     publisher.prepare(PublicSizes.of(ratings)).make(ratings, "book")

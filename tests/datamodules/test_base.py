@@ -128,7 +128,7 @@ def test_users_in_common_are_for_one_place_and_a_list_for_parties(tmp_path: Path
     more = files(users=str(tmp_path / "more.csv")).source("right")
     assert more.user_ids.tolist() == sorted([*common, "nobody"]), "listed users have a row, rated anything or not"
     (tmp_path / "bad.csv").write_text("id\nu1\n")
-    with pytest.raises(ValueError, match="Needed: a column user_id"):
+    with pytest.raises(ValueError, match="Needed: user_id"):
         files(users=str(tmp_path / "bad.csv")).source("right")
     with pytest.raises(FileNotFoundError, match="No list of users at"):
         files(users=str(tmp_path / "absent.csv")).source("right")

@@ -86,7 +86,7 @@ def test_a_table_is_trained_on_and_results_are_of_its_kind(made: Callable[[pl.Da
     config = (run.folder / "config.yaml").read_text()
     assert "target: a table in memory, which is not saved" in config
     assert " t1" not in config
-    with pytest.raises(UsageError, match=r"was trained on tables in memory. Pass them: zoo.load"):
+    with pytest.raises(UsageError, match=r"was trained on tables in memory. Pass them: data=Frames"):
         zoo.load(run)
 
 
@@ -96,7 +96,7 @@ def test_a_table_is_trained_on_and_results_are_of_its_kind(made: Callable[[pl.Da
         ({}, "No table is given. Frames needs pandas, polars or Arrow tables, so it is for Python only"),
         ({"target": "books.csv"}, "The table of 'target' is of class str. Frames needs"),
         ({"target": rows("t"), "sources": {"books": [1]}}, "The table of 'books' is of class list"),
-        ({"target": rows("t"), "sources": rows("t")}, "sources has no names. Pass tables by name"),
+        ({"target": rows("t"), "sources": rows("t")}, "sources has no names. Pass a dict"),
         ({"target": rows("t"), "root": Path()}, "root is set. Frames reads no file"),
         (
             {"target": rows("t"), "further": {"tst": rows("t")}},
@@ -112,7 +112,7 @@ def test_a_table_is_trained_on_and_results_are_of_its_kind(made: Callable[[pl.Da
             {"target": rows("t").with_columns(user_id=pl.concat_list("user_id"))},
             "Column 'user_id' of The table of 'target' has type List",
         ),
-        ({"target": rows("t").with_columns(item_id=pl.lit("i" * 2000))}, "has a text of more than 1,024 bytes"),
+        ({"target": rows("t").with_columns(item_id=pl.lit("i" * 2000))}, "has a text over 1,024 bytes"),
         ({"target": rows("t").with_columns(rating=pl.lit("good"))}, r"160 rows have a rating .* \(rows 1, 2, 3"),
     ],
 )

@@ -135,7 +135,7 @@ def test_memory_may_be_so_many_times_the_size(tmp_path: Path, monkeypatch: pytes
         columns = times * path.stat().st_size // (32 * 1000)
         limits(monkeypatch, 1000, large)
         datamodules.open_table.check_size(path, [""] * columns)
-        with pytest.raises(ValueError, match=r"Allowed: 64 times\. Write it as CSV"):
+        with pytest.raises(ValueError, match=r"Allowed: 64 times\. Use CSV"):
             datamodules.open_table.check_size(path, [""] * (columns + 1))
 
 
@@ -150,7 +150,7 @@ def test_a_long_text_is_refused_by_column_and_not_copied(tmp_path: Path, ending:
         pl.DataFrame([row]).write_parquet(tmp_path / "x.parquet")
         pl.DataFrame([row]).write_csv(tmp_path / "x.csv")
         place = f"{'line 2' if ending == '.csv' else 'row 1'}, column '{name}'"
-        with pytest.raises(ValueError, match=rf"x{ending} has a text of more than 1,024 bytes \({place}\)"):
+        with pytest.raises(ValueError, match=rf"x{ending} has a text over 1,024 bytes \({place}\)"):
             read_table(tmp_path / f"x{ending}")
 
 

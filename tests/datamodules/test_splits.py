@@ -262,7 +262,7 @@ def test_temporal_ratio_goes_from_train_over_validation_to_test() -> None:
 
 @pytest.mark.parametrize("shares", [(0.8, 0.1, 0.2), (0.0, 0.5, 0.5), (1.2, -0.1, -0.1), (0.5, 0.5)])
 def test_shares_that_are_none_are_refused(shares: tuple[float, float, float]) -> None:
-    with pytest.raises(ValueError, match=r"three numbers in \[0, 1\] with sum 1"):
+    with pytest.raises(ValueError, match=r"three numbers in \[0, 1\], sum 1"):
         ratio(TEN, shares)
 
 
@@ -281,7 +281,7 @@ def test_without_validation_rows_one_is_drawn_where_two_are_left() -> None:
 
 
 def test_given_rows_must_be_apart() -> None:
-    with pytest.raises(ValueError, match="1 rows are in both"):
+    with pytest.raises(ValueError, match="1 rows are in validation and test"):
         given(TEN, table_of([("a", "z")]), table_of([("a", "z")]), 0)
 
 
@@ -311,7 +311,7 @@ def test_a_cold_share_that_is_none_is_refused(share: float) -> None:
 
 @pytest.mark.parametrize("share", [0.02, 0.99])
 def test_a_cold_share_that_empties_a_part_is_refused(share: float) -> None:
-    with pytest.raises(ValueError, match="Train, validation and test need one each"):
+    with pytest.raises(ValueError, match="Each part needs one"):
         cold_start(COLD, share, 1)
 
 

@@ -59,8 +59,8 @@ SPLITS = (
         ),
         (
             "shipped rows in both tables are tested twice",
-            'raise ValueError(f"{both} rows are in both',
-            'print(f"{both} rows are in both',
+            'raise ValueError(f"{both} rows are in validation and',
+            'print(f"{both} rows are in validation and',
         ),
         ("half of the cold users are none", "half = cold // 2", "half = cold // 4"),
         (

@@ -149,7 +149,7 @@ def _refuse_value(name: str, value: Any) -> None:  # noqa: ANN401  as `_option` 
         if type(value) not in types or not 0 < value < math.inf:
             raise BenchmarkError(f"--cluster-options {name} is {value!r}. It must be {kind} above 0.")
     if own in LISTS and not (isinstance(value, list) and all(isinstance(line, str) for line in value)):
-        raise BenchmarkError(f"--cluster-options {name} is {value!r}. It must be a JSON list of texts.")
+        raise BenchmarkError(f"--cluster-options {name} is {value!r}. It must be a JSON list.")
 
 
 def _message(error: Exception, options: dict[str, Any]) -> str:

@@ -149,7 +149,7 @@ class Search:
         if unknown := sorted(name for name in self.parameters if not name.startswith(SEARCHABLE)):
             raise BenchmarkError(f"A search sets {unknown}. It may set {', '.join(SEARCHABLE)}.")
         if self.touches_source and self.seeds == "first":
-            raise BenchmarkError("seeds is 'first', and each trial publishes. Set it to 'each'.")
+            raise BenchmarkError("seeds is 'first', and each trial publishes. Only 'each' counts all.")
 
     @property
     def combinations(self) -> int | None:
@@ -198,7 +198,7 @@ class Benchmark:
     def __post_init__(self) -> None:
         for what in ("tasks", "systems", "seeds"):
             if not getattr(self, what):
-                raise BenchmarkError(f"{what} is empty. A benchmark needs at least one. Add one.")
+                raise BenchmarkError(f"{what} is empty. A benchmark needs one. Add it.")
         tasks = [(name, task.seeds) for name, task in self.tasks.items()]
         systems = [(name, system.seeds) for name, system in self.systems.items()]
         for name, seeds in [("the benchmark", self.seeds), *tasks, *systems]:
@@ -215,7 +215,7 @@ class Benchmark:
         if unknown := sorted(named - self.tasks.keys()):
             raise BenchmarkError(f"tasks of {name} have {unknown}. They must be of {list(self.tasks)}.")
         if not system.config.is_file():
-            raise BenchmarkError(f"{name} has no config at {system.config}. List them: python -m zoo configs list.")
+            raise BenchmarkError(f"{name} has no config at {system.config}. Builtin ones: python -m zoo configs list.")
 
     def _check_names(self) -> None:
         rows = list(islice(self.rows(), MOST_RUNS + 1))
@@ -242,7 +242,7 @@ class Benchmark:
         for name in dict.fromkeys(row.system for row in rows):
             single = self.systems[name].single
             if single and single not in alone:
-                raise BenchmarkError(f"single of {name} is {single!r}. In {title!r} it must be among {sorted(alone)}.")
+                raise BenchmarkError(f"single of {name} is {single!r}. In {title!r} it must be one of {sorted(alone)}.")
 
     def rows(self) -> Iterator[Row]:
         """Yield every row of every task, in the order of the file."""
@@ -333,6 +333,6 @@ def _with_seed(publisher: dict[str, Any], seed: int) -> dict[str, Any]:
 def _with(settings: Any, keys: Sequence[str], value: float) -> dict[str, Any]:  # noqa: ANN401  plain settings
     if not isinstance(settings, dict):
         found = str(settings)[:80]
-        raise BenchmarkError(f"epsilon_key has {found!r} at {'.'.join(keys)!r}. It must consist of settings.")
+        raise BenchmarkError(f"epsilon_key has {found!r} at {'.'.join(keys)!r}. Its path must consist of settings.")
     key, *rest = keys
     return {**settings, key: _with(settings.get(key) or {}, rest, value) if rest else value}

@@ -114,7 +114,7 @@ def read_users_file(path: Path) -> list[str]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = [[cell.strip() for cell in row] for row in csv.reader(file)]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise RequestError(f"{path} is not a list of users ({error}). {form}") from error
+        raise RequestError(f"{path} is no list of users ({error}). {form}") from error
     rows = [row for row in rows if any(row)]
     head = rows[0] if rows else []
     if USER_ID in head:

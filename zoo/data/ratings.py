@@ -93,7 +93,7 @@ def _located(column: pl.Series, given: npt.ArrayLike | None) -> tuple[Integers, 
     outside = column.filter(pl.Series(at < 0)).cast(pl.String)
     if len(outside):
         rows = f"{len(outside)} of {len(at)} rows"
-        raise ValueError(f"{rows} have a {column.name} not among the {len(ids)} ids; first: {outside[0]!r}.")
+        raise ValueError(f"{rows} have a {column.name} that is not among the {len(ids)} ids; first: {outside[0]!r}.")
     return at, ids
 
 

@@ -228,7 +228,7 @@ def distinct_items(
     """
     num_users, counts = len(user_keys), np.asarray(count, dtype=np.int64)
     if counts.shape not in ((), (num_users,)) or counts.min(initial=0) < 0:
-        raise ValueError(f"count is {count}. It must be at least 0, one number or {num_users}.")
+        raise ValueError(f"count is {count}. It must be at least 0, one number or one for each of {num_users} users.")
     pool = _Pool(num_items, weights)
     taken = pool.taken(excluded, num_users)
     users, excluded_places = np.divmod(taken, pool.size)

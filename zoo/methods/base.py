@@ -265,8 +265,8 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
         outputs = self.step(batch)
         if not isinstance(outputs, Mapping):
             raise TypeError(
-                f"{type(self).__name__}.step returned a {type(outputs).__name__}. It must return a dict, such as "
-                "{{'loss': loss}} or {{}}."
+                f"{type(self).__name__}.step returned a {type(outputs).__name__}. It must return a dict. Return "
+                "{'loss': loss} or {}."
             )
         if "loss" not in outputs:
             self.trainer.should_stop = self.converged  # another epoch would solve the same again

@@ -137,7 +137,7 @@ def place(release: Release, rows: Ratings, num_common: int, explained_share: flo
     table, items, counts = (release.tensors[name].double().numpy() for name in ("map", "items", "counts"))
     if rows.num_items != len(counts):
         raise ReleaseMismatchError(
-            f"The map of {release.domain!r} is of {len(counts)} items, the rows have {rows.num_items}. Use the "
+            f"The map of {release.domain!r} is of {len(counts)} items, and the rows have {rows.num_items}. Use the "
             "source's."
         )
     stated = release.record.public_inputs

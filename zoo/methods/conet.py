@@ -231,7 +231,7 @@ class CoNet(Recommender):
         checks.below_one(dropout=dropout)
         if not 0 <= cross_layers < len(dims):
             raise ValueError(
-                f"cross_layers is {cross_layers}. It must lie in [0, {len(dims) - 1}], as dims has. Change either."
+                f"cross_layers is {cross_layers}. It must lie in [0, {len(dims) - 1}] for these dims. Change either."
             )
         self.dims, self.cross_layers, self.dropout = tuple(dims), cross_layers, dropout
         self.sparsity, self.source_weight = sparsity, source_weight

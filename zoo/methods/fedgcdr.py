@@ -149,7 +149,7 @@ class FedGCDR(FedGNN):
         if layers != self.num_layers:
             raise TypeError(
                 f"num_layers is {self.num_layers}; the release of {name!r} has {layers} layers. Set model.num_layers "
-                f"to {layers}, or publish anew."
+                f"to {layers}, or publish with a FedGNN of {self.num_layers}."
             )
         if not self.mapping and width != self.num_factors:
             raise TypeError(

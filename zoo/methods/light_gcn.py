@@ -107,7 +107,7 @@ class LightGCN(GraphRecommender):
         checks.positive(lr=lr)
         weights = [1 / (num_layers + 1)] * (num_layers + 1) if layer_weights is None else [*layer_weights]
         if len(weights) != num_layers + 1 or not all(0 <= weight < math.inf for weight in weights) or not any(weights):
-            raise ValueError(f"layer_weights are {weights}. Give {num_layers + 1} of at least 0, one above, or null.")
+            raise ValueError(f"layer_weights are {weights}. Give {num_layers + 1} of at least 0, one above 0, or null.")
         self.num_factors, self.layer_weights, self.l2, self.lr = num_factors, weights, l2, lr
 
     def build(self, sizes: Sizes) -> None:

@@ -111,7 +111,7 @@ def method_of(settings: Mapping[str, Any]) -> Recommender:
     # The zoo imports its own names when they are asked for; of others what they have already is taken.
     found = getattr(there, last, None) if there is sys.modules["zoo"] else vars(there).get(last) if there else None
     if not (isinstance(found, type) and issubclass(found, Recommender)):
-        raise ValueError(f"{name[:200]!r} is no known method. Import its package, if trusted.")
+        raise ValueError(f"{name[:200]!r} is no known method. If you trust its package, import it first.")
     return found(**settings.get("init_args") or {})
 
 

@@ -176,7 +176,7 @@ class NeuMF(Recommender):
         target = self.data.digests.keys() & kept["digests"].keys()
         if not target or any(self.data.digests[name] != kept["digests"][name] for name in target):
             raise ReleaseMismatchError(
-                f"pretrained_{part} {path} was trained on other data, or another split. Fit it again."
+                f"pretrained_{part} {path} was trained on other data, or on another split. Fit it again."
             )
         if differing := {name: tuple(found[name].shape) for name in wanted if found[name].shape != wanted[name]}:
             raise ValueError(

@@ -88,7 +88,7 @@ def generator_shapes(tensors: Mapping[str, Tensor]) -> list[int]:
     count = sum(name.startswith("weight_") for name in tensors)
     wanted = {"embedding", *(f"{what}_{n}" for n in range(count) for what in ("weight", "bias"))}
     if not count or tensors.keys() != wanted:
-        raise ValueError(f"A generator's tensors are embedding, weight_0, bias_0, ...; got {sorted(tensors)}.")
+        raise ValueError(f"A generator's tensors are an embedding and weight_0, bias_0, ...; got {sorted(tensors)}.")
     if tensors["embedding"].ndim != 2 or any(tensors[f"weight_{n}"].ndim != 2 for n in range(count)):
         raise ValueError("A generator's embedding and weights must be matrices.")
     widths = [tensors["weight_0"].shape[1]]

@@ -49,7 +49,7 @@ class ItemSum(nn.Module):
         places = torch.arange(items.shape[1], device=items.device)
         known = torch.where(weights != 0, items, -1 - places).sort(dim=1).values  # padding differs from everything
         if bool((known[:, 1:] == known[:, :-1]).any()):
-            raise ValueError("An item is in a row twice. Add up its weights.")
+            raise ValueError("An item is in a row twice. Merge its weights.")
         # |row gradient^T| = |row| |gradient|, in float64: rows may be long.
         lengths = torch.linalg.vector_norm(gradients, dim=1, dtype=torch.float64)
         norms = {self.weight: lengths * torch.linalg.vector_norm(weights, dim=1, dtype=torch.float64)}

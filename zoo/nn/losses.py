@@ -38,7 +38,7 @@ def correlations(factors: Tensor) -> Tensor:
     included, and gradients are 0. Half precision is computed in single.
     """
     if factors.ndim != 2 or not len(factors):
-        raise ValueError(f"Correlated are columns of a matrix; got the shape {tuple(factors.shape)}.")
+        raise ValueError(f"Columns are correlated over rows of a matrix; got the shape {tuple(factors.shape)}.")
     columns = factors.to(torch.promote_types(factors.dtype, torch.float32))
     centred = columns - columns.mean(0)
     squares = centred.square().sum(0)

@@ -72,7 +72,7 @@ class SourceRatings(LightningDataModule):
 def check_has_ratings(source: Ratings, domain: str) -> None:
     """Refuse a source without ratings; `ValueError`."""
     if not source.num_ratings:
-        raise ValueError(f"{domain!r} has no rating. Loosen its filters, or check its file.")
+        raise ValueError(f"{domain!r} has no rating. Loosen its filters.")
 
 
 class TrainedPublisher(Publisher):

@@ -88,7 +88,7 @@ class Release:
         check_name("domain", self.domain)
         check_ids(self.user_ids.tolist())
         if len(np.unique(self.user_ids)) != len(self.user_ids):
-            raise ReleaseError("A user id is repeated. Each user must have one row.")
+            raise ReleaseError("A user id is repeated. Remove the repeats.")
         self.layout.check(self.num_users)
         self.layout.check_record(self.record, self.ledger)
         delta = self.record.delta

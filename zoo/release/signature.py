@@ -102,7 +102,7 @@ def check_signature(folder: Path, content: bytes, trusted: TrustedKeys | None) -
     key, signature = _read_signature(path)
     if trusted is not None and key not in trusted.keys:
         raise SignatureError(
-            f"{folder} is signed by the key {key}, none of the {len(trusted.keys)} in {trusted.path}. Confirm it out "
+            f"{folder} is signed by the key {key}, not by the {len(trusted.keys)} of {trusted.path}. Confirm it out "
             "of band."
         )
     if not _fits(key, signature, content):
@@ -117,7 +117,7 @@ def _read_signature(path: Path) -> tuple[str, str]:
     try:
         values: Any = read_json(content.decode("utf-8"), path)
     except (ValueError, RecursionError) as error:
-        raise SignatureError(f"{path} is no signature: it is no JSON. Ask for it again.") from error
+        raise SignatureError(f"{path} is no JSON, so no signature. Ask for it again.") from error
     lengths = {"public_key": 64, "signature": 128}
     right = isinstance(values, dict) and values.keys() == {"algorithm", *lengths} and values["algorithm"] == ALGORITHM
     if not right or not all(_is_hex(values[name], length) for name, length in lengths.items()):
@@ -151,7 +151,7 @@ def _public_keys(path: Path) -> Iterator[str]:
 
     content = _small_file(path)
     if b"PRIVATE KEY" in content:
-        raise SignatureError(f"{path} holds a private key. Trust needs a public one. Replace the pair.")
+        raise SignatureError(f"{path} holds a private key. Only public keys can be trusted. Replace the pair.")
     for block in content.split(_BEGIN)[1:]:
         try:
             key = load_pem_public_key(_BEGIN + block)

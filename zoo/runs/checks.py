@@ -176,7 +176,9 @@ def check_monitors(method: Recommender, data: CrossDomainDataModule, trainer: Tr
             logged = [one for one in known if one.startswith("train/epsilon_")] or [
                 "train/epsilon_RELATION (PrivacyBudget)"
             ]
-            raise UsageError(f"{name} watches 'train/epsilon', which was renamed. Watch {' or '.join(logged)}.")
+            raise UsageError(
+                f"{name} watches 'train/epsilon', which now has the neighbouring relation. Watch {' or '.join(logged)}."
+            )
         if watched.startswith("val/") and not validates:
             raise UsageError(
                 f"{name} watches {watched!r}, but the split {data.evaluation.split!r} is not validated. Omit it, or "

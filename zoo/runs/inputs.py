@@ -144,16 +144,14 @@ def instantiate(part: str, base: type, settings: Any) -> Any:  # noqa: ANN401  o
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """Return the content of a checkpoint, tensors and plain values only; raise a `UsageError` if it is invalid."""
     if not path.is_file():
-        raise FileNotFoundError(f"No checkpoint at {path}. A run has checkpoints/best.ckpt and checkpoints/last.ckpt.")
+        raise FileNotFoundError(f"No checkpoint at {path}. A run has checkpoints/best.ckpt and last.ckpt.")
     try:
         found = load_tensors(path)
     except ValueError as error:
-        raise UsageError(
-            f"{error} Use the other of checkpoints/best.ckpt and checkpoints/last.ckpt, or train again."
-        ) from error
+        raise UsageError(f"{error} Use checkpoints/best.ckpt or last.ckpt, or train again.") from error
     own = found.get("zoo") if isinstance(found, dict) else None
     if not isinstance(own, dict) or not {"sizes", "digests", "rng", "paths", "users"} <= own.keys():
-        raise UsageError(f"{path} is no checkpoint of version 0.2 or later. Train again.")
+        raise UsageError(f"{path} is no checkpoint of this project since 0.2. Train again.")
     return {**found}
 
 
@@ -213,7 +211,7 @@ def _source_ratings(data: CrossDomainDataModule, name: str) -> Ratings:
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"{error} Pass the release of the source party: --data.releases.{name} PATH (Python: "
-            "releases={{{name!r}: PATH}} of the datamodule)."
+            f"releases={{{name!r}: PATH}} of the datamodule)."
         ) from error
 
 

@@ -109,7 +109,7 @@ def data_of_run(folder: Path, root: Path | str | None = None) -> CrossDomainData
     """
     settings = settings_of(folder)
     if str(settings["data"].get("class_path", "")) == class_path(Frames):
-        raise UsageError(f"{folder} was trained on tables in memory. Pass them: zoo.load(RUN, data=Frames(...)).")
+        raise UsageError(f"{folder} was trained on tables in memory. Pass them: data=Frames(...).")
     part = settings["data"]
     if root is not None:
         part = {**part, "init_args": {**part.get("init_args", {}), "root": str(user_path(root))}}

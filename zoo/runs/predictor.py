@@ -194,7 +194,7 @@ class Predictor:
         if needs := needs_of(self.method, self.missing):
             raise DataNotAvailableError(
                 f"{type(self.method).__name__} needs {needs}, which the bundle lacks. Pass zoo.load(PATH, data=..., "
-                "releases={{NAME: PATH}}), or export --with-user-ids --with-ratings."
+                "releases={NAME: PATH}), or export --with-user-ids --with-ratings."
             )
         if self._read is not data:
             self._read = None

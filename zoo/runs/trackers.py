@@ -104,7 +104,9 @@ def _check_wandb(without: str) -> None:
     with short_errors(without):
         if wandb.setup().settings.mode in WITHOUT_KEY or wandb.login(prompt=False):
             return
-    raise TrackerError(f"W&B has no API key. Run `wandb login`, set WANDB_MODE=offline, or omit {without}.")
+    raise TrackerError(
+        f"W&B has no API key. Run `wandb login`, set WANDB_API_KEY or WANDB_MODE=offline, or omit {without}."
+    )
 
 
 def _to_wandb(

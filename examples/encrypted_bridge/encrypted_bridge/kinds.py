@@ -85,8 +85,8 @@ class EncryptedMap(Encrypted):
             or tuple(masks.shape) != (*bodies.shape[:2], DEGREE)
         ):
             raise ReleaseError(
-                f"bodies must be ({KEYS}, kept, 1 to {MOST_DIRECTIONS}) and masks ({KEYS}, kept, {DEGREE}); got "
-                f"{tuple(bodies.shape)} and {tuple(masks.shape)}."
+                f"bodies must be ({KEYS}, kept, 1 to {MOST_DIRECTIONS}), masks ({KEYS}, kept, {DEGREE}); got "
+                f"{tuple(bodies.shape)}, {tuple(masks.shape)}."
             )
         as_map = {"map": torch.zeros(bodies.shape[1:]), "items": items, "counts": self.tensors["counts"]}
         Map(as_map).check(num_users)

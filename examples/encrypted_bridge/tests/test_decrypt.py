@@ -57,7 +57,7 @@ def test_the_map_is_decrypted_and_its_record_printed(
     ("given", "said"),
     [
         (["encrypted", "--key", "absent", "--out", "m"], "No key file at"),
-        (["places", "--key", "own.key", "--out", "m"], "It must be of kind 'encrypted_map'"),
+        (["places", "--key", "own.key", "--out", "m"], "It must be 'encrypted_map'"),
         (["absent", "--key", "own.key", "--out", "m"], "is no release: there is no such folder"),
         (["encrypted", "--key", "encrypted/release.json", "--out", "m"], "Pass the file that publishing wrote"),
     ],

@@ -105,7 +105,7 @@ def test_cutting_rows_off_moves_neighbours_by_what_is_allowed() -> None:
     ("settings", "kept", "users", "message"),
     [
         ({"clip": 0.01}, 400, 1000, r"of 400 items and 6 directions exceed the sensitivity 0\.01"),
-        ({}, 10**6, 1000, "Lower kept_items or num_directions"),
+        ({}, 10**6, 1000, "Lower either, or raise clip"),
         ({}, 400, 3 * 10**6, r"sums over 3,000,000 users may reach 3,000,\d+, above the limit 524,288"),
         ({"clip": 0.5}, 400, 5 * 10**6, "sums over 5,000,000 users"),
     ],

@@ -119,7 +119,7 @@ def test_jobs_read_nothing_that_others_may_write(slurm: Path, write: Write) -> N
     jobs = Path("out") / JOBS
     jobs.mkdir(parents=True)
     jobs.chmod(0o777)
-    with pytest.raises(SystemExit, match=r"is writable by others, and jobs run its files\. Remove it"):
+    with pytest.raises(SystemExit, match=r"is writable by others, and jobs run its files\. Change"):
         launch(*SLURM)
     assert not [*jobs.iterdir()]
 
@@ -181,7 +181,7 @@ SLURM = ["--cluster", "slurm"]
         ([*SLURM, "--cluster-options", "slurm_array_parallelism=1.5"], r"is 1\.5\. It must be a whole number"),
         ([*SLURM, "--cluster-options", "mem_gb=NaN"], r"mem_gb is nan\. It must be a number above 0"),
         ([*SLURM, "--cluster-options", "slurm_setup=module load"], r"is 'module load'\. It must be a JSON list"),
-        ([*SLURM, "--cluster-options", "nodes=2"], r"nodes is set. A job is one run on one machine. Use"),
+        ([*SLURM, "--cluster-options", "nodes=2"], r"nodes is set. A job is one run. Use"),
         ([*SLURM, "--cluster-options", "slurm_ntasks_per_node=2"], r"slurm_ntasks_per_node is set. A job is one run"),
         (
             [*SLURM, "--cluster-options", 'slurm_additional_parameters={"ntasks": 4}'],

@@ -31,7 +31,7 @@ def test_only_matching_runs_are_run(write: Write, place: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--only", "film/*"], r"No run matches 'film/\*'. A name is music/popularity/seed-0"),
+        (["--only", "film/*"], r"No run matches 'film/\*', such as music/popularity/seed-0"),
         (["--processes", "0"], r"--processes is 0\. It must be at least 1"),
         (["--config", "absent.yaml"], "BenchmarkError: No config 'absent.yaml'.* Did you mean bench.yaml"),
     ],

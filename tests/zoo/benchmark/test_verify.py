@@ -87,7 +87,7 @@ def test_a_failed_run_is_no_reproduction(
         ([], "Give one of --config"),
         (["--config", "bench.yaml", "--verify", "."], "Give one of --config"),
         (["--verify", "."], r"lacks a readable report\.json or seeds\.csv"),
-        (["--verify", ".", "--runs", "0"], "--runs is 0. With --verify it must be a number of runs"),
+        (["--verify", ".", "--runs", "0"], "--runs is 0. With --verify it must be at least 1"),
     ],
 )
 def test_what_cannot_be_verified_is_a_message(place: Path, arguments: list[str], message: str) -> None:

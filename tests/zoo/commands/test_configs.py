@@ -107,7 +107,7 @@ def test_what_is_no_config_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
         configs(["show", "x.yaml"])
         assert ("# Classes in" if content == b"1" else "not valid YAML") in capsys.readouterr().out
     (tmp_path / "x.yaml").write_bytes(b"#" * (2**20 + 1))
-    with pytest.raises(SystemExit, match=r"1,048,577 bytes\. A config has at most 1,048,576"):
+    with pytest.raises(SystemExit, match=r"1,048,577 bytes\. Allowed: 1,048,576"):
         configs(["show", "x.yaml"])
 
 

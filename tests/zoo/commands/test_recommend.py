@@ -84,7 +84,7 @@ def test_users_stand_one_a_line_with_a_header_or_without(text: str, users: list[
         (b"", "has no user"),
         (b"user_id\n\n", "has no user"),
         (b"user_id;age\nu1;5\n", "has the columns"),
-        (b"PAR1\xff\x00", "is not a list of users"),
+        (b"PAR1\xff\x00", "is no list of users"),
     ],
 )
 def test_what_lists_no_users_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
@@ -106,5 +106,5 @@ def test_a_bundle_says_what_it_is_and_what_it_lacks(
     assert "No guarantee covers the target's ratings of music." in said
     assert said.endswith(f"Bundle: {bundle}\n")
     assert "PriCDR needs the ratings" in ended(["recommend", bundle, "--users", "u0001"], monkeypatch)
-    said = f"{bundle} exists, and a bundle is never overwritten. Choose another path or remove it."
+    said = f"{bundle} exists, and a bundle is never overwritten. Choose another path."
     assert said in ended(["export", finished, "--out", bundle], monkeypatch)

@@ -209,7 +209,7 @@ def test_who_has_nothing_or_everything_or_breaks_adds_nothing_and_nothing_fails(
     assert method.items.grad.isfinite().all()
     with torch.no_grad():
         method.items[0] = torch.inf
-    with pytest.raises(FloatingPointError, match=r"The model is not finite: it has diverged\. Take smaller steps"):
+    with pytest.raises(FloatingPointError, match=r"The model is not finite: it has diverged\. Lower lr"):
         method.step(UserBatch(torch.arange(1)))
 
 
@@ -260,12 +260,12 @@ def test_validation_penalties_and_other_precisions_are_refused() -> None:
     method.add_penalty("more", lambda _: torch.zeros(()))
     with pytest.raises(ValueError, match=r"A callback adds a penalty to \['loss'\], which is not clipped"):
         trainer_of().fit(method, datamodule=around())
-    with pytest.raises(ValueError, match=r"trainer.precision is '64-true'\. Private rounds need single"):
+    with pytest.raises(ValueError, match=r"trainer.precision is '64-true'\. Private rounds need 32-true"):
         trainer_of(precision="64-true").fit(private(), datamodule=around())
 
 
 def test_its_users_vectors_are_not_published_beside() -> None:
-    with pytest.raises(ValueError, match=r"FedGNN has an epsilon of its own, which protects item vectors: not"):
+    with pytest.raises(ValueError, match=r"FedGNN has an epsilon of its own, which protects item vectors, not"):
         EmbeddingPublisher(private(), 8.0, clip=1.0)
 
 

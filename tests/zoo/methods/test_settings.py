@@ -109,11 +109,11 @@ TOGETHER: dict[str, list[tuple[dict[str, Any], str]]] = {
         *(({"item_damping": damping}, rf"item_damping is {damping}\.") for damping in (-0.1, 2.5)),
     ],
     "CoNet": [
-        ({"dims": (8, 4), "cross_layers": 2}, r"cross_layers is 2\. It must lie in \[0, 1\], the number of layers of dims"),
+        ({"dims": (8, 4), "cross_layers": 2}, r"cross_layers is 2\. It must lie in \[0, 1\] for these dims"),
         ({"cross_layers": -1}, r"cross_layers is -1\. It must lie in \[0, 3\]"),
     ],
     "FedGCDR": OF_ROUNDS,
-    "FedGNN": [*OF_ROUNDS, ({"local_steps": 2}, r"In fedsgd a client takes one step, got local_steps 2\. Set rounds to")],
+    "FedGNN": [*OF_ROUNDS, ({"local_steps": 2}, r"In fedsgd a client takes one step, got local_steps 2\. Use fedavg")],
     "LightGCN": [
         ({"num_layers": 1, "layer_weights": weights}, r"layer_weights are .*\. Give 2 of at least 0, one above 0")
         for weights in ((1.0,), (1.0, -0.5), (0.0, 0.0), (1.0, math.nan), (1.0, math.inf))

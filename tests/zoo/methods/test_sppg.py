@@ -244,7 +244,7 @@ def test_a_release_survives_a_checkpoint(private: Run, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("planned")
 def test_nothing_is_released_before_it_is_trained(mechanism: str) -> None:
     method, data = SPPG(mechanism=mechanism, **SMALL), Synthetic(**SIZES)  # type: ignore[arg-type]
-    with pytest.raises(RuntimeError, match=r"SPPG has taken no step, so there is nothing to release\. Train it or"):
+    with pytest.raises(RuntimeError, match=r"SPPG has taken no step: nothing to release"):
         method.release(data.source("book"), "book")
     method = fitted(mechanism=mechanism, epochs=0).method
     with pytest.raises(RuntimeError, match="SPPG has taken no step"):

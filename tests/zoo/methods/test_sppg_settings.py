@@ -109,7 +109,7 @@ def assert_refused(match: str, error: type[Exception] = ValueError, **trainer: A
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
 def test_other_precisions_are_refused(precision: str) -> None:
-    assert_refused(f"SPPG trains in single precision; got '{precision}'. Set trainer.precision to", precision=precision)
+    assert_refused(f"SPPG trains in single precision; got '{precision}'. Set 32-true", precision=precision)
 
 
 @pytest.mark.filterwarnings("ignore:.*16-mixed.*")

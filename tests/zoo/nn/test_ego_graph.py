@@ -156,5 +156,5 @@ def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> Non
 
 def test_virtual_users_of_another_form_are_refused() -> None:
     wrong = VirtualUsers(torch.zeros(1, 1, DIM), torch.tensor([0]))
-    with pytest.raises(ValueError, match=r"a vector of width 3 for each of 2 layers; got \(1, 3\)\."):
+    with pytest.raises(ValueError, match=r"a vector of width 3 per layer \(2\); got \(1, 3\)\."):
         made("paper")(USERS, ITEMS, OWNERS, wrong)

@@ -49,7 +49,7 @@ def test_vectors_that_do_not_differ_map_to_the_mean() -> None:
 
 
 def test_a_map_without_users_is_refused() -> None:
-    with pytest.raises(ValueError, match="users who have a vector and a target; there is none"):
+    with pytest.raises(ValueError, match="users with a vector and a target; there is none"):
         RidgeMap(np.ones((0, 2)))
 
 

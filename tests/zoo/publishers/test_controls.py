@@ -138,7 +138,7 @@ def test_controls_go_into_each_other() -> None:
 
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.001, 2, float("nan")])
 def test_a_share_out_of_range_is_refused(share: float) -> None:
-    with pytest.raises(ValueError, match=r"share must lie in \(0, 1\], got .*For no user, use Nothing"):
+    with pytest.raises(ValueError, match=r"share must lie in \(0, 1\], got .*For 0, use Nothing"):
         Partial(Plaintext(), share)
 
 

@@ -288,7 +288,7 @@ def test_sparse_rows_that_are_no_cells_are_refused(inputs: dict[str, object], mo
     publisher = NoisyRows(epsilon=4.0, relation="zero_out_one_user", clip=2.0, threshold=1.0, noise_seed=1)
     release = stated(publisher, **inputs)
     clipped = replace(release.record, mechanism=replace(release.record.mechanism, clip=2.0))
-    with pytest.raises(ValueError, match=r"record of 'book' has no probabilities"):
+    with pytest.raises(ValueError, match=r"record of 'book' has no sparse probabilities"):
         Denoiser()(replace(release, record=clipped))
 
 

@@ -175,9 +175,9 @@ def test_somebody_elses_signature_under_a_trusted_name_is_refused(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "it is no JSON"),
-        (b"\xff\xfe", "it is no JSON"),
-        (b"[" * 60_000, "it is no JSON"),
+        (b"", "is no JSON, so"),
+        (b"\xff\xfe", "is no JSON, so"),
+        (b"[" * 60_000, "is no JSON, so"),
         (b"null", "is no signature. Needed:"),
         (b'"' + b"x" * 70_000 + b'"', "has more than 65,536 bytes"),
     ],

@@ -135,13 +135,13 @@ def rewritten(
         (lambda m: m.update(schema=2), "has schema 2"),
         (lambda m: m.pop("sizes"), "must hold"),
         (lambda m: m.update(method="os.system"), "not one of the zoo"),
-        (lambda m: m.update(method="antigravity.Method"), "a bundle imports nothing"),
+        (lambda m: m.update(method="antigravity.Method"), "If you trust its package"),
         (lambda m: m.update(method="zoo.methods.target_data.ReleaseMismatchError"), "not one of the zoo"),
         (lambda m: m["sha256"].pop(TENSORS), "names neither"),
         (lambda m: m["sha256"].update({"../secret": ""}), "outside the bundle"),
-        (lambda m: m["settings"].update(dims=[10**9, 10**6]), "do not fit the method"),
-        (lambda m: m["settings"].update(unheard_of=1), "do not fit the method"),
-        (lambda m: m["sizes"].update(num_items=10**12), "do not fit the method|must be a list"),
+        (lambda m: m["settings"].update(dims=[10**9, 10**6]), "do not fit version"),
+        (lambda m: m["settings"].update(unheard_of=1), "do not fit version"),
+        (lambda m: m["sizes"].update(num_items=10**12), "do not fit version|must be a list"),
         (lambda m: m["sizes"].update(num_users=23), "must be a list of 23|do not fit"),
         (lambda m: m["sizes"].pop("num_users"), "invalid sizes or digests"),
     ],
@@ -170,7 +170,7 @@ def test_hostile_tensors_and_ids_are_refused(whole: Path, tmp_path: Path) -> Non
     good, weight = load_file(whole / TENSORS), next(k for k in load_file(whole / TENSORS) if k.startswith("state."))
     for changed, said in (
         ({weight: torch.full_like(good[weight], torch.nan)}, "NaN or infinite"),
-        ({weight: torch.zeros(1)}, "do not fit the method"),
+        ({weight: torch.zeros(1)}, "do not fit version"),
         ({"train.items": good["train.items"] + 1000}, "no ratings of these users"),
         ({"seen.starts": good["seen.starts"] * 2}, "no ratings of these users"),
     ):

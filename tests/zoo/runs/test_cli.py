@@ -108,7 +108,7 @@ def test_a_checkpoint_that_was_cut_off_is_told(cli: Command, finished: Path, tmp
     whole = (finished / "checkpoints" / "best.ckpt").read_bytes()
     (tmp_path / "cut.ckpt").write_bytes(whole[: int(kept * len(whole))])
     with pytest.raises(
-        UsageError, match=r"cut.ckpt is no checkpoint, or is damaged \((\w*Error|BadZipFile)\)\. Use the other"
+        UsageError, match=r"cut.ckpt is no checkpoint, or is damaged \((\w*Error|BadZipFile)\)\. Use checkpoints/best"
     ):
         cli("test", *PROJECTED, "--ckpt_path", tmp_path / "cut.ckpt")
 

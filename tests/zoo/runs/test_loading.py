@@ -62,7 +62,7 @@ def test_of_nobody_there_is_an_empty_table(loaded: zoo.runs.predictor.Predictor)
         ((["u0001", "nobody", "no\x1bone"],), UnknownUserError, r"2 users are not in .*'nobody', 'no\\\\x1bone'"),
         ((["u0001"], 0), ValueError, "k is 0"),
         ((["u0001"], True), ValueError, "k is True"),
-        (("u0001",), TypeError, r"the string 'u0001'. Pass a list, such as \['u0001'\]"),
+        (("u0001",), TypeError, r"the string 'u0001'. Pass a list: \['u0001'\]"),
         (([1.0],), TypeError, "must be strings or integers"),
     ],
 )

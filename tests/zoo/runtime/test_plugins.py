@@ -188,9 +188,9 @@ def test_a_release_kind_is_plugged_in(tmp_path: Path) -> None:
             "a_plugin.kinds:Pairs",
             "is unknown. Known kinds: rows, ratings, generator, embeddings, map, .*gone, handed, pairs, triples\\.",
         ),
-        ("os", "is unknown. Known kinds: .*Install its package"),
-        ("triples", "triples of the installed package a-plugin 1.2 is no Layout of that kind"),
-        ("handed", "handed of the installed package a-plugin 1.2 is no Layout of that kind"),
+        ("os", "is unknown. Known: .*Install its package"),
+        ("triples", "triples of the installed package a-plugin 1.2 is no such Layout"),
+        ("handed", "handed of the installed package a-plugin 1.2 is no such Layout"),
         ("gone", "gone of the installed package a-plugin 1.2 cannot be imported"),
     ],
 )

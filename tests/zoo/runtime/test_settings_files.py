@@ -144,7 +144,7 @@ def test_a_run_is_read_from_any_folder_and_its_ratings_may_move(
     found = zoo.load(run).recommend(["u1"])
     (tmp_path / "own").rename(tmp_path / "moved")
     assert zoo.load(run, root="~/moved").recommend(["u1"]).equals(found)
-    with pytest.raises(ValueError, match=r"Only a run reads ratings from it\. Pass data=Files"):
+    with pytest.raises(ValueError, match=r"Only a run uses it\. Pass data=Files"):
         zoo.load(run, data=data, root="~/moved")
     monkeypatch.setattr("sys.argv", ["zoo", "recommend", str(run.folder), "--users", "u1", "--data.root", "~/moved"])
     main()

@@ -47,7 +47,7 @@ class NuclearBall:
 
     def __init__(self, radius: float, truncated: bool = True) -> None:
         if not (radius > 0 and math.isfinite(radius)):
-            raise ValueError(f"The radius of the nuclear-norm ball (tau) must be positive; got {radius!r}.")
+            raise ValueError(f"The radius of the nuclear-norm ball (tau) must be positive and finite; got {radius!r}.")
         self.radius, self.truncated = radius, truncated
         self.rank = 16  # of the last projection; decides rounding errors of the next, so an interrupted run keeps it
 

@@ -188,7 +188,7 @@ class FixedSteps(Solver):
     ) -> None:
         super().__init__(likelihood, project)
         if count < 1 or not size > 0:
-            raise ValueError(f"Steps must be at least 1 and of positive size; got {count} of {size}.")
+            raise ValueError(f"Steps must be at least 1 and of positive size; got {count} steps of size {size}.")
         if dual and (spectral or likelihood.ridge):
             raise ValueError("Steps from 0 against all gradients have one size and no ridge. Omit these.")
         self.count, self.size = count, float(size)

@@ -28,7 +28,7 @@ def flip_probability(epsilon: float) -> float:
     small = math.exp(-epsilon * (1 - CALIBRATION_MARGIN))
     units = max(1, math.ceil(small / (1 + small) * (1 + 2.0**-51) / _UNIT))
     if units * _UNIT >= 0.5:
-        raise ValueError(f"epsilon is {epsilon!r}. Allowed: >= 1e-15, so that reports depend on bits.")
+        raise ValueError(f"epsilon is {epsilon!r}. Allowed: >= about 1e-15, so that reports depend on bits.")
     return units * _UNIT
 
 
@@ -67,7 +67,7 @@ def ternary_keep(epsilon: float) -> float:
     keep = 1 / (1 + 2 * math.exp(-epsilon * (1 - CALIBRATION_MARGIN)))
     keep = math.floor(keep * (1 - 2.0**-51) / _UNIT) * _UNIT
     if 3 * keep <= 1:
-        raise ValueError(f"epsilon is {epsilon!r}. Allowed: >= 1e-14, so that reports depend on entries.")
+        raise ValueError(f"epsilon is {epsilon!r}. Allowed: >= about 1e-14, so that reports depend on entries.")
     return keep
 
 

@@ -77,7 +77,7 @@ def noisy_rows_audit(name: str, plan: NoisyRows) -> Audit:
     (row0, row1), clean, attained = _rows_of_a_cell(), None, None
     if per_user := plan.relation.unit is Unit.USER:
         if plan.threshold is not None or plan.clip is None:
-            raise ValueError(f"Audit {name!r} has threshold {plan.threshold!r}. Audits of users allow none.")
+            raise ValueError(f"Audit {name!r} has threshold {plan.threshold!r}. Users allow none.")
         row0, row1 = np.zeros(2 * _USER_ITEMS), np.repeat([1.0, 0.0], _USER_ITEMS)
         clean = row1 * min(1.0, plan.clip / math.sqrt(_USER_ITEMS))
         if plan.relation is Relation.REPLACE_ONE_USER:

@@ -19,7 +19,7 @@ def l2_sensitivity(relation: Relation, rating_range: float, clip: float | None) 
         check_sensitivity(rating_range)
         return rating_range
     if clip is None:
-        raise ValueError(f"clip is missing. {relation.value!r} needs the rows' public L2 bound, e.g. 5.0.")
+        raise ValueError(f"clip is missing. {relation.value!r} needs the rows' L2 bound, e.g. 5.0.")
     check_sensitivity(clip)
     return clip if relation is Relation.ZERO_OUT_ONE_USER else 2 * clip
 

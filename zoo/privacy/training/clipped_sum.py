@@ -190,7 +190,7 @@ def _recorded(module: nn.Module) -> Iterator[list[_Call]]:
         for handle in handles:
             handle.remove()
     if early:
-        raise RuntimeError("The loss computes gradients itself. Compute penalties outside a private pass.")
+        raise RuntimeError("The loss computes gradients itself. Compute penalties outside.")
 
 
 class _Watch(torch.autograd.Function):

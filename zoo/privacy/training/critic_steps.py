@@ -111,7 +111,9 @@ class CriticSteps:
         if self.noisy is None:
             return
         if private and theirs != self.privacy.mechanism:
-            raise ValueError(f"The checkpoint's mechanism is {theirs}, the run's {self.privacy.mechanism}. Train anew.")
+            raise ValueError(
+                f"The checkpoint's mechanism is {theirs}, this run's is {self.privacy.mechanism}. Train anew."
+            )
         if private and not going_on:
             private = {**private, "steps_taken": max(private["steps_taken"], self.noisy.steps_taken)}
         self.noisy.load_state_dict(private)
@@ -121,7 +123,7 @@ class CriticSteps:
         if (place := state.get("place")) is not None:
             self._noise.skip_to(place)
         elif "place" not in state and state["critic_steps"] and self.privacy.mechanism != "none":
-            raise ValueError("The checkpoint (before 0.3) has no position of its noise. Train anew.")
+            raise ValueError("The checkpoint (before 0.3) has no position of its seeded noise. Train anew.")
 
 
 def _ordinary_gradient(users: Tensor, losses: Losses, size: float) -> None:

@@ -95,7 +95,7 @@ class NoisySteps(Generic[Plan]):
         if self._taken >= self.plan.steps:
             raise BudgetSpentError(f"All {self.plan.steps} planned steps were taken. Plan more before training.")
         if self._taken >= self._limit:
-            raise BudgetSpentError(f"The limit of {self._limit} steps is reached, of {self.plan.steps} planned ones.")
+            raise BudgetSpentError(f"The limit of {self._limit} steps is reached (planned: {self.plan.steps}).")
         _check_processes()
         if any(torch.is_autocast_enabled(device) for device in devices):
             raise RuntimeError("Autocast is on. Private gradients need float32. Set 32-true.")

@@ -165,4 +165,4 @@ def _check(updates: Updates, num_clients: int, table: Tensor, shared: Mapping[st
     keys = clients * len(table) + rows
     inside = bool(((clients >= 0) & (clients < num_clients) & (rows >= 0) & (rows < len(table))).all())
     if not (inside and bool((keys[1:] > keys[:-1]).all())):
-        raise ValueError("Rows of updates must be in the table, rising by client and row.")
+        raise ValueError("Rows of updates must exist in the table, strictly rising by client and row.")

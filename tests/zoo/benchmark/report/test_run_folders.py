@@ -213,7 +213,7 @@ def test_what_is_no_tested_run_is_refused(tmp_path: Path) -> None:
     left = read_run_folders([good, tmp_path / "empty", tmp_path / "benchmark"])
     assert names(left) == [["DMF"]]
     assert left.benchmark["about"].endswith(f"{tmp_path.name}/empty, {tmp_path.name}/benchmark.")
-    with pytest.raises(ResultsError, match=r"nothing has no test NDCG@10\. Its run needs held-out items"):
+    with pytest.raises(ResultsError, match=r"nothing has no test NDCG@10\. It needs held-out items"):
         read_run_folders([a_run(tmp_path / "nothing", metrics={})])
     (grid := a_run(tmp_path / "grid")).joinpath("benchmark.json").write_text("{}")
     with pytest.raises(ResultsError, match=r"grid is a benchmark\. Report on it alone"):

@@ -118,7 +118,7 @@ def test_a_folder_comes_before_every_host(tmp_path: Path) -> None:
 
 
 def test_another_file_is_refused_and_nothing_written(host: str, tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"changed.zip has .* them.zip must have .*Nothing was written"):
+    with pytest.raises(SystemExit, match=r"changed.zip has .* them.zip must have"):
         fetched(tmp_path, f"{host}/changed.zip")
     (tmp_path / "them.zip").write_bytes(ARCHIVE + b"x")
     with pytest.raises(SystemExit, match=r"them.zip must have"):

@@ -24,7 +24,7 @@ def test_items_are_drawn_that_a_client_has_not_and_all_alike() -> None:
 
 
 def test_a_client_with_every_item_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"1 clients have all 2 items, and no other to be drawn\. Leave such"):
+    with pytest.raises(ValueError, match=r"1 clients have all 2 items, and no negatives\. Leave them"):
         unowned_items(torch.tensor([0, 1, 1]), torch.tensor([2, 1]), 2, 3)
 
 

@@ -56,12 +56,12 @@ def test_with_a_logistic_link_a_bit_and_a_tilt_are_one() -> None:
     ("cells", "signs", "message"),
     [
         ([], [], r"No entry of the 2 x 3 matrix is observed: nothing to learn from"),
-        ([1, 1], [1, 1], r"Observed cells rise strictly and have one sign each; sort them and drop repeats"),
+        ([1, 1], [1, 1], r"Observed cells rise strictly and have one sign each; sort them"),
         ([2, 1], [1, 1], r"rise strictly"),
         ([1, 2], [1], r"one sign each"),
         ([1, 6], [1, 1], r"An observed cell lies outside the 2 x 3 matrix"),
         ([-1, 2], [1, 1], r"lies outside"),
-        ([1, 2], [1, 4], r"Signs are \+1 or -1; 1 are not, the first is 4. Set data.filters.signs and a threshold"),
+        ([1, 2], [1, 4], r"Signs are \+1 or -1; 1 are not, the first is 4. Set data.filters.signs"),
     ],
 )
 def test_observations_that_say_nothing_are_refused(cells: list[int], signs: list[int], message: str) -> None:

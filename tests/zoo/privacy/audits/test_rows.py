@@ -83,7 +83,7 @@ def test_an_audit_of_another_cell_is_blind(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_threshold_is_for_ratings() -> None:
     plan = Noisy.calibrate(epsilon=2.0, delta=1e-5, relation=Relation.ZERO_OUT_ONE_USER, clip=1.0, threshold=1.0)
-    with pytest.raises(ValueError, match="Audits of users allow none"):
+    with pytest.raises(ValueError, match="Users allow none"):
         noisy_rows_audit("users", plan)
 
 

@@ -64,7 +64,7 @@ def test_neither_the_cache_nor_the_other_columns_change_a_column(monkeypatch: py
 
 @pytest.mark.parametrize("shape", [(3, 2), (12, 1), (0, 1), (4,)])
 def test_sizes_without_a_transform_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"vectors have shape .*n a power of two. Add zeros up to \d+"):
+    with pytest.raises(ValueError, match=r"vectors have shape .*n a power of two. Pad to \d+"):
         hadamard_transform(np.zeros(shape))
     with pytest.raises(ValueError, match="size is 0"):
         padded_size(0)

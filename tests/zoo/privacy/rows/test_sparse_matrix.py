@@ -73,7 +73,7 @@ def test_a_matrix_without_entries_is_drawn_again() -> None:
             raw = SparseMatrix(1, 8, seed, density=0.02, unit=False).transposed().T
             np.testing.assert_allclose(raw, dense(1, 8, 8, seed, 0.02), atol=1e-12)
     assert sum(not (public_uniforms(seed, (1, 8), MASK_STREAM, 0) < 0.02).any() for seed in range(20)) > 5
-    with pytest.raises(ValueError, match=r"density is 1e-12: 100 sparse matrices of 1 x 8 had no entry"):
+    with pytest.raises(ValueError, match=r"density is 1e-12: 100 sparse matrices of 1 x 8 were empty"):
         SparseMatrix(1, 8, 0, density=1e-12).transposed()
 
 

@@ -143,8 +143,8 @@ def less_the_mean(layers: nn.ModuleDict, rows: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("forward", "error", "message"),
     [
-        (lambda layers, rows: layers["a"](rows).sum(), ValueError, "one value per user"),
-        (lambda layers, rows: layers["a"](rows).mean(0), ValueError, "one value per user"),
+        (lambda layers, rows: layers["a"](rows).sum(), ValueError, "one per user"),
+        (lambda layers, rows: layers["a"](rows).mean(0), ValueError, "one per user"),
         (lambda layers, rows: layers["a"](rows).detach().sum(1), ValueError, "has no gradient"),
         (lambda layers, rows: layers["a"](rows).double().sum(1), ValueError, "float32"),
         (lambda layers, rows: layers["a"](layers["a"](rows)).sum(1), RuntimeError, "called twice"),

@@ -75,5 +75,5 @@ def test_noise_with_a_seed_of_an_older_checkpoint_is_refused_where_it_would_be_d
     steps.begin(USERS, critic, critic.first, (critic.condition, critic.rest))
     steps.load_state_dict(state, going_on=False)
     steps.load_state_dict(state | {"critic_steps": 0}, going_on=True)
-    with pytest.raises(ValueError, match=r"no position of its seeded noise.*Restart training"):
+    with pytest.raises(ValueError, match=r"no position of its seeded noise.*Train anew"):
         steps.load_state_dict(state, going_on=True)

@@ -150,7 +150,7 @@ def test_the_budget_is_counted_and_kept() -> None:
 
 def test_a_step_that_failed_counts_and_leaves_nothing() -> None:
     gradient, losses = made(bare_plan(1.0))
-    with pytest.raises(ValueError, match="one value per user"):
+    with pytest.raises(ValueError, match="one per user"):
         gradient(EVERYBODY, lambda users: losses(users).mean())
     assert gradient.steps_taken == 1
     assert all(parameter.grad is None for parameter in gradient.module.parameters())

@@ -188,10 +188,10 @@ def test_rounds_are_counted_through_resume_and_never_exceed_the_plan() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rows": torch.zeros(1, dtype=torch.int64)}, "one difference of the table's width"),
-        ({"differences": torch.zeros(2, DIM + 1)}, "one difference of the table's width"),
-        ({"shared": {"other": torch.zeros(USERS, 1)}}, r"clients named in \['bias', 'turn'\]"),
-        ({"shared": {"bias": torch.zeros(USERS - 1, 1)}}, r"clients named in"),
+        ({"rows": torch.zeros(1, dtype=torch.int64)}, "one difference per row"),
+        ({"differences": torch.zeros(2, DIM + 1)}, "one difference per row"),
+        ({"shared": {"other": torch.zeros(USERS, 1)}}, r"of each shared part \['bias', 'turn'\]"),
+        ({"shared": {"bias": torch.zeros(USERS - 1, 1)}}, r"of each shared part"),
         ({"rows": torch.tensor([4, 4])}, "rising by client and row"),
         ({"rows": torch.tensor([4, 2])}, "strictly rising by client and row"),
         ({"rows": torch.tensor([4, ROWS])}, "must exist in the table"),

@@ -235,7 +235,7 @@ def test_a_gradient_that_is_not_finite_is_refused_and_its_step_spent(spoiled: fl
     passing, rows = made(planned(1.0)), some_rows()
     weights = torch.ones(ROWS, WIDTH)
     weights[2, 1] = spoiled
-    with pytest.raises(FloatingPointError, match=r"The critic's gradient is not finite\. Lower its step size"):
+    with pytest.raises(FloatingPointError, match=r"The critic's gradient is not finite\. Lower lr"):
         gradient_of(passing, rows, weights)
     assert passing.steps_taken == 1
     assert rows.grad is None
