@@ -30,10 +30,10 @@ RATCHET = {
     "rooms": 16,
     "floors": 8,
     "arrows": 68,
-    "files with one importer": 93,
-    "lines of code": 42_881,
-    "lines of tests": 50_000,
-    "collected tests": 6_960,
+    "files with one importer": 95,
+    "lines of code": 46_960,
+    "lines of tests": 51_980,
+    "collected tests": 7_360,
 }
 
 

@@ -9,8 +9,8 @@ LARGEST = 1e-5
 def default_delta(num_units: int) -> float:
     """Return ``min(1e-5, 1 / (10 num_units))``, the delta of a release when none is requested.
 
-    The units are users, or the entries of the matrix if one rating is protected. A mechanism may release each unit with probability delta, so a
-    delta near one over their number would allow the release of a random rating.
+    The units are users, or the entries of the matrix if one rating is protected. A mechanism may release each unit with
+    probability delta, so a delta near one over their number would allow the release of a random rating.
 
     Examples:
         >>> default_delta(50_000)
