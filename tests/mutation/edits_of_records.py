@@ -78,6 +78,7 @@ RECORDS = (
         (DERIVED,),
         ("any number of uses may be stated", "if self.compositions != uses:", "if self.compositions > 10**6:"),
         ("a bit's flip is a user's", "if flips and users and", "if flips and not users and"),
+        ("letters of every script name an input", "if not plain.isascii():", "if False:"),
         ("a seed of the noise may be told", 'if {"noise", "seed"} <= {', 'if {"noise", "seeds"} <= {'),
     ),
     # Mechanisms.
@@ -117,6 +118,20 @@ RECORDS = (
     ),
     *edits_of(
         f"{MADE}/jlt.py", (NOISE_CHECKS,), ("a single centred row is not looked at", "if row.any():", "if False:")
+    ),
+    *edits_of(
+        f"{MADE}/jlt.py",
+        ("tests/zoo/publishers/test_jlt.py",),
+        (
+            "the lift holds where it does not",
+            "if self.num_items >= self.num_users:",
+            "if self.num_items <= self.num_users:",
+        ),
+    ),
+    *edits_of(
+        f"{RECORD}/derived.py",
+        ("tests/zoo/publishers/test_jlt.py",),
+        ("what has no proof may be claimed", "if self.mechanism.weakness is not None:", "if False:"),
     ),
     *edits_of(
         f"{MADE}/vectors.py",
@@ -253,9 +268,7 @@ RECORDS = (
         ("exact counts have noise", "_coarse(squares.low_bits)", "1.0"),
     ),
     *edits_of(
-        f"{RECORD}/steps.py",
-        (DERIVED,),
-        ("words of a step have no condition", "if due not in conditions:", "if False:"),
+        f"{RECORD}/steps.py", (DERIVED,), ("words of a step have no condition", "if due not in stated:", "if False:")
     ),
     *edits_of(
         "zoo/release/release.py", (NOISE_CHECKS,), ("rows are read unseen", "            release.check_noise()\n", "")

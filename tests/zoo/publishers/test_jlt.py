@@ -185,7 +185,7 @@ def test_the_papers_form_holds_with_as_many_items_as_users(items: int, holds: bo
 @pytest.mark.parametrize("of", [JLT, SJLT])
 def test_a_secret_matrix_cannot_be_claimed_where_it_has_no_guarantee(of: type[JLT | SJLT]) -> None:
     """The printed form's rows times 3 vary enough for the noise of any such record, so the record itself is refused."""
-    plan = of(8.0, num_components=16).forecast(9, 7).mechanism
+    plan: Any = of(8.0, num_components=16).forecast(9, 7).mechanism
     printed = {"calibration": "paper", "largest_norm": None, "asked": 8.0}
     for stated in (printed, {"num_items": 9}, {"calibration": "max", "largest_norm": 1e-3}):
         with pytest.raises(RecordError, match="has no guarantee here"):

@@ -324,6 +324,7 @@ def test_two_trainings_of_one_process_are_two_runs_of_wandb(monkeypatch: pytest.
         run.finish()
     import wandb
 
+    wandb.finish()  # another test may have left a run open, which `init` would return
     with wandb.init(dir=tmp_path, mode="offline") as own:  # the caller's own run is continued
         begin_own_run(logger := WandbLogger(save_dir=tmp_path))
         assert logger.experiment is own
