@@ -101,7 +101,7 @@ def test_answers_for_other_programs_say_that_nothing_is_guaranteed(
 
 def test_what_cannot_be_attacked_is_refused(config: Path) -> None:
     several = refused("attack", "--config", config)
-    assert "The sources are ['book', 'film']. Choose one: --source NAME." in several
+    assert "The experiment has the sources ['book', 'film']. Choose one: --source NAME." in several
     one = ("attack", "--config", config, "--source", "book")
     assert "Plaintext releases no vectors. Set" in refused(*one, "--publisher", "Plaintext")
     assert "--seeds is 0." in refused(*one, "--seeds", 0)
