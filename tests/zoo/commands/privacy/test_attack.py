@@ -109,4 +109,4 @@ def test_what_cannot_be_attacked_is_refused(config: Path) -> None:
     assert "The share of known users is 1.5" in refused(*one, "--known", 1.5)
     assert "It must be a file in an existing folder" in refused(*one, "--out", "absent/a.csv")
     assert "No config 'absent.yaml'" in refused("attack", "--config", "absent.yaml")
-    assert f"'{MARKUP}' is no source of this experiment" in refused("attack", "--config", config, "--source", MARKUP)
+    assert f"'{MARKUP}' is no source. The sources are" in refused("attack", "--config", config, "--source", MARKUP)
