@@ -134,7 +134,7 @@ def test_who_does_not_expose_factors_is_refused_by_name() -> None:
 
 
 def test_what_is_no_recommender_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"LightningModule has the step outputs \[\]\. .*Leave"):
+    with pytest.raises(TypeError, match=r"LightningModule has the step outputs \[\]\. .*Remove"):
         RobustnessConductor().setup(trainer(), LightningModule(), "fit")
 
 

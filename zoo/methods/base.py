@@ -95,7 +95,7 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
         if lacking := sorted(cls.__abstractmethods__):
             raise TypeError(
                 f"{cls.__name__} has no {' and no '.join(lacking)}. A method needs build, step and score_all. Define "
-                "them."
+                "each."
             )
         return super().__new__(cls, *positional, **named)
 

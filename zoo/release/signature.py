@@ -97,7 +97,7 @@ def check_signature(folder: Path, content: bytes, trusted: TrustedKeys | None) -
     path = folder / SIGNATURE
     if not path.is_symlink() and not path.exists():
         if trusted is not None:
-            raise SignatureError(f"{folder} is not signed. {trusted.path} requires it. Ask for --sign KEY.")
+            raise SignatureError(f"{folder} is not signed. {trusted.path} requires it. Ask for one with --sign KEY.")
         return None
     key, signature = _read_signature(path)
     if trusted is not None and key not in trusted.keys:

@@ -67,7 +67,9 @@ def publish(
     checks.instance(CrossDomainDataModule, "datamodules.Files(...)", data=data)
     names, out = data.sources, user_path(out)
     if source is None and len(names) != 1:
-        raise UsageError(f"The sources are {list(names)}. Choose one: --source NAME (Python: source=NAME).")
+        raise UsageError(
+            f"The experiment has the sources {list(names)}. Choose one: --source NAME (Python: source=NAME)."
+        )
     name = source or names[0]
     if not is_first():
         return _load_of_first_process(out)

@@ -190,7 +190,7 @@ class DatamoduleContract:
 
     def test_an_unknown_domain_is_refused(self, data: CrossDomainDataModule) -> None:
         """The message names the domain."""
-        with pytest.raises(ValueError, match="'film' is no source of this experiment"):
+        with pytest.raises(ValueError, match="'film' is no source"):
             data.source("film")
 
 

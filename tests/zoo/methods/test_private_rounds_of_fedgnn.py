@@ -149,7 +149,7 @@ def test_the_count_goes_on_where_a_run_stopped(tmp_path: Path) -> None:
     assert finished.private_gradient is not None
     assert finished.private_gradient.steps_taken == 6
     assert all(torch.equal(seen["items"], weights.seen[0]["items"]) for seen in weights.seen), "nothing is left to do"
-    with pytest.raises(ValueError, match=r"noise_multiplier was .* and is .*Resume with the old"):
+    with pytest.raises(ValueError, match=r"noise_multiplier was .* and is .*Restore them"):
         fitted(private(rate=1.0, epsilon=9.0), path=tmp_path / "first.ckpt")
     with pytest.raises(ValueError, match=r"steps was 6 and is 12"):
         fitted(private(rate=1.0, num_rounds=12), path=tmp_path / "first.ckpt")

@@ -110,7 +110,7 @@ def test_the_papers_form_protects_nobody() -> None:
         ({"calibration": "best"}, "calibration of SJLT must be"),
         (
             {"relation": "zero_out_one_user"},
-            "does not protect a whole user, and relation is 'zero_out_one_user'.*or JLT",
+            "does not protect a whole user, and relation is 'zero_out_one_user'.*Use JLT",
         ),
         ({"relation": "replace_one_user"}, "Use JLT"),
         ({"calibration": "max", "paper_faithful": True}, "takes the paper's noise, and calibration is 'max'"),

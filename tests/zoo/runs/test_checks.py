@@ -174,7 +174,9 @@ def test_a_wrong_argument_of_fit_is_named_with_what_to_do(
 
 def test_wrong_arguments_of_other_calls_and_incomplete_classes_are_named(tmp_path: Path) -> None:
     stepless: Any = type("Stepless", (zoo.Recommender,), {"build": zoo.BPR.build, "score_all": zoo.BPR.score_all})
-    with pytest.raises(TypeError, match=r"Stepless has no step\. A method needs build, step and score_all\. Define it"):
+    with pytest.raises(
+        TypeError, match=r"Stepless has no step\. A method needs build, step and score_all\. Define each"
+    ):
         stepless()
     with pytest.raises(TypeError, match="publisher is the class JLT"):
         zoo.publish(zoo.JLT, Synthetic(), tmp_path / "book")  # type: ignore[arg-type]

@@ -130,7 +130,7 @@ def test_a_run_of_another_version_says_so(moved: Path, tmp_path: Path) -> None:
     checkpoint = torch.load(path, weights_only=True)
     checkpoint["state_dict"].popitem()
     torch.save(checkpoint | {"version": "0.1.9"}, path)
-    with pytest.raises(UsageError, match=rf"0\.1\.9.* do not fit the method of version {re.escape(zoo.__version__)}"):
+    with pytest.raises(UsageError, match=rf"0\.1\.9.* do not fit version {re.escape(zoo.__version__)}"):
         zoo.load(tmp_path / "old")
     config = yaml.safe_load((moved / "config.yaml").read_text())
     config["model"]["init_args"]["forgotten"] = 1

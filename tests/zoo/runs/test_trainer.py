@@ -130,7 +130,7 @@ def test_where_a_source_does_not_lie_here_a_target_party_is_told_what_to_pass(tm
     with pytest.raises(FileNotFoundError) as refused:
         zoo.fit(zoo.PriCDR(), data, publisher=zoo.JLT(epsilon=8), **QUICK)
     said = str(refused.value)
-    assert re.match(r"No ratings of 'films' in \S+ Looked for films.csv.gz, .* or data\.root", said)
+    assert re.match(r"No ratings of 'films' in \S+ Looked for films.csv, .* or data\.root", said)
     assert said.endswith("--data.releases.films PATH (Python: releases={'films': PATH} of the datamodule).")
     assert said.count("ZOO_DATA") == 1, "where to put a file is said once"
 

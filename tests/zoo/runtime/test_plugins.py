@@ -186,7 +186,7 @@ def test_a_release_kind_is_plugged_in(tmp_path: Path) -> None:
     [
         (
             "a_plugin.kinds:Pairs",
-            "is unknown. Known kinds: rows, ratings, generator, embeddings, map, .*gone, handed, pairs, triples\\.",
+            "is unknown. Known: rows, ratings, generator, embeddings, map, .*gone, handed, pairs, triples\\.",
         ),
         ("os", "is unknown. Known: .*Install its package"),
         ("triples", "triples of the installed package a-plugin 1.2 is no such Layout"),

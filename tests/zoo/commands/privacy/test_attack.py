@@ -101,7 +101,7 @@ def test_answers_for_other_programs_say_that_nothing_is_guaranteed(
 
 def test_what_cannot_be_attacked_is_refused(config: Path) -> None:
     several = refused("attack", "--config", config)
-    assert "The sources are ['book', 'film']. Choose one: --source NAME." in several
+    assert "The experiment has the sources ['book', 'film']. Choose one: --source NAME." in several
     one = ("attack", "--config", config, "--source", "book")
     assert "Plaintext releases no vectors. Set" in refused(*one, "--publisher", "Plaintext")
     assert "--seeds is 0." in refused(*one, "--seeds", 0)
@@ -109,4 +109,4 @@ def test_what_cannot_be_attacked_is_refused(config: Path) -> None:
     assert "The share of known users is 1.5" in refused(*one, "--known", 1.5)
     assert "It must be a file in an existing folder" in refused(*one, "--out", "absent/a.csv")
     assert "No config 'absent.yaml'" in refused("attack", "--config", "absent.yaml")
-    assert f"'{MARKUP}' is no source of this experiment" in refused("attack", "--config", config, "--source", MARKUP)
+    assert f"'{MARKUP}' is no source. The sources are" in refused("attack", "--config", config, "--source", MARKUP)
