@@ -45,7 +45,7 @@ class ReleasedPairs(nn.Module):
         if num_full := int(full.sum()):
             found = f"The release of {source!r}: {num_full} of {rows.num_rows} users have all {rows.width} items"
             if not len(pairs.nonzero()):
-                raise ValueError(f"{found}, so there are no negatives. Use a method that reads whole rows.")
+                raise ValueError(f"{found}, so there are no negatives. Use a method of whole rows.")
             warnings.warn(f"{found}. Their pairs are left out, as they have no negatives.", stacklevel=2)
         self.register_buffer("users", users[pairs], persistent=False)
         self.register_buffer("items", rows.items[pairs], persistent=False)
