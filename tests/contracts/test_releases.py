@@ -87,7 +87,7 @@ def refused(method: str, release: Release) -> str | None:
     """What a method must say of a release that it cannot learn from; None of one that it can."""
     kinds = getattr(zoo, method).accepted_releases
     if release.kind not in kinds:
-        return rf"kind '{release.kind}'\. {method} reads {re.escape(str(sorted(kinds)))}\. Choose a publisher"
+        return rf"kind '{release.kind}'\. {method} reads {re.escape(str(sorted(kinds)))}\. Choose another publisher"
     if method == "FedGCDR" and release.num_users and release.num_layers != 2:
         return r"num_layers is 2; the release of 'book' has 1 layers\. Set model\.num_layers to 1, or publish"
     if method in OF_PAIRS and not is_binary(release.device_rows()):
@@ -125,5 +125,5 @@ def check_release(method: str, name: str, folder: Path) -> None:
 @pytest.mark.parametrize("other", ["embeddings of layers", "Nothing, embeddings", "Plaintext"])
 def test_networks_for_vectors_of_another_width_or_layer_count_are_refused(other: str, folder: Path) -> None:
     made = built("EMCDR", data_with("embeddings", folder))
-    with pytest.raises(ReleaseMismatchError, match=r"sources.book.width: 3 against .* Use the checkpoint"):
+    with pytest.raises(ReleaseMismatchError, match=r"sources.book.width: 3 against .* Use its data"):
         made._build_once(data_with(other, folder).sizes)

@@ -136,7 +136,7 @@ def test_other_splits_ask_for_no_order(evaluation: Evaluation, tmp_path: Path) -
 
 
 def test_what_is_not_described_is_refused_with_what_is(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"Amazon has no data set 'amazon'\. It has amazon-food-kitchen, .*Files"):
+    with pytest.raises(ValueError, match=r"Amazon has no data set 'amazon'\. It has amazon-food-kitchen, "):
         nowhere("amazon", "books", (), tmp_path)
     with pytest.raises(ValueError, match=r"'amazon-sport-phone' has no domain 'cloth'\. It has phone, sport\."):
         nowhere("amazon-sport-phone", "sport", ["cloth"], tmp_path)

@@ -80,7 +80,7 @@ def test_what_is_no_run_folder_or_has_no_epoch_is_told(cli: Command, finished: P
     with pytest.raises(UsageError, match=r"checkpoints is no run folder .no config.yaml."):
         cli("fit", "--resume", finished / "checkpoints")
     (tmp_path / "config.yaml").write_bytes((finished / "config.yaml").read_bytes())
-    with pytest.raises(UsageError, match=r"no epoch was finished. Start again: python -m zoo fit --config .*yaml"):
+    with pytest.raises(UsageError, match=r"has no checkpoint. Start again: python -m zoo fit --config .*yaml"):
         cli("fit", "--resume", tmp_path)
 
 

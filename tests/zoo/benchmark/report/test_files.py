@@ -44,10 +44,11 @@ def test_a_user_of_two_sources_pays_for_both_releases(tmp_path: Path) -> None:
     assert "| PriCDR, JLT | one user (replace one user), delta 3e-05, epsilon 3.75: proved |" in page
 
 
-def test_a_rating_lies_in_one_source_and_pays_for_one_release(tmp_path: Path) -> None:
+def test_ratings_of_two_sources_pay_for_both_releases(tmp_path: Path) -> None:
     line, page = two_sources(tmp_path, Relation.CHANGE_ONE_RATING)
-    assert (line["unit"], float(line["epsilon"]), float(line["delta"])) == ("rating", 2.5, 2e-5)
-    assert "| PriCDR, JLT | one rating (change one rating), delta 2e-05, epsilon 2.50: proved |" in page
+    assert line["unit"] == "rating"
+    assert (float(line["epsilon"]), float(line["delta"])) == pytest.approx((3.75, 3e-5))
+    assert "| PriCDR, JLT | one rating (change one rating), delta 3e-05, epsilon 3.75: proved |" in page
 
 
 def test_a_figure_that_no_run_has_is_left_empty(full_only: Results) -> None:

@@ -126,7 +126,7 @@ def test_what_diverged_is_refused(value: float) -> None:
 
 
 def test_settings_that_cannot_be_meant_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"clip is missing.*public L2 bound"):
+    with pytest.raises(ValueError, match=r"clip is missing.*L2 bound"):
         UserVectors.calibrate(epsilon=1.0, delta=1e-5, clip=None, num_layers=1)
     with pytest.raises(ValueError, match=r"relation is 'change_one_rating'. Vectors protect users"):
         UserVectors.calibrate(epsilon=1.0, delta=1e-5, clip=1.0, num_layers=1, relation=Relation.CHANGE_ONE_RATING)
