@@ -50,7 +50,7 @@ class TestEveryMethod(MethodContract):
 
 
 def shop(items: str) -> pl.DataFrame:
-    """Twenty users of a shop with ten items, of whom two have all."""
+    """Twenty users of a shop with ten items. Two of them have all items."""
     rows = [(f"u{u}", f"{items}{(3 * u + n) % 10}", 1.0, n) for u in range(20) for n in range(10 if u < 2 else 4)]
     return pl.DataFrame(rows, schema=["user_id", "item_id", "rating", "timestamp"], orient="row")
 
