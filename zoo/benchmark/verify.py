@@ -17,6 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from scipy.stats import t
 
 from zoo.benchmark.grid import BenchmarkError
 from zoo.benchmark.grid_file import read_benchmark
@@ -31,6 +32,8 @@ from zoo.runtime.suggestions import count_of
 
 #: Difference that rounding to six decimals allows, and the smallest tolerance for trained networks.
 ROUNDING, LEAST_TOLERANCE = 1.5e-6, 0.005
+#: Probability that a figure of an unchanged method is called different.
+FALSE_ALARMS = 0.001
 
 
 @dataclass(frozen=True)
@@ -141,12 +144,44 @@ def _checks(
     checks = []
     for figure in ("/".join(pair) for pair in product(RANKINGS, TESTED_METRICS)):
         if own.get(figure):
-            seeds = [float(row[figure]) for key, row in rows.items() if key[:3] == key_of(run)[:3] and row[figure]]
-            wide = max(LEAST_TOLERANCE, 3 * statistics.stdev(seeds) if len(seeds) > 1 else 0.0)
+            wide = max(
+                LEAST_TOLERANCE, allowed([row for key, row in rows.items() if key[0] == run.row.task], own, figure)
+            )
             tolerance = given if given is not None else ROUNDING if exact else wide
             value = float(now.get(f"test/{figure}", math.nan))
             checks.append(Check(run.name, figure, float(own[figure]), value, tolerance, error))
     return checks
+
+
+def allowed(rows: Sequence[Mapping[str, str]], own: Mapping[str, str], figure: str) -> float:
+    """Return how far a repeated figure may lie from the committed one.
+
+    Both vary by seed and noise, so their difference is held against t * sqrt(2) * deviation, with t at the false-alarm rate. The
+    deviation is that over the row's seeds, or that of all rows of the task together if it is larger: two or three seeds alone
+    measure it badly.
+
+    Args:
+        rows: Lines of ``seeds.csv`` of one task.
+        own: The line of the repeated run.
+        figure: A column.
+
+    Examples:
+        >>> rows = [{"system": "DMF", "release": "", "seed": str(n), "full/ndcg@10": str(n / 100)} for n in range(5)]
+        >>> round(allowed(rows, rows[0], "full/ndcg@10"), 3)
+        0.193
+    """
+    by_row: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if row[figure]:
+            by_row.setdefault((row["system"], row["release"]), []).append(float(row[figure]))
+    varied = [found for found in by_row.values() if len(found) > 1 and statistics.variance(found) > ROUNDING**2]
+    if not varied:
+        return 0.0
+    freedom = sum(len(found) - 1 for found in varied)
+    pooled = sum((len(found) - 1) * statistics.variance(found) for found in varied) / freedom
+    seeds = by_row[own["system"], own["release"]]
+    widest = max(pooled, statistics.variance(seeds) if len(seeds) > 1 else 0.0)
+    return float(t.ppf(1 - FALSE_ALARMS / 2, freedom)) * math.sqrt(2 * widest)
 
 
 def check_table(checks: Sequence[Check]) -> Table:
