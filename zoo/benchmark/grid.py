@@ -130,6 +130,11 @@ class Range:
             found = f"low {low}, high {high}, log {self.log}, integer {self.integer}, choices {self.choices}"
             raise BenchmarkError(f"A range is {found}. It needs finite low < high (log: above 0; integer) or choices.")
 
+    @property
+    def least(self) -> float | None:
+        """The lower end, whole if the range is: a method may refuse 1.0 for 1."""
+        return int(self.low) if self.integer and self.low is not None else self.low
+
 
 @dataclass(frozen=True, config=STRICT)
 class Search:

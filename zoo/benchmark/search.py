@@ -115,7 +115,9 @@ def suggest(trial: optuna.Trial, name: str, values: Range) -> Any:  # noqa: ANN4
 
 def any_settings(search: Search) -> list[str]:
     """Return one value of every searched setting, as arguments, for a check."""
-    return settings({name: (values.choices or [values.low])[0] for name, values in search.parameters.items()})
+    return settings(
+        {name: values.choices[0] if values.choices else values.least for name, values in search.parameters.items()}
+    )
 
 
 def settings(chosen: dict[str, Any]) -> list[str]:

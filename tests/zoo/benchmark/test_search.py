@@ -19,7 +19,7 @@ from zoo.benchmark.fit import Trial, train_and_test
 from zoo.benchmark.grid import TRIALS, Benchmark, Range, Search
 from zoo.benchmark.grid_file import read_benchmark
 from zoo.benchmark.runs import runs_of
-from zoo.benchmark.search import settings, suggest
+from zoo.benchmark.search import any_settings, settings, suggest
 from zoo.methods.epoch_averages import DivergedError
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import GaussianEvent, event_to_dict
@@ -346,4 +346,6 @@ def test_numbers_lie_in_their_range_and_whole_ones_are_whole(log: bool) -> None:
 
 
 def test_chosen_values_become_arguments() -> None:
+    ranges = {"model.n": Range(1, 3, integer=True), "model.x": Range(1, 3), "model.c": Range(choices=[[2]])}
+    assert any_settings(Search(1, ranges)) == ["--model.n", "1", "--model.x", "1.0", "--model.c", "[2]"]
     assert settings({"model.dims": [8, 4], "model.lr": 0.1}) == ["--model.dims", "[8, 4]", "--model.lr", "0.1"]
