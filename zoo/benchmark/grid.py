@@ -38,6 +38,7 @@ class PublishedTask:
     dataset: str  # as in that table
     source: str
     target: str
+    differs: str = ""  # how data or split differ from the paper's, which makes figures not comparable
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -63,7 +64,7 @@ class Row:
     of: str = ""  # for a noise baseline: label of the imitated release
     epsilon: float | None = None  # of the publisher
     publisher: dict[str, Any] | None = None  # its settings
-    published_as: str = ""  # name in the papers' tables
+    published_as: str = ""  # names in the papers' tables, separated by commas
     reason: str = ""  # why our result may differ from the paper's
 
     @property
