@@ -152,8 +152,8 @@ def runs_of(benchmark: Benchmark, root: Path) -> list[BenchmarkRun]:
 
 
 def select_runs(runs: list[BenchmarkRun], pattern: str) -> list[BenchmarkRun]:
-    """Return the runs whose name matches; no match is an error."""
-    found = [run for run in runs if fnmatch.fnmatch(run.name, pattern)]
+    """Return the runs whose name matches one of the patterns, which spaces separate; no match is an error."""
+    found = [run for run in runs if any(fnmatch.fnmatch(run.name, one) for one in pattern.split())]
     if not found:
         raise BenchmarkError(f"No run matches {pattern!r}, such as {runs[0].name}. List them: --dry-run.")
     return found

@@ -318,14 +318,18 @@ def papers_table(comparisons: Sequence[PaperComparison]) -> Table:
     for measure in DECISIVE:
         columns += [metric_title(measure), "paper", "noise", "no source"]
     for each in comparisons:
-        beside = (each.ours.figures, each.paper.figures, *(row.figures if row else {} for row in (each.noise, each.alone)))
+        beside = (
+            each.ours.figures,
+            each.paper.figures,
+            *(row.figures if row else {} for row in (each.noise, each.alone)),
+        )
         figures = [f"{found[measure]:.4f}" if measure in found else "-" for measure in DECISIVE for found in beside]
         paper = f"{each.paper.method} ({each.paper.paper})"
         rows.append([each.ours.name, paper, *figures, each.status, each.reason or "-"])
     note = (
-        "Our figures among 1 + 99 candidates. Noise: the row with a release of random ratings. No source: the same system without a "
-        "release, otherwise the best single-domain row. Status by HR@10 and NDCG@10: reproduced (both within 5 %), exceeded, below, "
-        "or not comparable (data or split differ). Some of the papers' rows contradict themselves."
+        "Our figures among 1 + 99 candidates. Noise: the row with a release of random ratings. No source: the same system without "
+        "a release, or the best single-domain row. Status by HR@10 and NDCG@10: reproduced (both within 5 %), exceeded, below, or "
+        "not comparable (data or split differ). Some rows of papers contradict themselves."
     )
     columns += ["status", "reason"]
     return Table("Comparison with published figures", columns, rows, [note], num_text_columns=2, last_is_text=True)
