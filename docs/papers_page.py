@@ -16,7 +16,7 @@ from tables import Row, name, read, table, where
 from zoo.benchmark.experiments import papers
 from zoo.benchmark.grid import Benchmark
 from zoo.benchmark.grid_file import read_benchmark
-from zoo.benchmark.report.papers import Measured, PaperComparison, Published, all_published, compared
+from zoo.benchmark.report.papers import Measured, PaperComparison, Published, all_published, compared, published
 from zoo.benchmark.report.results import MEASURES
 from zoo.benchmark.report.tables import papers_table
 from zoo.benchmark.runs import folder_of
@@ -60,17 +60,17 @@ def comparisons(report: Path, key: str) -> dict[str, list[PaperComparison]]:
     return found
 
 
-def claimed(key: str) -> set[Published]:
+def claimed(key: str) -> list[Published]:
     """Return the published rows that a grid has a row for, measured or not."""
     made = grid(key)
-    tasks = {task: vars(about.published) for task, about in made.tasks.items() if about.published}
-    return {
+    places = {task: about.published for task, about in made.tasks.items() if about.published}
+    return [
         paper
         for row in made.rows()
-        for paper in all_published()
-        if (place := tasks.get(row.task)) and paper.method in row.published_as.split(", ")
-        and all(getattr(paper, part) == place[part] for part in ("dataset", "source", "target"))
-    }  # fmt: skip
+        if (place := places.get(row.task))
+        for paper in published(place.dataset, place.source, place.target)
+        if paper.method in row.published_as.split(", ")
+    ]
 
 
 def grid_names() -> list[str]:

@@ -428,11 +428,9 @@ RUNS = (
     *edits_of(
         f"{REPORT}/papers.py",
         (f"{OF_REPORT}/test_papers.py",),
-        (
-            "two figures agree by the narrower measure",
-            "max(AGREEMENT * theirs, 2 * error)",
-            "min(AGREEMENT * theirs, 2 * error)",
-        ),
-        ("above is below", '"above" if ours > theirs else "below"', '"below" if ours > theirs else "above"'),
+        ("the better figure decides", "if min(ratios) < -AGREEMENT", "if max(ratios) < -AGREEMENT"),
+        ("one figure decides", 'DECISIVE = ("hit_rate@10", "ndcg@10")', 'DECISIVE = ("ndcg@10",)'),
+        ("another split is compared", "if differs:\n", "if not differs:\n"),
+        ("any baseline is that without a source", "own or alone", "alone"),
     ),
 )
