@@ -135,11 +135,11 @@ RUNS = (
         ),
         (
             "a dry run checks nothing",
-            "        if todo:\n            check_all",
-            "        if todo and not options.dry_run:\n            check_all",
+            "    if todo:\n        check_all",
+            "    if todo and not options.dry_run:\n        check_all",
         ),
         ("jobs are submitted for nothing", "if todo and cluster:", "if cluster:"),
-        ("runs that are submitted are run here too", "console)\n                return\n", "console)\n"),
+        ("runs that are submitted are run here too", "console)\n            return False\n", "console)\n"),
         ("two commands work in one folder", "locked(root / BENCHMARK, busy)", "locked(root / str(id(options)), busy)"),
     ),
     *edits_of(

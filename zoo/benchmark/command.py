@@ -76,7 +76,7 @@ def main(arguments: Sequence[str]) -> None:
         if options.processes is not None and options.processes < 1:
             raise BenchmarkError(f"--processes is {options.processes}. It must be at least 1.")
         if [options.config, options.paper, options.verify].count(None) != 2:
-            raise BenchmarkError("Give one of --config FILE (a grid), --paper NAME and --verify REPORT (repeat runs).")
+            raise BenchmarkError("Give one of --config, --paper and --verify.")
         if options.verify is not None:
             verify_report(options, console)
             return

@@ -35,7 +35,7 @@ def grids_of(paper: str, figure: str | None, table: str | None) -> list[tuple[Pa
     if paper not in papers():
         raise BenchmarkError(f"--paper is {paper!r}. Allowed: {', '.join(papers())}.")
     if (figure is None) == (table is None):
-        raise BenchmarkError(f"--paper is {paper}. Name one of --figure N and --table N.")
+        raise BenchmarkError(f"--paper is {paper}. Give --figure N or --table N.")
     items, item = papers()[paper]["items"], f"figure {figure}" if figure else f"table {table}"
     if "runs" not in (about := items.get(item, {})):
         known = ", ".join(name for name, other in items.items() if "runs" in other)

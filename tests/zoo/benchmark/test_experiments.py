@@ -41,8 +41,8 @@ def test_evidence_is_of_one_kind_and_exists(paper: str, item: str) -> None:
     ("arguments", "message"),
     [
         (("x", "1", None), r"--paper is 'x'\. Allowed: pricdr, ppgencdr, fedgcdr, one_bit\."),
-        (("pricdr", None, None), r"Name one of --figure N and --table N\."),
-        (("pricdr", "2", "1"), r"Name one of --figure N and --table N\."),
+        (("pricdr", None, None), r"Give --figure N or --table N\."),
+        (("pricdr", "2", "1"), r"Give --figure N or --table N\."),
         (
             ("fedgcdr", "9", None),
             r"figure 9 of fedgcdr has no grid\. Allowed: table 1, table 2, table 5, figure 4, .*7\.",
@@ -66,5 +66,5 @@ def test_a_table_of_a_paper_runs_by_its_number(
     assert re.search(r"CoNet, Plaintext", shown), "each grid of the table"
     assert not re.search(r"DDTCDR", shown)
     for wrong in (("--paper", "pricdr", "--table", "1", "--config", "a.yaml"), ()):
-        with pytest.raises(SystemExit, match=r"Give one of --config FILE"):
+        with pytest.raises(SystemExit, match=r"Give one of --config"):
             zoo_benchmark(*wrong)
