@@ -170,7 +170,7 @@ def _baselines(ours: Measured, rows: Sequence[Measured]) -> tuple[Measured | Non
     alone = [row for row in rows if row.release in ALONE and row.name != ours.name]
     own = [row for row in alone if row.system == ours.system]
     best = sorted(own or alone, key=lambda row: row.figures[PRIMARY_METRIC])
-    return (noise or [None])[0], (best or [None])[-1]
+    return next(iter(noise), None), next(reversed(best), None)
 
 
 def violations(figures: Mapping[str, float], tolerance: float = 1e-4, *, joint: bool = False) -> list[str]:
