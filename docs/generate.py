@@ -20,6 +20,9 @@ from generate_privacy import parts as privacy_parts
 from generate_privacy import pictures
 from house import house_table
 from leaderboard import leaderboard
+from papers_page import PAGE as PAPERS
+from papers_page import parts as paper_parts
+from papers_page import report_pages
 from result_tables import cross_domain, gains, leakage, one_bit
 from tables import Row, distinct, name, read, table, where
 
@@ -164,7 +167,7 @@ def generated() -> dict[Path, str]:
         RESULTS / "index.md": filled(RESULTS / "index.md", {"": leaderboard()}),
     }
     made |= {page: filled(page, found) for page, found in (api_parts() | command_parts() | privacy_parts()).items()}
-    made |= pictures()
+    made |= pictures() | dict(report_pages()) | {PAPERS: filled(PAPERS, paper_parts())}
     for method, (page, _) in pages().items():
         made[page] = filled(page, {"": figures_table(method)})
     return made

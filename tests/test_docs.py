@@ -173,6 +173,18 @@ def test_no_committed_figure_breaks_the_arithmetic_of_ranks(report: Path) -> Non
             assert violations(figures, 1e-6, joint=True) == [], (row["task"], row["system"], row["release"], kind)
 
 
+def test_every_item_of_the_papers_has_a_status_and_every_published_row_a_claim(docs: None) -> None:
+    page = importlib.import_module("papers_page")
+    for paper, about in page.papers().items():
+        for item in about["items"]:
+            assert all(line[-1].strip() for line in page.lines(paper, item)), (paper, item)
+    claimed = {id(row) for key in page.grid_names() for row in page.claimed(key)}
+    for row in page.all_published():
+        listed = bool(page.not_rebuilt(row))
+        assert (id(row) in claimed) != listed, f"{row}: claimed by a row of a grid, or listed with a reason, not both"
+    assert all(each.noise or each.alone for each in page.measured_comparisons() if each.status != "not comparable")
+
+
 # docs/privacy
 
 

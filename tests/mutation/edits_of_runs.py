@@ -135,11 +135,11 @@ RUNS = (
         ),
         (
             "a dry run checks nothing",
-            "        if todo:\n            check_all",
-            "        if todo and not options.dry_run:\n            check_all",
+            "    if todo:\n        check_all",
+            "    if todo and not options.dry_run:\n        check_all",
         ),
         ("jobs are submitted for nothing", "if todo and cluster:", "if cluster:"),
-        ("runs that are submitted are run here too", "console)\n                return\n", "console)\n"),
+        ("runs that are submitted are run here too", "console)\n            return False\n", "console)\n"),
         ("two commands work in one folder", "locked(root / BENCHMARK, busy)", "locked(root / str(id(options)), busy)"),
     ),
     *edits_of(
@@ -428,11 +428,9 @@ RUNS = (
     *edits_of(
         f"{REPORT}/papers.py",
         (f"{OF_REPORT}/test_papers.py",),
-        (
-            "two figures agree by the narrower measure",
-            "max(AGREEMENT * theirs, 2 * error)",
-            "min(AGREEMENT * theirs, 2 * error)",
-        ),
-        ("above is below", '"above" if ours > theirs else "below"', '"below" if ours > theirs else "above"'),
+        ("the better figure decides", "if min(ratios) < -AGREEMENT", "if max(ratios) < -AGREEMENT"),
+        ("one figure decides", 'DECISIVE = ("hit_rate@10", "ndcg@10")', 'DECISIVE = ("ndcg@10",)'),
+        ("another split is compared", "if differs:\n", "if not differs:\n"),
+        ("any baseline is that without a source", "own or alone", "alone"),
     ),
 )

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from zoo.benchmark.cluster import COMMON, JOBS, Cluster, cluster_of
 from zoo.benchmark.estimate import Estimate, duration
+from zoo.benchmark.experiments import grids_of
 from zoo.benchmark.grid import Benchmark, BenchmarkError
 from zoo.benchmark.grid_file import read_benchmark
 from zoo.benchmark.runner import Outcome, locked, run_all
@@ -33,13 +34,20 @@ def parser() -> Arguments:
     )
     option = made.add_argument
     option("--config", type=Path, help="the grid, such as configs/benchmarks/smoke.yaml")
+    option(
+        "--paper",
+        metavar="NAME",
+        help="pricdr, ppgencdr or fedgcdr: instead of --config, the grids of a table or figure",
+    )
+    option("--figure", metavar="N", help="with --paper: a figure; docs/papers.md lists them")
+    option("--table", metavar="N", help="with --paper: a table")
     folder = (
         "folder of the runs (default: runs/benchmarks/<name of the config>); with --verify: their number (default: 3)"
     )
     option("--runs", type=Path, help=folder)
     option("--processes", type=int, help="number of parallel runs (default: one per available core; on a cluster: 256)")
-    matching = "only runs whose name matches, such as 'music/pricdr*/seed-0'"
-    option("--only", default="*", metavar="PATTERN", help=matching)
+    matching = "only runs whose name matches one of these, separated by spaces, such as 'music/pricdr*/seed-0'"
+    option("--only", metavar="PATTERN", help=matching)
     option("--keep-checkpoints", action="store_true", help="keep best.ckpt of every run (about 30 MB each)")
     option(
         "--dry-run",
@@ -67,39 +75,57 @@ def main(arguments: Sequence[str]) -> None:
     try:
         if options.processes is not None and options.processes < 1:
             raise BenchmarkError(f"--processes is {options.processes}. It must be at least 1.")
-        if (options.config is None) == (options.verify is None):
-            raise BenchmarkError("Give one of --config FILE (run a grid) and --verify REPORT (repeat runs).")
+        if [options.config, options.paper, options.verify].count(None) != 2:
+            raise BenchmarkError("Give one of --config, --paper and --verify.")
         if options.verify is not None:
             verify_report(options, console)
             return
+        grids = grids_of(options.paper, options.figure, options.table) if options.paper else [(options.config, "*")]
         cluster = cluster_of(options)
-        benchmark = read_benchmark(options.config)
-        root = options.runs or Path("runs/benchmarks") / options.config.stem
-        runs = select_runs(runs_of(benchmark, root), options.only)
-        processes = cluster.options["slurm_array_parallelism"] if cluster else options.processes or cores()
-        estimate = Estimate(runs, options.config.stem)
-        todo = [run for run in runs if run.finished() is None]
-        if todo:
-            check_all(todo, console)
-        if options.dry_run:
-            console.print(run_table(benchmark, runs, estimate, processes))
-            return
-        busy = f"Another benchmark command uses {root}. Wait for it, or choose another folder with --runs."
-        with locked(root / BENCHMARK, busy):
-            save_grid(benchmark, options.config, root)
-            if todo and cluster:
-                submit(cluster, todo, options, root, console)
-                return
-            failed = run_pending(todo, len(runs), estimate, processes, console, options.keep_checkpoints)
+        failed = [run_grid(config, pattern, options, cluster, console, len(grids) > 1) for config, pattern in grids]
     except (BenchmarkError, OSError) as error:
         sys.exit(refusal(error))
     except KeyboardInterrupt:
         sys.exit("Stopped. Finished runs are kept. Use the same command to resume.")
-    console.print(f"{len(runs) - len(failed)} of {len(runs)} runs are finished: {_shown(root)}", soft_wrap=True)
-    if failed:
-        console.print(failure_table(failed))
+    if any(failed):
         sys.exit(1)
-    console.print(f"Report: python -m zoo report {_shown(root)} --out report/", soft_wrap=True)
+
+
+def run_grid(
+    config: Path,
+    pattern: str,
+    options: argparse.Namespace,
+    cluster: Cluster | None,
+    console: Console,
+    is_one_of_several: bool,
+) -> bool:
+    """Run the pending runs of a grid whose names match the pattern, or ``--only``; return whether one failed."""
+    benchmark, only = read_benchmark(config), options.only or pattern
+    root = options.runs or Path("runs/benchmarks") / config.stem
+    if options.runs and is_one_of_several:
+        root = options.runs / config.stem
+    runs = select_runs(runs_of(benchmark, root), only)
+    processes = cluster.options["slurm_array_parallelism"] if cluster else options.processes or cores()
+    estimate = Estimate(runs, config.stem)
+    todo = [run for run in runs if run.finished() is None]
+    if todo:
+        check_all(todo, console)
+    if options.dry_run:
+        console.print(run_table(benchmark, runs, estimate, processes))
+        return False
+    busy = f"Another benchmark command uses {root}. Wait for it, or choose another folder with --runs."
+    with locked(root / BENCHMARK, busy):
+        save_grid(benchmark, config, root)
+        if todo and cluster:
+            submit(cluster, todo, [str(config), str(root), only], options.keep_checkpoints, console)
+            return False
+        failed = run_pending(todo, len(runs), estimate, processes, console, options.keep_checkpoints)
+    console.print(f"{len(runs) - len(failed)} of {len(runs)} runs are finished: {_shown(root)}", soft_wrap=True)
+    console.print(
+        failure_table(failed) if failed else f"Report: python -m zoo report {_shown(root)} --out report/",
+        soft_wrap=True,
+    )
+    return bool(failed)
 
 
 def verify_report(options: argparse.Namespace, console: Console) -> None:
@@ -117,15 +143,15 @@ def verify_report(options: argparse.Namespace, console: Console) -> None:
 
 
 def submit(
-    cluster: Cluster, runs: Sequence[BenchmarkRun], options: argparse.Namespace, root: Path, console: Console
+    cluster: Cluster, runs: Sequence[BenchmarkRun], grid: Sequence[str], keep_checkpoints: bool, console: Console
 ) -> None:
-    """Submit a job for each run; print job numbers, path of the logs, and the command that lists finished runs."""
-    jobs = cluster.submit(runs, root / JOBS, options.keep_checkpoints)
-    only = [] if options.only == "*" else ["--only", options.only]
-    words = ["--config", str(options.config), "--runs", str(root), *only, "--dry-run"]
+    """Submit a job for each run of a grid (file, root, pattern); print jobs, logs, and the command that lists finished runs."""
+    config, root, only = grid
+    jobs = cluster.submit(runs, Path(root) / JOBS, keep_checkpoints)
+    words = ["--config", config, "--runs", root, *([] if only == "*" else ["--only", only]), "--dry-run"]
     for line in (
         f"{count_of(len(jobs), 'job')} submitted to SLURM, one for each run: {' to '.join(dict.fromkeys((jobs[0], jobs[-1])))}",
-        f"Logs: {root / JOBS}/<job>_0_log.out",
+        f"Logs: {Path(root) / JOBS}/<job>_0_log.out",
         f"Finished runs: python -m zoo benchmark {shlex.join(words)}",
     ):
         console.print(_shown(line), highlight=False, soft_wrap=True)

@@ -38,6 +38,7 @@ class PublishedTask:
     dataset: str  # as in that table
     source: str
     target: str
+    differs: str = ""  # how data or split differ from the paper's, which makes figures not comparable
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -63,7 +64,7 @@ class Row:
     of: str = ""  # for a noise baseline: label of the imitated release
     epsilon: float | None = None  # of the publisher
     publisher: dict[str, Any] | None = None  # its settings
-    published_as: str = ""  # name in the papers' tables
+    published_as: str = ""  # names in the papers' tables, separated by commas
     reason: str = ""  # why our result may differ from the paper's
 
     @property
@@ -148,13 +149,13 @@ class Search:
 
     def __post_init__(self) -> None:
         if self.trials < 1 or not self.parameters:
-            raise BenchmarkError(f"A search has {self.trials} trials of {[*self.parameters]}. It needs one of each.")
+            raise BenchmarkError(f"A search has {self.trials} trials of {[*self.parameters]}. It needs both.")
         if self.combinations is not None and self.trials > self.combinations:
             raise BenchmarkError(f"A search has {self.trials} trials. Its choices allow {self.combinations}.")
         if unknown := sorted(name for name in self.parameters if not name.startswith(SEARCHABLE)):
             raise BenchmarkError(f"A search sets {unknown}. It may set {', '.join(SEARCHABLE)}.")
         if self.touches_source and self.seeds == "first":
-            raise BenchmarkError("seeds is 'first', and each trial publishes. Only 'each' counts all.")
+            raise BenchmarkError("seeds is 'first', and each trial publishes. Set 'each'.")
 
     @property
     def combinations(self) -> int | None:
@@ -203,7 +204,7 @@ class Benchmark:
     def __post_init__(self) -> None:
         for what in ("tasks", "systems", "seeds"):
             if not getattr(self, what):
-                raise BenchmarkError(f"{what} is empty. A benchmark needs one. Add it.")
+                raise BenchmarkError(f"{what} is empty. Add one.")
         tasks = [(name, task.seeds) for name, task in self.tasks.items()]
         systems = [(name, system.seeds) for name, system in self.systems.items()]
         for name, seeds in [("the benchmark", self.seeds), *tasks, *systems]:
@@ -225,14 +226,14 @@ class Benchmark:
     def _check_names(self) -> None:
         rows = list(islice(self.rows(), MOST_RUNS + 1))
         if not rows:
-            raise BenchmarkError("No system runs on any task. Change `tasks` of the systems.")
+            raise BenchmarkError("No system runs on any task. Change their `tasks`.")
         if len(rows) > MOST_RUNS or sum(len(self.seeds_of(row)) for row in rows) > MOST_RUNS:
             raise BenchmarkError(f"A benchmark has at most {MOST_RUNS:,} runs. Split it.")
         for name in [*self.tasks, *self.systems, *(row.release for row in rows if row.release)]:
             if not slug(name):
-                raise BenchmarkError(f"{name!r} names a folder. It must have a letter or a digit.")
+                raise BenchmarkError(f"{name!r} needs a letter or a digit.")
         if self.baseline and self.baseline not in (names := list(dict.fromkeys(row.name for row in rows))):
-            raise BenchmarkError(f"baseline is {self.baseline!r}. It must be one of the rows {names}.")
+            raise BenchmarkError(f"baseline is {self.baseline!r}. It must be one of {names}.")
         lines = Counter(f"{row.task}: {row.name}" for row in rows)
         if repeated := sorted(line for line, count in lines.items() if count > 1):
             raise BenchmarkError(f"Several rows have the names {repeated}. Use different labels.")

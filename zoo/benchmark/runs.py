@@ -147,13 +147,13 @@ def runs_of(benchmark: Benchmark, root: Path) -> list[BenchmarkRun]:
     """Return all runs, the first seed of all rows before the second of any; refuse two runs with one folder."""
     runs = [BenchmarkRun(benchmark, row, seed, root) for row in benchmark.rows() for seed in benchmark.seeds_of(row)]
     if shared := sorted(name for name, count in Counter(run.name for run in runs).items() if count > 1):
-        raise BenchmarkError(f"Several runs share a folder: {shared}. Rename tasks, systems or labels.")
+        raise BenchmarkError(f"Several runs share a folder: {shared}. Use different labels.")
     return sorted(runs, key=lambda run: benchmark.seeds_of(run.row).index(run.seed))
 
 
 def select_runs(runs: list[BenchmarkRun], pattern: str) -> list[BenchmarkRun]:
-    """Return the runs whose name matches; no match is an error."""
-    found = [run for run in runs if fnmatch.fnmatch(run.name, pattern)]
+    """Return the runs whose name matches one of the patterns, which spaces separate; no match is an error."""
+    found = [run for run in runs if any(fnmatch.fnmatch(run.name, one) for one in pattern.split())]
     if not found:
         raise BenchmarkError(f"No run matches {pattern!r}, such as {runs[0].name}. List them: --dry-run.")
     return found

@@ -84,7 +84,7 @@ def verify(folder: Path, options: argparse.Namespace, console: Console) -> list[
         known = {key_of(run): run for run in runs_of(benchmark, Path(root))}
         if lost := [key for key in rows if key not in known]:
             raise BenchmarkError(f"{origin['config']} has no row {lost[0]} by now. Use the report's commit.")
-        pool = select_runs([known[key] for key in rows], options.only)
+        pool = select_runs([known[key] for key in rows], options.only or "*")
         drawn = random.Random(seed).sample(pool, min(options.runs, len(pool)))
         console.print(f"{count_of(len(drawn), 'run')} of {len(pool)} drawn with --seed {seed}.", highlight=False)
         todo = {one.name: one for run in drawn for one in _to_run(run, rows[key_of(run)], options.search)}

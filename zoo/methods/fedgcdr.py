@@ -64,7 +64,7 @@ class FedGCDR(FedGNN):
     includes fine-tuning.
 
     Reference: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation* (FedGCDR), NeurIPS 2024, sections 3.2.2
-    and 3.2.3, equations 5 to 11. FedGCDR-DP has an `EmbeddingPublisher` with epsilon, FedGCDR one without; FedGCDR-M is
+    and 3.2.3, equations 5 to 12. FedGCDR-DP has an `EmbeddingPublisher` with epsilon, FedGCDR one without; FedGCDR-M is
     ``expansion`` false and ``finetune_after`` null, FedGCDR-T ``mapping`` false. Departures, beside those of `FedGNN`: a source
     without a row of the user has no virtual user; the paper makes one of noise, as sources with ``missing_users: zero``
     release. Vectors of a source are centred and divided by one number. Social regularisation is toward mapped vectors, not
@@ -79,6 +79,7 @@ class FedGCDR(FedGNN):
         expansion: Whether virtual users join the graph; otherwise their mean is added to its output.
         mapping_weight: Weight of the mapping loss, at least 0.
         social_weight: Weight of social regularisation, at least 0.
+        halved: Whether both weights are halved, as in equation 11.
         finetune_after: Number of epochs before fine-tuning; null: no fine-tuning.
         **of_rounds: All other arguments of `FedGNN`.
 
@@ -113,6 +114,7 @@ class FedGCDR(FedGNN):
         expansion: bool = True,
         mapping_weight: float = 0.01,
         social_weight: float = 0.01,
+        halved: bool = False,
         finetune_after: int | None = 30,
         **of_rounds: Any,  # noqa: ANN401  as FedGNN has them
     ) -> None:
@@ -120,7 +122,8 @@ class FedGCDR(FedGNN):
         checks.at_least_one(map_dims=map_dims, finetune_after=finetune_after)
         checks.not_negative(mapping_weight=mapping_weight, social_weight=social_weight)
         self.map_dims, self.mapping, self.expansion = tuple(map_dims), mapping, expansion
-        self.mapping_weight, self.social_weight, self.finetune_after = mapping_weight, social_weight, finetune_after
+        self.mapping_weight, self.social_weight, self.halved = mapping_weight, social_weight, halved
+        self.finetune_after = finetune_after
         self._round_attention: dict[str, Tensor] = {}
 
     def build(self, sizes: Sizes) -> None:
@@ -254,7 +257,7 @@ class FedGCDR(FedGNN):
             further = further + self.social_weight * social_losses(output.users, virtual)
             parts = torch.split(output.virtual_weights.detach(), [*counts.values()])
             self._round_attention = {name: part for name, part in zip(counts, parts, strict=True) if len(part)}
-        return output.users[:, -1], further
+        return output.users[:, -1], further / (1 + self.halved)
 
     def on_train_epoch_start(self) -> None:
         """Start fine-tuning at its epoch: the output of the graph becomes each client's own vector."""

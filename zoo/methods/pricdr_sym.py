@@ -22,7 +22,7 @@ class PriCDRSym(Recommender):
     Reference: Chen et al., *Differential Private Knowledge Transfer*, WWW 2022, section 6.1 (PriCDR-SYM). Departures: the paper
     describes the variant in one sentence. As in the released code, where it is disabled, the loss is binary cross-entropy over
     all items, and one embedding per user is added to both codes before the ReLU. Alignment is row by row, as in equation 7. Its
-    weight is 1, not PriCDR's 100: without normalisation, 100 pulls all codes to zero.
+    weight is 1, not PriCDR's 100: without normalisation, 100 pulls all codes towards zero.
 
     Args:
         dims: Widths of the encoders' layers; the last is that of the codes.

@@ -88,7 +88,7 @@ class Alone:
         for place, item in enumerate([*self.own, *self.drawn]):
             logit = made @ parts[item]
             total = total - F.logsigmoid(logit if place < len(self.own) else -logit)
-        return total / (len(self.own) + len(self.drawn)) + further
+        return total / (len(self.own) + len(self.drawn)) + further / (1 + method.halved)
 
     def moves(self) -> tuple[float, dict[Any, Tensor]]:
         """Its loss, and the negative gradient of all that it has."""
@@ -102,7 +102,7 @@ class Alone:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"mapping_weight": 0.3, "social_weight": 0.2},
+        {"mapping_weight": 0.3, "social_weight": 0.2, "halved": True},
         {"expansion": False, "finetune_after": None, "mapping_weight": 0.3},
         {"mapping": False, "social_weight": 0.7},
     ],

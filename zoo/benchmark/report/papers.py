@@ -17,19 +17,21 @@ points, so linear bounds hold for the means, too.
 import csv
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from zoo.benchmark.report.results import PRIMARY_METRIC, Line, Results
+from zoo.benchmark.report.results import ALONE, MEASURES, PRIMARY_METRIC, Line, Results
 from zoo.runtime.run_folder import METRIC_NAMES
 
-Status = Literal["reproduced", "above", "below", "paper inconsistent"]
-#: Relative tolerance for agreement with a paper; two standard errors of our mean count if they are wider.
+Status = Literal["reproduced", "exceeded", "below", "not comparable"]
+#: Relative tolerance for agreement with a paper. It does not depend on our spread.
 AGREEMENT = 0.05
+#: The figures that decide the status.
+DECISIVE = ("hit_rate@10", "ndcg@10")
 
 
 @dataclass(frozen=True)
@@ -74,35 +76,101 @@ def all_published() -> tuple[Published, ...]:
 
 
 @dataclass(frozen=True)
-class PaperComparison:
-    """One of our rows and a row of a paper."""
+class Measured:
+    """A measured row, from runs or from a report's ``results.csv``."""
 
-    line: Line
+    system: str
+    release: str
+    control: str
+    figures: dict[str, float]  # by metric and cut-off such as ``hit_rate@5``, among 1 + 99 candidates
+
+    @property
+    def name(self) -> str:
+        """Name of the row."""
+        return f"{self.system}, {self.release}" if self.release else self.system
+
+
+@dataclass(frozen=True)
+class PaperComparison:
+    """A measured row, the paper's row, and two baselines of the measured row."""
+
+    ours: Measured
     paper: Published
-    status: Status  # by NDCG@10 among 1 + 99 candidates
+    status: Status
     reason: str  # why they may differ, and contradictions in the paper's row
+    noise: Measured | None  # the noise baseline
+    alone: Measured | None  # the same system without a source, otherwise the best single-domain row
+
+
+def replication_status(ours: Mapping[str, float], theirs: Mapping[str, float], differs: str = "") -> Status:
+    """Return how a measured row replicates a published one, by HR@10 and NDCG@10 with a tolerance of 5 %.
+
+    Args:
+        ours: Means over seeds, by metric and cut-off such as ``ndcg@10``.
+        theirs: Figures of the paper's row.
+        differs: How data or split differ from the paper's; "" if both are the paper's.
+
+    Returns:
+        "not comparable" if data or split differ, "below" if a figure is below tolerance, "reproduced" if both are within,
+        otherwise "exceeded".
+
+    Examples:
+        >>> replication_status({"hit_rate@10": 0.44, "ndcg@10": 0.25}, {"hit_rate@10": 0.45, "ndcg@10": 0.26})
+        'reproduced'
+    """
+    if differs:
+        return "not comparable"
+    ratios = [ours[figure] / theirs[figure] - 1 for figure in DECISIVE if figure in theirs]
+    if min(ratios) < -AGREEMENT:
+        return "below"
+    return "exceeded" if max(ratios) > AGREEMENT else "reproduced"
 
 
 def compare_with_papers(results: Results, task: str) -> list[PaperComparison]:
     """Return our rows of a task that a paper reports, too."""
+    rows = [(line.row, Measured(line.row.system, line.row.release, line.row.control, _figures(line)))
+            for line in results.lines[task]]  # fmt: skip
     where = results.benchmark["tasks"][task]["published"]
-    theirs = published(**where) if where else []
+    claims = [(row.published_as, row.reason, measured) for row, measured in rows]
+    return compared(where, claims, [measured for _, measured in rows])
+
+
+def compared(
+    where: Mapping[str, str] | None, claims: Sequence[tuple[str, str, Measured]], rows: Sequence[Measured]
+) -> list[PaperComparison]:
+    """Return the comparisons of a task.
+
+    Args:
+        where: The task in ``papers.csv`` (``dataset``, ``source``, ``target``), and how it ``differs``; None if no paper has it.
+        claims: The names that papers give a measured row, separated by commas, why they may differ, and the row.
+        rows: All measured rows of the task, from which the baselines come.
+    """
+    if not where:
+        return []
+    differs = where.get("differs", "")
+    theirs = published(where["dataset"], where["source"], where["target"])
+    found = []
     # Papers rank among 1 + 99 candidates.
-    ours = [line for line in results.lines[task] if not math.isnan(line.mean("sampled", PRIMARY_METRIC))]
-    return [_compared(line, paper) for line in ours for paper in theirs if paper.method == line.row.published_as]
+    for names, reason, ours in [claim for claim in claims if not math.isnan(claim[2].figures[PRIMARY_METRIC])]:
+        for paper in [each for each in theirs if each.method in names.split(", ")]:
+            status = replication_status(ours.figures, paper.figures, differs)
+            wrong = [f"in the paper {sentence}" for sentence in paper.inconsistencies[:1]]
+            reasons = "; ".join([*wrong, *filter(None, (differs, " ".join(reason.split())))])
+            found.append(PaperComparison(ours, paper, status, reasons, *_baselines(ours, rows)))
+    return found
 
 
-def _compared(line: Line, paper: Published) -> PaperComparison:
-    ours, theirs = line.mean("sampled", PRIMARY_METRIC), paper.figures[PRIMARY_METRIC]
-    spread = line.sd("sampled", PRIMARY_METRIC)
-    error = 0.0 if math.isnan(spread) else spread / math.sqrt(len(line.runs))
-    tolerance = max(AGREEMENT * theirs, 2 * error)
-    status: Status = "reproduced" if abs(ours - theirs) <= tolerance else "above" if ours > theirs else "below"
-    reasons = [" ".join(line.row.reason.split())] if line.row.reason else []
-    if wrong := paper.inconsistencies:
-        reasons = [f"in the paper {wrong[0]}; ours is {status}", *reasons]
-        status = "paper inconsistent"
-    return PaperComparison(line, paper, status, "; ".join(reasons))
+def _figures(line: Line) -> dict[str, float]:
+    return {measure: line.mean("sampled", measure) for measure in MEASURES}
+
+
+def _baselines(ours: Measured, rows: Sequence[Measured]) -> tuple[Measured | None, Measured | None]:
+    """Return the noise baseline of a row, and its system without a source, or else the best single-domain row."""
+    noise = [row for row in rows if (row.system, row.release) == (ours.system, f"Noise ({ours.release})")]
+    alone = [row for row in rows if row.release in ALONE and row.name != ours.name]
+    own = [row for row in alone if row.system == ours.system]
+    best = sorted(own or alone, key=lambda row: row.figures[PRIMARY_METRIC])
+    return next(iter(noise), None), next(reversed(best), None)
 
 
 def violations(figures: Mapping[str, float], tolerance: float = 1e-4, *, joint: bool = False) -> list[str]:
