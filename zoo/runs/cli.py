@@ -115,7 +115,10 @@ class ZooCLI(LightningCLI):
             )  # fmt: skip
             parser.set_defaults({name: None})
         parser.add_argument(
-            "--keep_ratings", type=bool, default=True, help="Whether the run folder has the training ratings, to score by."
+            "--keep_ratings",
+            type=bool,
+            default=True,
+            help="Whether the run folder has the training ratings, to score by.",
         )
         parser.add_lightning_class_args(BestCheckpoint, "checkpoint")
         parser.add_lightning_class_args(RecommendationWriter, "recommendations")

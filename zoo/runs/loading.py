@@ -35,8 +35,8 @@ def load(
     """Load a run's best checkpoint, or a bundle, for recommendation.
 
     A run folder may be moved or copied; releases that it published and its training ratings are read from it. Without them (``fit``
-    with ``keep_ratings=False``) the ratings are read again, from the location in its ``config.yaml``. Loading imports nothing: the classes that the files name must be those of the zoo, or of
-    packages that you have imported.
+    with ``keep_ratings=False``) the ratings are read again, from the location in its ``config.yaml``. Loading imports nothing: the
+    classes that the files name must be those of the zoo, or of packages that you have imported.
 
     Args:
         path: Folder of a run or of a bundle.
