@@ -17,4 +17,5 @@ EXPOSE 8000
 # Mount a run, a bundle or a folder with a link to one at /model; set ZOO_API_KEY to require a key.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=120s \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/health')"]
-ENTRYPOINT ["python", "-m", "zoo", "serve", "/model", "--host", "0.0.0.0"]
+ENTRYPOINT ["python", "-m", "zoo", "serve"]
+CMD ["/model", "--host", "0.0.0.0"]
