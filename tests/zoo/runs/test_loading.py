@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 import torch
@@ -74,9 +75,12 @@ def test_a_run_recommends_after_its_files_are_gone_and_changed_ones_are_refused(
             zoo.load(run, data=data)
     first = loaded.recommend(["new"], k=20, histories={"new": ["i1", "i2", "unheard of"]})
     assert not {"i1", "i2"} & {*first["item_id"]}
-    rows_of = torch.zeros(1, 11)
-    rows_of[0, [loaded.item_ids.index("i1"), loaded.item_ids.index("i2")]] = 1
-    assert first["score"][0] == pytest.approx(float((rows_of @ loaded.method.weights)[0].topk(1).values), abs=1e-5)
+    train, at = loaded.data.train, loaded.user_ids.index("u1")
+    for user, row in (("new", np.zeros(len(loaded.item_ids))), ("u1", train.matrix[[at]].toarray()[0])):
+        row[[loaded.item_ids.index("i1"), loaded.item_ids.index("i2")]] = 1
+        found = loaded.recommend([user], k=20, histories={user: ["i1", "i2"]}, include_seen=True)
+        scores = dict(zip(loaded.item_ids, (row @ loaded.method.weights.numpy()).tolist(), strict=True))
+        assert found["score"].to_list() == pytest.approx([scores[item] for item in found["item_id"]], abs=1e-5)
     file.unlink()
     popular = loaded.recommend(
         ["new", "u1"], k=2, unknown="popular", include_seen=True, candidates={"new": ["i3", "i4", "?"]}
