@@ -11,23 +11,23 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 import zoo
 from datamodules import Evaluation, Frames, MovieLens100K
-from zoo.runs.predictor import Predictor
 
 SEEDS, SHARE, K = (0, 1, 2), 0.1, 10
-#: Methods, with the number of epochs.
-METHODS: dict[str, tuple[Callable[[], zoo.Recommender], int]] = {
-    "IALS": (lambda: zoo.IALS(num_factors=64, unobserved_weight=0.1, l2=0.003), 15),
-    "EASE": (lambda: zoo.EASE(l2=300.0), 1),
-    "UserKNN": (zoo.UserKNN, 1),
-    "BPR": (lambda: zoo.BPR(l2=0.05, lr=3e-3), 30),
-    "LowRank": (lambda: zoo.LowRank(num_directions=16), 1),
-    "DMF": (lambda: zoo.DMF(input_dropout=0.5, item_dropout=0.5), 20),
+#: Methods, with the number of epochs and the batch size.
+METHODS: dict[str, tuple[Callable[[], zoo.Recommender], int, int]] = {
+    "IALS": (lambda: zoo.IALS(num_factors=64, unobserved_weight=0.1, l2=0.003), 15, 128),
+    "EASE": (lambda: zoo.EASE(l2=300.0), 1, 128),
+    "UserKNN": (zoo.UserKNN, 1, 128),
+    "BPR": (lambda: zoo.BPR(l2=0.05, lr=3e-3), 30, 2048),
+    "LowRank": (lambda: zoo.LowRank(num_directions=16), 1, 128),
+    "DMF": (lambda: zoo.DMF(input_dropout=0.5, item_dropout=0.5), 20, 128),
 }
 
 
@@ -42,10 +42,12 @@ def split(table: pl.DataFrame, seed: int) -> tuple[pl.DataFrame, pl.DataFrame, p
     return rest.filter(~late), rest.filter(late), test, strangers
 
 
-def trained(method: zoo.Recommender, epochs: int, table: pl.DataFrame, seed: int) -> Predictor:
+def trained(name: str, table: pl.DataFrame, seed: int) -> Any:  # noqa: ANN401  a predictor
     """Return the predictor of a training on a table, without held-out items."""
+    make, epochs, batch_size = METHODS[name]
+    method = make()
     reads = bool(method.accepted_releases)  # it gets the release of a source that publishes nothing
-    data = Frames(table, {"none": table} if reads else None, evaluation=Evaluation("none"))
+    data = Frames(table, {"none": table} if reads else None, evaluation=Evaluation("none"), batch_size=batch_size)
     quiet = {"accelerator": "cpu", "enable_progress_bar": False, "runs": tempfile.mkdtemp()}
     publisher = zoo.Nothing() if reads else None
     return zoo.load(zoo.fit(method, data, publisher=publisher, max_epochs=epochs, seed=seed, **quiet))
@@ -59,12 +61,11 @@ def hits(found: pl.DataFrame, test: Mapping[str, str]) -> dict[str, bool]:
 
 def rows(name: str, table: pl.DataFrame, seed: int) -> Sequence[tuple[object, ...]]:
     """Return the figures of a method and seed, for known and new users."""
-    make, epochs = METHODS[name]
     old, new, last, strangers = split(table, seed)
     test = dict(last.select("user_id", "item_id").iter_rows())
     histories = dict(new.group_by("user_id").agg("item_id").iter_rows())
     users = sorted(histories)
-    before, after = trained(make(), epochs, old, seed), trained(make(), epochs, pl.concat([old, new]), seed)
+    before, after = (trained(name, ratings, seed) for ratings in (old, pl.concat([old, new])))
     found = {
         "stale": hits(before.recommend(users, K, seen=histories, unknown="popular"), test),
         "folded": hits(before.recommend(users, K, histories=histories), test),

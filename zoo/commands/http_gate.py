@@ -69,6 +69,14 @@ class Limits:
     key: str = field(default="", repr=False)  # required in the header X-API-Key, unless it is empty
 
 
+@dataclass
+class Traffic:
+    """Requests in work, and whether the service is ending: then it takes no new ones."""
+
+    open: int = 0
+    ending: bool = False
+
+
 def parsed(path: str, content: bytes, max_ids: int) -> dict[str, Any]:
     """Return a checked body as plain values; raise a `RefusedError` that quotes nothing of it.
 
@@ -111,11 +119,12 @@ class Gate:
     Args:
         app: Application whose ``POST /recommend`` the workers answer.
         limits: Limits of requests.
+        traffic: Counted here; shared with the process that ends the service.
         trained: Time at which the model was trained, in seconds since 1970; answers of the workers replace it.
     """
 
-    def __init__(self, app: Application, limits: Limits, trained: float) -> None:
-        self.app, self.limits, self.trained = app, limits, trained
+    def __init__(self, app: Application, limits: Limits, traffic: Traffic, trained: float) -> None:
+        self.app, self.limits, self.traffic, self.trained = app, limits, traffic, trained
         self.rates: OrderedDict[str, tuple[float, float]] = OrderedDict()  # by client: requests left, and when
         self.registry = CollectorRegistry()
         self.requests = Counter("zoo_requests", "Requests.", ["path", "status"], registry=self.registry)
@@ -146,6 +155,7 @@ class Gate:
             return
         path = scope["path"]
         began, named = time.perf_counter(), path if path in (*BODIES, "/health", "/metrics") else "other"
+        self.traffic.open += 1
         try:
             status, content = await self._answer(path, scope, receive)
         except RefusedError as error:
@@ -156,14 +166,19 @@ class Gate:
         self.seconds.labels(named).observe(time.perf_counter() - began)
         headers = [(b"content-type", b"text/plain; version=0.0.4")] if path == "/metrics" and status == 200 else _JSON
         length = (b"content-length", str(len(content)).encode())
-        await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
-        await send({"type": "http.response.body", "body": content})
+        try:
+            await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+            await send({"type": "http.response.body", "body": content})
+        finally:
+            self.traffic.open -= 1
 
     async def _answer(self, path: str, scope: Message, receive: Receive) -> tuple[int, bytes]:
         if path not in (*BODIES, "/health", "/metrics"):
             raise RefusedError(404, "No such path. Allowed: /recommend, /similar, /health, /metrics.")
         if scope["method"] != (wanted := "POST" if path in BODIES else "GET"):
             raise RefusedError(405, f"The method is not allowed. Use {wanted}.")
+        if self.traffic.ending and path != "/metrics":
+            raise RefusedError(503, "The service is ending. Try again.")
         if path == "/health":
             status, _ = await self._ask(scope | {"path": path, "raw_path": path.encode()}, b"")
             return status, json.dumps({"status": "ok" if status == 200 else "not ready"}).encode()

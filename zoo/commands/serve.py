@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from zoo.commands.recommend import PAIRS, UNKNOWN, ending_with_message, offer_data
 from zoo.runtime.arguments import Arguments
 
+if TYPE_CHECKING:
+    from zoo.commands.http_gate import Traffic
+
 #: Environment variable with the key that clients must send.
 KEY = "ZOO_API_KEY"
+#: Seconds that requests in work have when the service ends.
+GRACE = 30.0
 
 
 def parser() -> Arguments:
@@ -55,12 +62,14 @@ def main(arguments: Sequence[str]) -> None:
             import litserve as _  # noqa: F401
         except ImportError as error:
             raise ValueError("`serve` needs LitServe. Run pip install 'cdr-zoo[serve]'.") from error
+        from zoo.commands.http_gate import Traffic
         from zoo.commands.service_workers import Served, server
 
         options.key = os.environ.get(KEY, "")
         Served(options).load()  # refuse what no worker could load
-        made = server(options)
-        signal.signal(signal.SIGTERM, _stop)
+        traffic = Traffic()
+        made = server(options, traffic)
+        signal.signal(signal.SIGTERM, partial(_stop, traffic))
         print(f"Serving {options.run} on http://{options.host}:{options.port}", flush=True)
         made.run(
             host=options.host,
@@ -70,8 +79,12 @@ def main(arguments: Sequence[str]) -> None:
             log_level="warning",
             generate_client_file=False,
         )
+        os._exit(0)  # the thread that listens has no end of its own
 
 
-def _stop(*_: object) -> NoReturn:
-    """End as after Ctrl-C, which stops the workers too."""
+def _stop(traffic: Traffic, *_: object) -> NoReturn:
+    """Answer the requests in work, then end as after Ctrl-C, which stops the workers too."""
+    traffic.ending, until = True, time.monotonic() + GRACE
+    while traffic.open and time.monotonic() < until:
+        time.sleep(0.05)
     raise KeyboardInterrupt

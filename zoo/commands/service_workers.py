@@ -13,7 +13,7 @@ from typing import Any
 import litserve
 from litserve.loops.simple_loops import BatchedLoop
 
-from zoo.commands.http_gate import WORKERS, Gate, Limits
+from zoo.commands.http_gate import WORKERS, Gate, Limits, Traffic
 from zoo.commands.recommend import opened, read_lists, threshold_of
 from zoo.runs.predictor import Predictor, UnknownUserError
 from zoo.runs.requests import Request
@@ -211,10 +211,10 @@ class Scoring(litserve.LitAPI):
         return output
 
 
-def server(options: argparse.Namespace) -> litserve.LitServer:
+def server(options: argparse.Namespace, traffic: Traffic) -> litserve.LitServer:
     """Return the server: workers behind the gate. A worker that is killed is started again."""
     limits = Limits(options.max_bytes, options.max_ids, options.rate, options.key)
-    gate = (Gate, {"limits": limits, "trained": trained_at(options.run)})
+    gate = (Gate, {"limits": limits, "traffic": traffic, "trained": trained_at(options.run)})
     return litserve.LitServer(
         Scoring(options),
         accelerator="cpu",  # the predictor chooses its device

@@ -20,7 +20,7 @@ import zoo
 
 pytest.importorskip("litserve")
 from zoo.commands import http_gate
-from zoo.commands.http_gate import Gate, Limits
+from zoo.commands.http_gate import Gate, Limits, Traffic
 from zoo.commands.service_workers import Served
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -41,6 +41,10 @@ class Workers:
             await asyncio.sleep(60)
         await send({"type": "http.response.start", "status": status})
         await send({"type": "http.response.body", "body": json.dumps(self.answer).encode()})
+
+
+def gate_of(workers: Workers, limits: Limits = Limits()) -> Gate:  # noqa: B008  frozen
+    return Gate(workers, limits, Traffic(), 0.0)
 
 
 def ask(
@@ -82,7 +86,7 @@ def ask(
     ],
 )
 def test_a_bad_request_gets_a_message_without_its_data(path: str, body: bytes, status: int, said: str) -> None:
-    gate = Gate(workers := Workers(), Limits(max_bytes=100_000, max_ids=10), 0.0)
+    gate = gate_of(workers := Workers(), Limits(max_bytes=100_000, max_ids=10))
     found, text = ask(gate, path, body)
     assert (found, workers.asked) == (status, [])
     assert said in json.loads(text)["error"]
@@ -91,12 +95,12 @@ def test_a_bad_request_gets_a_message_without_its_data(path: str, body: bytes, s
 
 
 def test_a_stated_length_is_believed_before_the_body_is_read() -> None:
-    gate = Gate(Workers(), Limits(), 0.0)
+    gate = gate_of(Workers())
     assert ask(gate, **GOOD, headers=((b"content-length", b"10000000"),))[0] == 413
 
 
 def test_a_key_and_a_rate_are_demanded() -> None:
-    gate = Gate(Workers(), Limits(rate=0.5, key="abc"), 0.0)
+    gate = gate_of(Workers(), Limits(rate=0.5, key="abc"))
     right = ((b"x-api-key", b"abc"),)
     assert [ask(gate, **GOOD, headers=one)[0] for one in ((), ((b"x-api-key", b"abd"),), right, right)] == [
         401,
@@ -110,7 +114,7 @@ def test_a_key_and_a_rate_are_demanded() -> None:
 
 def test_a_request_of_a_lost_worker_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_gate, "PATIENCE", 0.2)
-    gate = Gate(workers := Workers(500, None, 504), Limits(), 0.0)
+    gate = gate_of(workers := Workers(500, None, 504))
     assert ask(gate, **GOOD)[0] == 200
     assert [one["user_ids"] for one in workers.asked] == [["ann"]] * 4
     text = ask(gate, "/metrics", method="GET")[1]
@@ -119,11 +123,11 @@ def test_a_request_of_a_lost_worker_is_asked_again(monkeypatch: pytest.MonkeyPat
     assert 'zoo_requests_total{path="/recommend",status="200"} 1.0' in text
     assert 50 <= float(re.findall(r"zoo_model_age_seconds (\S+)", text)[0]) < 100
     monkeypatch.setattr(http_gate, "DEADLINE", 0.3)
-    assert ask(Gate(Workers(*[500] * 99), Limits(), 0.0), **GOOD) == (
-        503,
-        '{"error": "No worker answered in time. Try again."}',
-    )
-    refusing = Gate(Workers(answer={"refused": "EASE has no vectors."}), Limits(), 0.0)
+    assert ask(gate_of(Workers(*[500] * 99)), **GOOD) == (503, '{"error": "No worker answered in time. Try again."}')
+    assert gate.traffic.open == 0
+    gate.traffic.ending = True
+    assert ask(gate, **GOOD)[0] == 503
+    refusing = gate_of(Workers(answer={"refused": "EASE has no vectors."}))
     assert ask(refusing, **GOOD) == (400, '{"error": "EASE has no vectors."}')
 
 
@@ -185,7 +189,7 @@ def test_a_killed_worker_loses_no_request_and_a_new_run_is_read(finished: Path, 
                 assert {future.result() for future in waiting} == {200}
         finally:
             process.terminate()
-        assert process.wait(60) is not None
+        assert process.wait(60) == 0
 
 
 def worker_of(pid: int) -> int:
