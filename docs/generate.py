@@ -20,7 +20,7 @@ from generate_privacy import parts as privacy_parts
 from generate_privacy import pictures
 from house import house_table
 from leaderboard import leaderboard
-from result_tables import cross_domain, gains, leakage, one_bit
+from result_tables import cross_domain, gains, leakage, one_bit, serving
 from tables import Row, distinct, name, read, table, where
 
 import zoo
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parent.parent
 METHODS = ROOT / "docs" / "methods"
 RESULTS = ROOT / "docs" / "results"
 DATA = ROOT / "docs" / "data.md"
-LEAKAGE = ROOT / "docs" / "leakage.md"
+LEAKAGE, SERVING = ROOT / "docs" / "leakage.md", ROOT / "docs" / "serving.md"
 ONE_BIT, CROSS_DOMAIN = RESULTS / "one_bit.md", RESULTS / "cross_domain.md"
 FAMILIES = ("cross-domain", "federated", "single-domain", "private training")
 COLUMNS = {"NDCG@10, all": "full/ndcg@10", "NDCG@10": "sampled/ndcg@10", "HR@10": "sampled/hit_rate@10"}
@@ -159,6 +159,7 @@ def generated() -> dict[Path, str]:
         ROOT / "CONTRIBUTING.md": filled(ROOT / "CONTRIBUTING.md", {"map": house_table()}),
         DATA: filled(DATA, data_parts()),
         LEAKAGE: filled(LEAKAGE, leakage()),
+        SERVING: filled(SERVING, serving()),
         ONE_BIT: filled(ONE_BIT, one_bit()),
         CROSS_DOMAIN: filled(CROSS_DOMAIN, cross_domain()),
         RESULTS / "index.md": filled(RESULTS / "index.md", {"": leaderboard()}),
