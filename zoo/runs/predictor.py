@@ -219,7 +219,7 @@ class Predictor:
         if released and self.method.folds_in == "rows":
             folded, released = folded + released, []
         unknown = [user for user in others if user not in self.user_at and user not in self._released_users]
-        parts, fallbacks = [pl.DataFrame(schema=SCHEMA)], list[str]()
+        parts, fallbacks = list[pl.DataFrame](), list[str]()
         index = torch.tensor([self.user_at[user] for user in known], dtype=torch.long)
         if known:
             scores = self.scores(self.data, index)
@@ -237,8 +237,10 @@ class Predictor:
             popular = self.method.item_counts.cpu().expand(len(unknown), -1)
             parts.append(self._ranked(unknown, popular, request))
             fallbacks += unknown
-        order = pl.DataFrame({"user_id": users, "at": range(len(users))}, schema={"user_id": pl.String, "at": pl.Int64})
-        table = pl.concat(parts).join(order, on="user_id").sort("at", "rank").select(*SCHEMA)
+        table = parts[0] if parts else pl.DataFrame(schema=SCHEMA)
+        if len(parts) > 1:  # one part is in order
+            order = pl.DataFrame({"user_id": users, "at": range(len(users))})
+            table = pl.concat(parts).join(order, on="user_id").sort("at", "rank").select(*SCHEMA)
         return Answer(table, unknown, fallbacks, self.num_unknown_items(users, request))
 
     def num_unknown_items(self, users: Iterable[str], request: Request) -> int:
