@@ -46,8 +46,7 @@ class DataNotAvailableError(LookupError):
     """A method needs ratings or releases that are not available here."""
 
 
-#: Its name in versions before 0.3.
-NotHeldError = DataNotAvailableError
+NotHeldError = DataNotAvailableError  # its name before 0.3
 
 
 def needs_of(needed: Collection[str], missing: Collection[str]) -> str:
