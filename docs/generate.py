@@ -23,7 +23,7 @@ from leaderboard import leaderboard
 from papers_page import PAGE as PAPERS
 from papers_page import parts as paper_parts
 from papers_page import report_pages
-from result_tables import cross_domain, gains, leakage, one_bit
+from result_tables import cross_domain, gains, leakage, one_bit, serving
 from tables import Row, distinct, name, read, table, where
 
 import zoo
@@ -35,7 +35,7 @@ ROOT = Path(__file__).parent.parent
 METHODS = ROOT / "docs" / "methods"
 RESULTS = ROOT / "docs" / "results"
 DATA = ROOT / "docs" / "data.md"
-LEAKAGE = ROOT / "docs" / "leakage.md"
+LEAKAGE, SERVING = ROOT / "docs" / "leakage.md", ROOT / "docs" / "serving.md"
 ONE_BIT, CROSS_DOMAIN = RESULTS / "one_bit.md", RESULTS / "cross_domain.md"
 FAMILIES = ("cross-domain", "federated", "single-domain", "private training")
 COLUMNS = {"NDCG@10, all": "full/ndcg@10", "NDCG@10": "sampled/ndcg@10", "HR@10": "sampled/hit_rate@10"}
@@ -162,6 +162,7 @@ def generated() -> dict[Path, str]:
         ROOT / "CONTRIBUTING.md": filled(ROOT / "CONTRIBUTING.md", {"map": house_table()}),
         DATA: filled(DATA, data_parts()),
         LEAKAGE: filled(LEAKAGE, leakage()),
+        SERVING: filled(SERVING, serving()),
         ONE_BIT: filled(ONE_BIT, one_bit()),
         CROSS_DOMAIN: filled(CROSS_DOMAIN, cross_domain()),
         RESULTS / "index.md": filled(RESULTS / "index.md", {"": leaderboard()}),

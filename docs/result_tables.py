@@ -11,7 +11,7 @@ from tables import Row, distinct, name, read, spread, table, where
 from zoo.benchmark.report.paired_differences import NOISE_BASELINE
 
 DOCS = Path(__file__).parent
-RESULTS, PRIVACY = DOCS / "results", DOCS / "privacy"
+RESULTS, PRIVACY, SERVING = DOCS / "results", DOCS / "privacy", DOCS / "serving"
 HIT = "sampled/hit_rate@10"
 
 #: The README's table: a label for each kind of release.
@@ -209,3 +209,20 @@ def speed(rows: list[Row]) -> str:
         if any(found):
             lines.append((mechanism, *(f"{statistics.mean(seconds):.1f}" if seconds else "-" for seconds in found)))
     return table(("row", *(f"{words}, seconds" for words in LINKS.values())), lines, left=1)
+
+
+def serving() -> dict[str, str]:
+    """Return what fold-in reaches next to retraining, as means over seeds, and the seconds of a service under load."""
+    measured, found = read(SERVING / "fold_in.csv"), []
+    for method, users in distinct(measured, "method", "users"):
+        own = where(measured, method=method, users=users)
+        means = (sum(float(row[name]) for row in own) / len(own) for name in ("stale", "folded", "retrained"))
+        found.append([method, users, *(f"{mean:.3f}" for mean in means)])
+    fold_in = table(["method", "users", "not used", "as histories", "in a new training"], found, left=2)
+    titles = ["method", "clients", "p50 in ms", "p99 in ms", "requests a second", "answered"]
+    rows = []
+    for row in read(SERVING / "load.csv"):
+        clients = f"{row['clients']}, a worker is killed" if row["step"] == "kill" else row["clients"]
+        figures = [row[name] for name in ("p50_ms", "p99_ms", "requests_per_second")]
+        rows.append([row["method"], clients, *figures, f"{row['answered']} of {row['requests']}"])
+    return {"fold-in": fold_in, "load": table(titles, rows, left=2)}
