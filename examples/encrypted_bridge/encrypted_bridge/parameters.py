@@ -116,8 +116,8 @@ def check_hidden(plan: Bridge, kept: int, directions: int) -> None:
     """Refuse a plan whose numbers let two maps differ by more than the target's noise hides; the source states these numbers."""
     if (distance := flooded_distance(plan, kept, directions)) > MOST_DISTANCE:
         raise ValueError(
-            f"The target's noise leaves a distance of {distance:.3f} between its two maps. Allowed: {MOST_DISTANCE}. Lower epsilon, "
-            "users or kept_items."
+            f"The target's noise leaves a distance of {distance:.3f} between its two maps. Allowed: {MOST_DISTANCE}. Lower "
+            "epsilon, users or kept_items."
         )
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -345,6 +346,19 @@ def test_layouts_that_a_mechanism_does_not_have() -> None:
         check(noisy, compressed(SOURCE.matrix))
     with pytest.raises(ReleaseError, match="makes rows"):
         check(noisy, {"embedding": torch.zeros(2, 2)})
+
+
+def test_sizes_of_a_record_are_those_of_the_weights_and_of_the_listed_users() -> None:
+    record, ledger = honest("private critic")
+    users, items = record.mechanism.num_users, record.mechanism.num_items
+    for rows, width, message in (
+        (users, items, ""),
+        (users + 1, items, "states 100 users"),
+        (users, 7, "have 7 items"),
+    ):
+        weights = {"embedding": torch.ones(rows, 2), "weight_0": torch.ones(width, 2), "bias_0": torch.ones(width)}
+        with pytest.raises(ReleaseError, match=message) if message else nullcontext():
+            Release("generator", "book", weights, np.array([*map(str, range(rows))]), record, ledger).check_noise()
 
 
 @pytest.mark.parametrize("name", ["private critic", "sanitised", "private rounds", "input", "projections"])
