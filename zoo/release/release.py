@@ -94,7 +94,7 @@ class Release:
         self.layout.check_record(self.record, self.ledger)
         delta, stated = self.record.delta, self.record.mechanism
         if self.record.claims and isinstance(stated, BUILT_IN) and 0 < stated.num_users < self.num_users:
-            raise ReleaseError(f"The record states {stated.num_users} users. The release lists {self.num_users}.")
+            raise ReleaseError(f"The record states {stated.num_users} users, the release {self.num_users}.")
         if self.record.claims and delta is not None and delta * max(self.source_users, 1) >= 1:
             raise ReleaseError(f"delta is {delta:g}. Allowed: below 1/{self.source_users} (users). Lower it.")
         self.record.check_against(self.ledger)
@@ -242,4 +242,4 @@ class Release:
         except (UnderstatedPrivacyError, UnknownKindError) as error:
             raise type(error)(f"{path}: {error}") from error
         except (ReleaseError, RecordError, EventError, UnsupportedEventError) as error:
-            raise ReleaseError(f"{path}: {error} Ask the source party for the release again.") from error
+            raise ReleaseError(f"{path}: {error} Ask the source party again.") from error

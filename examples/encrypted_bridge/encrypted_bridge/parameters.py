@@ -116,8 +116,7 @@ def check_hidden(plan: Bridge, kept: int, directions: int) -> None:
     """Refuse a plan whose numbers let two maps differ by more than the target's noise hides; the source states these numbers."""
     if (distance := flooded_distance(plan, kept, directions)) > MOST_DISTANCE:
         raise ValueError(
-            f"The target's noise leaves a distance of {distance:.3f} between its two maps. Allowed: {MOST_DISTANCE}. Lower "
-            "epsilon, users or kept_items."
+            f"The two maps may be {distance:.3f} apart. Allowed: {MOST_DISTANCE}. Lower epsilon, users or kept_items."
         )
 
 
@@ -131,5 +130,5 @@ def check_room(plan: Bridge, kept: int, directions: int, num_users: int) -> None
     if (largest := num_users * min(1.0, plan.clip) + _FAR * plan.noise_std) > (most := MODULUS / (2 * SCALE)):
         raise ValueError(
             f"Noisy sums over {num_users:,} users may reach {largest:,.0f}, above the limit {most:,.0f}. Lower clip "
-            "or the number of users."
+            "or users."
         )

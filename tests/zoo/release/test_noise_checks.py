@@ -353,7 +353,7 @@ def test_sizes_of_a_record_are_those_of_the_weights_and_of_the_listed_users() ->
     users, items = record.mechanism.num_users, record.mechanism.num_items
     for rows, width, message in (
         (users, items, ""),
-        (users + 1, items, "states 100 users"),
+        (users + 1, items, "states 100 users, the release 101"),
         (users, 7, "have 7 items"),
     ):
         weights = {"embedding": torch.ones(rows, 2), "weight_0": torch.ones(width, 2), "bias_0": torch.ones(width)}

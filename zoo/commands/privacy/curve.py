@@ -30,7 +30,7 @@ def draw_curve(
         if not record.claims:
             raise ValueError(f"{name} has no guarantee ({record.reason}). Pass releases with one.")
         if record.exceeds(ledger):
-            raise ValueError(f"{name} states a larger epsilon than its ledger gives. Omit it.")
+            raise ValueError(f"{name} states more than its ledger. Omit it.")
         epsilons = [epsilon_of(ledger, float(delta), record.relation) for delta in DELTAS]
         panels[0].plot(epsilons, DELTAS, label=as_label(f"{name}: {record.guarantee.value}"))
     panels[0].set(xlabel="epsilon", ylabel="delta", yscale="log", title="Ledger")
@@ -54,7 +54,7 @@ def _draw_utility(panel: Axes, results: Path) -> None:
     with results.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["epsilon"]]
     if not rows:
-        raise ValueError(f"{results} has no row with a guarantee. Pass the results.csv of a report with private rows.")
+        raise ValueError(f"{results} has no row with a guarantee. Pass a report with private rows.")
     series: dict[str, list[tuple[float, float, float]]] = {}
     for row in rows:
         name = f"{row['task']}: {row['system']}, {row['release'].split(' eps ')[0]}"

@@ -70,7 +70,7 @@ class NoisySteps(Mechanism):
         """Refuse generated rows of another width. Weights are not tested: a training with noise may give any."""
         width = len(tensors[f"bias_{len(tensors) // 2 - 1}"])
         if self.num_items not in (0, width):  # 0: not stated
-            raise MechanismError(f"The generated rows have {width} items. The record has {self.num_items}.")
+            raise MechanismError(f"The rows have {width} items, the record {self.num_items}.")
         return []
 
 

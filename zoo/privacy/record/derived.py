@@ -82,7 +82,7 @@ class Derived:
     def _check_texts(self) -> None:
         statement, inputs = self.mechanism.statement, self.public_inputs
         if taken := sorted(self.notes.keys() & {*self.mechanism.public_inputs, NUM_CANDIDATES}):
-            raise InconsistentRecordError(f"The note {taken[0]!r} has the name of a parameter. Rename it.")
+            raise InconsistentRecordError(f"The note {taken[0]!r} is a parameter. Rename it.")
         texts: list[object] = [self.mechanism.name, *inputs, *self.reasons, *self.provisos, *sum(statement, ())]
         texts += [step.words for step in self.steps]
         texts += [value for value in inputs.values() if isinstance(value, str)]
@@ -115,14 +115,14 @@ class Derived:
         if self.noise_source not in _SECRET:
             raise RecordError(
                 f"noise_source is {self.noise_source!r}. A guarantee needs noise from {' or '.join(map(repr, _SECRET))}. Omit the "
-                "seed, or use without_guarantee."
+                "seed."
             )
         if self.unit is not None and "unstated" not in self.conditions:
             refuse_missing_conditions((step.words for step in self.steps), self.conditions, self.unit)
         chosen = self.selection
         if chosen is not None and not 2 <= chosen.num_candidates <= len(chosen.events):
             raise InconsistentRecordError(
-                f"num_candidates is {chosen.num_candidates}. Allowed: 2 to {len(chosen.events)} (events)."
+                f"num_candidates is {chosen.num_candidates}. Allowed: 2 to {len(chosen.events)}."
             )
         if chosen is not None and not third_party:
             first, own = (event_to_dict(event) for event in (chosen.events[0], self.mechanism.event))

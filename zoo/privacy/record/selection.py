@@ -29,7 +29,7 @@ def chosen_among(chosen: RecordAndLedger, others: Sequence[RecordAndLedger]) -> 
     records = [chosen[0], *(record for record, _ in others)]
     refuse_shared_projection(records)
     if any(record.exceeds(events) for record, events in (chosen, *others)):
-        raise RecordError("A release states a larger epsilon than its ledger gives. Omit it.")
+        raise RecordError("A release states more than its ledger. Omit it.")
     ledger = (*chosen[1], *(event for _, events in others for event in events))
     unproved = next((record for record in records if not record.claims), None)
     relations = {record.relation for record in records}

@@ -458,7 +458,7 @@ def test_no_public_input_repeats_a_result_or_tells_the_seed_of_the_noise(key: st
         outside(public_inputs={key: 0.1})
     replace(record, notes={"projection_seed": 3, "seed of the share": 4, "noise is on": "rows"})
     for name in ("flip_probability", "num_users", "num_candidates"):
-        with pytest.raises(InconsistentRecordError, match=f"The note '{name}' has the name of a parameter"):
+        with pytest.raises(InconsistentRecordError, match=f"The note '{name}' is a parameter"):
             replace(record, notes={name: 0.1})
 
 

@@ -135,7 +135,7 @@ def test_it_counts_at_least_two_candidates_and_no_more_than_it_has_events() -> N
         with pytest.raises(RecordError, match=f"num_candidates is {number}. Allowed: 2 to 2"):
             replace(record, selection=replace(record.selection, num_candidates=number))  # type: ignore[type-var]
     of_others = spending_account("b")
-    with pytest.raises(RecordError, match="larger epsilon than its ledger gives"):
+    with pytest.raises(RecordError, match="states more than its ledger"):
         chosen_among(gauss(2.0), [(of_others.record, (GaussianEvent(9.0),))])
 
 
