@@ -45,6 +45,11 @@ ENCRYPTION = (
     ),
     *edits_of(
         f"{PACKAGE}/decryption.py",
+        (f"{TESTS}/test_deviation.py",),
+        ("a source states the tolerance", "check_hidden(mechanism, *release.tensors[", "print(*release.tensors["),
+    ),
+    *edits_of(
+        f"{PACKAGE}/decryption.py",
         OF_PUBLISHER,
         ("everybody may read the secret key", '0o600), "wb"', '0o644), "wb"'),
         (

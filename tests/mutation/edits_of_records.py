@@ -18,6 +18,11 @@ RECORDS = (
             "if not isinstance(mechanism, ThirdPartyMechanism):",
             "if False:",
         ),
+        (
+            "more may be stated than a total charges",
+            "return self.epsilon > Accountant(",
+            "return self.epsilon < Accountant(",
+        ),
     ),
     *edits_of(
         f"{RECORD}/derived.py",
@@ -25,6 +30,8 @@ RECORDS = (
         ("what a step is felt by is no condition", "found += conditions_of(self.steps, self.unit)", "found += []"),
         ("whose word it is stays unsaid", "found += [] if self.mechanism.built_in else", "found += [] if True else"),
         ("a choice may begin with other events", "if not nearly_equal(first, own):", "if False:"),
+        ("one event pays for a thousand candidates", "2 <= chosen.num_candidates <= len(chosen.events)", "True"),
+        ("a note takes the place of a parameter", "self.notes.keys() & {*self.mechanism.public_inputs,", "set() & {"),
         ("a release without noise is proved", "if self.noise_source not in _SECRET:", "if False:"),
     ),
     *edits_of(

@@ -125,7 +125,7 @@ def parsed_manifest(content: bytes, path: Path) -> dict[str, Any]:
     """Parse a manifest and check its fields and types; `ReleaseError`, which names ``path``."""
 
     def refuse(constant: str) -> float:
-        raise ReleaseError(f"{path} holds {constant}, which is no JSON number.")
+        raise ReleaseError(f"{path} holds {constant}, no JSON number.")
 
     try:
         manifest = read_json(content.decode("utf-8"), path, parse_constant=refuse)
@@ -291,6 +291,4 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _damaged(path: Path) -> ReleaseError:
-    return ReleaseError(
-        f"{path} differs from its SHA-256 in {MANIFEST}: it was damaged or replaced. Ask the source party for the folder again."
-    )
+    return ReleaseError(f"{path} differs from its SHA-256 in {MANIFEST}. Ask the source party for the folder again.")

@@ -14,8 +14,8 @@ LONGEST_TEXT = 1000
 
 CENTRAL = "central: one party holds the unprotected ratings of its users, draws the noise and publishes; it is trusted with both"
 THREAT = (
-    "anybody with the release, whatever they know, compute or do with it; not those with access to the publishing party's "
-    "ratings, memory or files, and no timing or floating-point attacks"
+    "anybody with the release, whatever they know, compute or do with it, if the conditions of the record hold; not those with "
+    "access to the publishing party's ratings, memory or files, and no timing or floating-point attacks"
 )
 
 

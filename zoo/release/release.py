@@ -18,6 +18,7 @@ from zoo.data.rows import DenseRows, SparseRows
 from zoo.nn.generator import GeneratedRows
 from zoo.privacy.accounting.accountant import UnsupportedEventError
 from zoo.privacy.accounting.events import EventError, PrivacyEvent, event_from_dict, event_to_dict
+from zoo.privacy.mechanisms import BUILT_IN
 from zoo.privacy.mechanisms.base import MechanismError
 from zoo.privacy.mechanisms.goodness_of_fit import FALSE_ALARM, refuse_unlikely
 from zoo.privacy.record.record import PrivacyRecord, RecordError, UnderstatedPrivacyError
@@ -91,7 +92,9 @@ class Release:
             raise ReleaseError("A user id is repeated. Remove the repeats.")
         self.layout.check(self.num_users)
         self.layout.check_record(self.record, self.ledger)
-        delta = self.record.delta
+        delta, stated = self.record.delta, self.record.mechanism
+        if self.record.claims and isinstance(stated, BUILT_IN) and 0 < stated.num_users < self.num_users:
+            raise ReleaseError(f"The record states {stated.num_users} users, the release {self.num_users}.")
         if self.record.claims and delta is not None and delta * max(self.source_users, 1) >= 1:
             raise ReleaseError(f"delta is {delta:g}. Allowed: below 1/{self.source_users} (users). Lower it.")
         self.record.check_against(self.ledger)
@@ -239,4 +242,4 @@ class Release:
         except (UnderstatedPrivacyError, UnknownKindError) as error:
             raise type(error)(f"{path}: {error}") from error
         except (ReleaseError, RecordError, EventError, UnsupportedEventError) as error:
-            raise ReleaseError(f"{path}: {error} Ask the source party for the release again.") from error
+            raise ReleaseError(f"{path}: {error} Ask the source party again.") from error

@@ -25,6 +25,9 @@ ERROR = 21
 FLOOD = 0.25
 """Noise of the target on a decrypted map, in units of the source's sigma. Both together are 3.1 % more than sigma."""
 
+MOST_DISTANCE = 0.9
+"""Largest `flooded_distance` of a map that is made or decrypted."""
+
 MOST_DIRECTIONS = 2048
 """Largest width of an embedding: beyond it errors could make an embedding of length `SHORTER` longer than 1."""
 
@@ -109,15 +112,23 @@ def flooded_distance(plan: Bridge, kept: int, directions: int) -> float:
     return math.erf(largest_half(plan, kept, directions) / (FLOOD * plan.noise_std) / math.sqrt(8))
 
 
+def check_hidden(plan: Bridge, kept: int, directions: int) -> None:
+    """Refuse a plan whose numbers let two maps differ by more than the target's noise hides; the source states these numbers."""
+    if (distance := flooded_distance(plan, kept, directions)) > MOST_DISTANCE:
+        raise ValueError(
+            f"The two maps may be {distance:.3f} apart. Allowed: {MOST_DISTANCE}. Lower epsilon, users or kept_items."
+        )
+
+
 def check_room(plan: Bridge, kept: int, directions: int, num_users: int) -> None:
-    """Refuse public sizes whose encryption errors exceed the sensitivity, or whose sums exceed the modulus.
+    """Refuse public sizes whose encryption errors exceed the sensitivity or the target's noise, or whose sums exceed the modulus.
 
     The sensitivity of the plan must cover a user's contribution with an embedding of length `SHORTER`, the fresh encryptions of
     zero (reason: `encrypted_bridge.protocol`) and, for one rating, the truncation of the two rows.
     """
-    noise_between(plan, kept, directions)
+    check_hidden(plan, kept, directions)
     if (largest := num_users * min(1.0, plan.clip) + _FAR * plan.noise_std) > (most := MODULUS / (2 * SCALE)):
         raise ValueError(
             f"Noisy sums over {num_users:,} users may reach {largest:,.0f}, above the limit {most:,.0f}. Lower clip "
-            "or the number of users."
+            "or users."
         )

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -347,12 +348,26 @@ def test_layouts_that_a_mechanism_does_not_have() -> None:
         check(noisy, {"embedding": torch.zeros(2, 2)})
 
 
+def test_sizes_of_a_record_are_those_of_the_weights_and_of_the_listed_users() -> None:
+    record, ledger = honest("private critic")
+    users, items = record.mechanism.num_users, record.mechanism.num_items
+    for rows, width, message in (
+        (users, items, ""),
+        (users + 1, items, "states 100 users, the release 101"),
+        (users, 7, "have 7 items"),
+    ):
+        weights = {"embedding": torch.ones(rows, 2), "weight_0": torch.ones(width, 2), "bias_0": torch.ones(width)}
+        with pytest.raises(ReleaseError, match=message) if message else nullcontext():
+            Release("generator", "book", weights, np.array([*map(str, range(rows))]), record, ledger).check_noise()
+
+
 @pytest.mark.parametrize("name", ["private critic", "sanitised", "private rounds", "input", "projections"])
 def test_plain_rows_under_the_record_of_what_makes_none(name: str) -> None:
     """Whose noise nobody looks at in rows: a record of training, true to its ledger, beside the ratings as they are."""
     record, ledger = honest(name)
-    ids = SOURCE.user_ids
-    for rows in (compressed(SOURCE.matrix), {"rows": torch.from_numpy(SOURCE.matrix.toarray())}):
+    users = record.mechanism.num_users
+    ids, plain = SOURCE.user_ids[:users], SOURCE.matrix[:users]
+    for rows in (compressed(plain), {"rows": torch.from_numpy(plain.toarray())}):
         release = Release("rows", "book", rows, ids, record, ledger)
         with pytest.raises(ReleaseError, match=r"makes (a generator|no release|vectors)"):
             release.check_noise()

@@ -15,7 +15,7 @@ from zoo.commands.privacy.audit import finding
 from zoo.commands.privacy.plan import Planned
 from zoo.commands.privacy.plan import total as planned_total
 from zoo.commands.privacy.several import several_ratings
-from zoo.commands.privacy.show import UNITS, checked, fingerprint, guaranteed, unchecked
+from zoo.commands.privacy.show import UNITS, checked, fingerprint, guaranteed, is_sealed, unchecked
 from zoo.privacy.accounting.accountant import detection_rates_of
 from zoo.privacy.accounting.events import PrivacyEvent, event_to_dict
 from zoo.privacy.accounting.relation import Unit
@@ -65,6 +65,7 @@ def show_values(release: Release, path: Path, key: str | None, trusted: TrustedK
         **_account_values(record, ledger),
         "guess": record.attack_success,
         "guess_scope": record.view.attack_scope,
+        "guess_choice": record.choice_success,
         "detection_rates": {
             f"{alarm:g}": found
             for alarm, found in (
@@ -75,8 +76,8 @@ def show_values(release: Release, path: Path, key: str | None, trusted: TrustedK
             {"ratings": of.ratings, "epsilon": _number(of.epsilon), "guess": of.guess, "shown": _shown(of.epsilon)}
             for of in (several_ratings(record, ledger) if per_rating else ())
         ],
-        "checked": checked(record, key if trusted else None),
-        "unchecked": unchecked(record),
+        "checked": checked(record, key if trusted else None, sealed=is_sealed(release)),
+        "unchecked": unchecked(record, sealed=is_sealed(release)),
     }
 
 

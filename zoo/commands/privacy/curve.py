@@ -22,13 +22,15 @@ def draw_curve(
 ) -> Path:
     """Write a PNG: delta against epsilon of each ledger, and NDCG@10 against epsilon of private rows in ``results.csv``, if given.
 
-    A record without guarantee is refused, whatever its ledger.
+    Refused are a record without guarantee, whatever its ledger, and one that states more than its ledger gives.
     """
     figure = Figure(figsize=(5.5 if results is None else 11, 4), layout="constrained")
     panels = figure.subplots(1, 1 if results is None else 2, squeeze=False)[0]
     for name, (record, ledger) in accounts.items():
         if not record.claims:
             raise ValueError(f"{name} has no guarantee ({record.reason}). Pass releases with one.")
+        if record.exceeds(ledger):
+            raise ValueError(f"{name} states more than its ledger. Omit it.")
         epsilons = [epsilon_of(ledger, float(delta), record.relation) for delta in DELTAS]
         panels[0].plot(epsilons, DELTAS, label=as_label(f"{name}: {record.guarantee.value}"))
     panels[0].set(xlabel="epsilon", ylabel="delta", yscale="log", title="Ledger")
@@ -52,7 +54,7 @@ def _draw_utility(panel: Axes, results: Path) -> None:
     with results.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["epsilon"]]
     if not rows:
-        raise ValueError(f"{results} has no row with a guarantee. Pass the results.csv of a report with private rows.")
+        raise ValueError(f"{results} has no row with a guarantee. Pass a report with private rows.")
     series: dict[str, list[tuple[float, float, float]]] = {}
     for row in rows:
         name = f"{row['task']}: {row['system']}, {row['release'].split(' eps ')[0]}"

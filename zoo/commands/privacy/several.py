@@ -4,17 +4,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zoo.privacy.accounting.accountant import UnsupportedEventError, attack_success_of, epsilon_of
+from zoo.privacy.accounting.accountant import UnsupportedEventError, attack_success_of, epsilon_of, flattened
 from zoo.privacy.accounting.events import (
     GaussianEvent,
     GaussianProjectionEvent,
     NoOpEvent,
     PrivacyEvent,
+    PureEvent,
     RandomisedResponseEvent,
     SelfComposedEvent,
 )
 from zoo.privacy.mechanisms.jlt import JLT
 from zoo.privacy.record.record import PrivacyRecord
+from zoo.privacy.record.words import CLAIMED_BY
 from zoo.privacy.rows.group_stretch import group_stretch
 from zoo.privacy.rows.public_matrix import PublicMatrix
 
@@ -114,18 +116,25 @@ def group_events(
 
     The shift of a Gaussian release grows at most with the number of ratings. It grows with the square root if each rating moves
     its own coordinate, or if a Gaussian matrix independent of the data projects the row: the norm of the projected change then
-    has the same distribution for all cells. ``stretch`` is a smaller bound of the growth if one is known (`stretches`).
+    has the same distribution for all cells. ``stretch`` is a smaller bound of the growth if one is known (`stretches`). Of another
+    package, and of other candidates of a selection, only the number of ratings is known.
     """
-    worst = math.sqrt(ratings) if record.mechanism.independent_ratings else float(ratings)
+    mechanism, singles = record.mechanism, [single for entry in ledger for single in flattened(entry, 1.0)]
+    if record.exceeds(ledger) or any(count > 1 for _, count in singles):
+        return None
+    outside = any(code.startswith(CLAIMED_BY) for code in record.conditions)
+    alone = mechanism.independent_ratings and record.selection is None
+    worst, through = math.sqrt(ratings) if alone else float(ratings), ratings if outside else math.sqrt(ratings)
     factor = worst if stretch is None else min(worst, stretch)
     grown: list[PrivacyEvent] = []
-    for event in ledger:
-        if isinstance(event, RandomisedResponseEvent) and len(ledger) == 1:
-            return [SelfComposedEvent(event, ratings)]
+    for event, _ in singles:
+        if isinstance(event, RandomisedResponseEvent) and len(singles) == 1:
+            pure = PureEvent(ratings * epsilon_of([event], 0.0))
+            return [pure if outside else SelfComposedEvent(event, ratings)]
         if isinstance(event, GaussianEvent):
             grown.append(GaussianEvent(event.noise_multiplier / factor))
         elif isinstance(event, GaussianProjectionEvent):
-            grown.append(GaussianProjectionEvent(event.noise_multiplier / math.sqrt(ratings), event.dim))
+            grown.append(GaussianProjectionEvent(event.noise_multiplier / through, event.dim))
         elif not isinstance(event, NoOpEvent):
             return None
     return grown

@@ -12,6 +12,7 @@ from zoo.privacy.accounting.accountant import detection_rates_of
 from zoo.privacy.accounting.events import event_to_dict
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.mechanisms.goodness_of_fit import FALSE_ALARM
+from zoo.privacy.mechanisms.jlt import JLT
 from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism
 from zoo.privacy.record.record import FLOATING_POINT, PrivacyRecord, rounded_up, share
 from zoo.privacy.record.shared_projection import seed_of
@@ -40,12 +41,12 @@ CHECKED = (
 UNSIGNED = "none: the origin is unknown"
 TRUSTED_BY = "the signature of the manifest, which is by a trusted key: fingerprint {}"
 RECOMPUTED = "the record does not state a smaller epsilon than the ledger gives"
-COMPARED = "every other number and code of the record, and the ledger, follow from the parameters of the mechanism"
+COMPARED = "every derived number and code of the record, and the ledger, follow from the stated parameters"
 PLAUSIBLE = f"the rows pass the test of the claimed noise, which honest rows fail in fewer than 1 of {FALSE_ALARM**-1:.0e} releases"
 #: Facts that reading a release with a guarantee cannot check.
 UNSEEN_ROWS = (
-    "that the rows have all their noise and the publisher kept no copy of it: with many ratings missing noise is hard to see, and "
-    "plain rows with about as many ones as flips leave pass"
+    "that the ratings were within the stated bounds, the rows have all their noise and the publisher kept no copy of it: with many "
+    "or large ratings missing noise is hard to see, and plain rows with about as many ones as flips leave pass"
 )
 UNSEEN_WEIGHTS = "that the weights were trained with noise: only the shapes of a generator were checked"
 UNKNOWN = "sensitivity, noise and tensors of this mechanism, which is not one of the zoo"
@@ -55,6 +56,11 @@ UNSEEN = (
     "that nothing else was released of these ratings: privacy total adds up the available releases",
     "texts: assumptions, what is not protected, public knowledge, and the statement of the publisher",
 )
+NOTES = "Notes of the publisher, from which no figure follows"
+UNSEEN_SEALED = "that the encrypted numbers have their noise: they are tested when they are decrypted"
+UNSEEN_ITEMS = "that the ratings have as many items as users: with fewer, this form protects no user"
+UNSTATED = "not stated"
+UNSEEN_CANDIDATES = "how many releases the choice was among, and what the others assumed"
 UNSEEN_SEED = "that the projection has the named seed, which was unknown before the ratings were final"
 
 
@@ -108,12 +114,16 @@ def parts(release: Release, path: Path, key: str | None = None, trusted: Trusted
         if record.unit is Unit.RATING:
             page.append(Part("Several ratings of one person", *_several(release)))
     page += [
-        Part("Checked on this machine", checked(record, key if trusted else None)),
-        *([Part("Not checkable from files", unchecked(record))] if record.claims else []),
+        Part("Checked on this machine", checked(record, key if trusted else None, sealed=is_sealed(release))),
+        *([Part("Not checkable from files", unchecked(record, sealed=is_sealed(release)))] if record.claims else []),
         Part(_basis_title(record), _proved(record)),
         Part("Assumptions about the data", record.sentences("assumptions") or ["none"]),
-        Part("Not protected", record.sentences("not_protected") or ["nothing is protected"]),
-        Part("Public inputs", rows=[(k, str(v)) for k, v in record.public_inputs.items()]),
+        Part(
+            "Not protected",
+            record.sentences("not_protected") or [UNSTATED if record.claims else "nothing is protected"],
+        ),
+        Part("Public inputs", rows=[(k, str(v)) for k, v in record.public_inputs.items() if k not in record.notes]),
+        *([Part(NOTES, rows=[(k, str(v)) for k, v in record.notes.items()])] if record.notes else []),
         Part("Ledger", [str(event_to_dict(event)) for event in release.ledger]),
         Part("Arithmetic", [FLOATING_POINT]),
         Part("Statement of the publisher", *_about(release.metadata)),
@@ -127,22 +137,29 @@ def _about(about: ReleaseMetadata | None) -> tuple[list[str], list[tuple[str, st
     return [], [(name.replace("_", " "), text) for name, text in about.to_dict().items() if text is not None]
 
 
-def checked(record: PrivacyRecord, trusted_key: str | None = None) -> list[str]:
-    """Return the checks of `Release.load` in words; ``trusted_key`` signed the release."""
+def checked(record: PrivacyRecord, trusted_key: str | None = None, *, sealed: bool = False) -> list[str]:
+    """Return the checks of `Release.load` in words; ``trusted_key`` signed the release; ``sealed``: it is encrypted."""
     general = [*CHECKED, *([] if trusted_key is None else [TRUSTED_BY.format(fingerprint(trusted_key))])]
     if not record.claims:
         return general
     ours = [] if isinstance(record.mechanism, ThirdPartyMechanism) else [COMPARED]
-    return [*general, RECOMPUTED, *ours, *([PLAUSIBLE] if record.mechanism.checks_noise else [])]
+    return [*general, RECOMPUTED, *ours, *([PLAUSIBLE] if record.mechanism.checks_noise and not sealed else [])]
 
 
-def unchecked(record: PrivacyRecord) -> list[str]:
-    """Return the requirements of a guarantee that files cannot show; [] without a guarantee."""
+def is_sealed(release: Release) -> bool:
+    """Return whether a release is encrypted, so that its numbers cannot be tested."""
+    return bool(release.layout.before_training)
+
+
+def unchecked(record: PrivacyRecord, *, sealed: bool = False) -> list[str]:
+    """Return the requirements of a guarantee that files cannot show; [] without a guarantee; ``sealed`` as in `checked`."""
     if not record.claims:
         return []
-    ours = UNSEEN_ROWS if record.mechanism.checks_noise else UNSEEN_WEIGHTS
-    seed = [] if seed_of(record) is None else [UNSEEN_SEED]
-    return [UNKNOWN if isinstance(record.mechanism, ThirdPartyMechanism) else ours, *seed, *UNSEEN]
+    ours = UNSEEN_SEALED if sealed else UNSEEN_ROWS if record.mechanism.checks_noise else UNSEEN_WEIGHTS
+    lifted = isinstance(record.mechanism, JLT)  # the paper's printed form, if it names no seed
+    seed = [UNSEEN_SEED] if seed_of(record) is not None else [UNSEEN_ITEMS] if lifted else []
+    chosen = [] if record.selection is None else [UNSEEN_CANDIDATES]
+    return [UNKNOWN if isinstance(record.mechanism, ThirdPartyMechanism) else ours, *seed, *chosen, *UNSEEN]
 
 
 def summary(record: PrivacyRecord) -> list[str]:

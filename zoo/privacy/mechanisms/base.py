@@ -90,6 +90,8 @@ class Mechanism(ABC):
             raise MechanismError(
                 f"{self.name}: relation is {self.relation.value!r}. Allowed: {sorted(r.value for r in self.relations)}."
             )
+        if min(self.num_users, self.num_items) < 0:
+            raise MechanismError(f"{self.name}: users, items are {self.num_users}, {self.num_items}. Allowed: >= 0.")
         if not 0 <= self.delta < 1:
             raise MechanismError(f"{self.name}: delta is {self.delta!r}. Allowed: [0, 1).")
         for name, kind in field_types(type(self)).items():

@@ -7,6 +7,8 @@ from typing import ClassVar
 from zoo.privacy.accounting.events import GaussianEvent, PoissonSampledGaussianEvent, SelfComposedEvent
 from zoo.privacy.mechanisms.base import (
     ONE_USER,
+    Arrays,
+    Finding,
     Mechanism,
     MechanismError,
     Plain,
@@ -63,6 +65,13 @@ class NoisySteps(Mechanism):
         """Steps, noise and sizes."""
         inputs: dict[str, Plain] = {"steps": self.steps, "noise_multiplier": self.noise_multiplier}
         return inputs | {"noise is on": self.noise_on, **super().public_inputs}
+
+    def check(self, tensors: Arrays) -> list[Finding]:
+        """Refuse generated rows of another width. Weights are not tested: a training with noise may give any."""
+        width = len(tensors[f"bias_{len(tensors) // 2 - 1}"])
+        if self.num_items not in (0, width):  # 0: not stated
+            raise MechanismError(f"The rows have {width} items, the record {self.num_items}.")
+        return []
 
 
 @dataclass(frozen=True, kw_only=True)

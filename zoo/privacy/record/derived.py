@@ -16,7 +16,7 @@ from zoo.privacy.randomness.noise import KEYED, OS_ENTROPY, SEEDED
 from zoo.privacy.record.delta import delta_rule
 from zoo.privacy.record.fields import Guarantee, InconsistentRecordError, RecordError, check_number
 from zoo.privacy.record.steps import RecordedStep, conditions_of, refuse_missing_conditions
-from zoo.privacy.record.words import CLAIMED_BY
+from zoo.privacy.record.words import CLAIMED_BY, OUTSIDE_CLASS
 
 NO_NOISE = "none"
 """Noise source of a release without noise."""
@@ -81,6 +81,8 @@ class Derived:
 
     def _check_texts(self) -> None:
         statement, inputs = self.mechanism.statement, self.public_inputs
+        if taken := sorted(self.notes.keys() & {*self.mechanism.public_inputs, NUM_CANDIDATES}):
+            raise InconsistentRecordError(f"The note {taken[0]!r} is a parameter. Rename it.")
         texts: list[object] = [self.mechanism.name, *inputs, *self.reasons, *self.provisos, *sum(statement, ())]
         texts += [step.words for step in self.steps]
         texts += [value for value in inputs.values() if isinstance(value, str)]
@@ -113,12 +115,17 @@ class Derived:
         if self.noise_source not in _SECRET:
             raise RecordError(
                 f"noise_source is {self.noise_source!r}. A guarantee needs noise from {' or '.join(map(repr, _SECRET))}. Omit the "
-                "seed, or use without_guarantee."
+                "seed."
             )
         if self.unit is not None and "unstated" not in self.conditions:
             refuse_missing_conditions((step.words for step in self.steps), self.conditions, self.unit)
-        if self.selection is not None and not third_party:
-            first, own = (event_to_dict(event) for event in (self.selection.events[0], self.mechanism.event))
+        chosen = self.selection
+        if chosen is not None and not 2 <= chosen.num_candidates <= len(chosen.events):
+            raise InconsistentRecordError(
+                f"num_candidates is {chosen.num_candidates}. Allowed: 2 to {len(chosen.events)}."
+            )
+        if chosen is not None and not third_party:
+            first, own = (event_to_dict(event) for event in (chosen.events[0], self.mechanism.event))
             if not nearly_equal(first, own):
                 raise InconsistentRecordError(f"{self.mechanism.name}: its events must come first in the selection.")
 
@@ -234,7 +241,7 @@ class Derived:
         if self.selection is not None:
             found += self.selection.conditions
         kind = type(self.mechanism)
-        if not any(code.startswith(CLAIMED_BY) for code in found):
+        if not any(map(OUTSIDE_CLASS.fullmatch, found)):
             if isinstance(self.mechanism, ThirdPartyMechanism):
                 found += [] if self.mechanism.built_in else [f"{CLAIMED_BY}{self.mechanism.name!r}"]
             elif not kind.__module__.startswith("zoo."):

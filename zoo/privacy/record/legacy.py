@@ -192,10 +192,8 @@ def _mechanism(old: Mapping[str, Any], ledger: Sequence[PrivacyEvent] | None) ->
             raise RecordError(f"mechanism is {name}. It belongs to no publisher.")
         return _as_stated(old, EarlierMechanism if ours else ThirdPartyMechanism)
     try:
-        sizes = {
-            size: read_field(size, "int", old["public_inputs"][size])
-            for size in ("num_users", "num_items")
-            if size in old["public_inputs"]
+        sizes = {  # 0: not stated
+            size: read_field(size, "int", old["public_inputs"].get(size, 0)) for size in ("num_users", "num_items")
         }
         common = {"relation": old["relation"], "delta": old["delta"] or 0.0, **sizes}
         return kind(**common, **build(old, leading, ledger))

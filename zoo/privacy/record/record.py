@@ -153,6 +153,14 @@ class PrivacyRecord(Derived):
             except MechanismError as error:
                 raise InconsistentRecordError(f"{error} {ASK_SOURCE}") from error
 
+    def exceeds(self, ledger: Iterable[PrivacyEvent]) -> bool:
+        """Return whether another package states a larger epsilon than its ledger gives, so that the ledger cannot be added up."""
+        if not isinstance(self.mechanism, ThirdPartyMechanism) or self.mechanism.built_in:
+            return False
+        if not self.claims or self.epsilon is None or self.delta is None:
+            return False
+        return self.epsilon > Accountant(self.relation, ledger).epsilon(self.delta) * (1 + _TOLERANCE)
+
     # Files.
 
     def to_dict(self) -> dict[str, Any]:
@@ -234,7 +242,12 @@ class PrivacyRecord(Derived):
 
     def sentences(self, field_name: str) -> list[str]:
         """Return the sentences of `conditions`, `assumptions` (with earlier steps) or `not_protected`."""
-        texts = [words.sentence(code, self.mechanism) for code in getattr(self, field_name)]
+        codes = getattr(self, field_name)
+        if (
+            self.selection is not None
+        ):  # what k ratings cost differs between mechanisms, and only the chosen one is known
+            codes = [words.SEVERAL_OF_ALL if code.startswith("several_ratings") else code for code in codes]
+        texts = [words.sentence(code, self.mechanism) for code in codes]
         return texts + ([f"earlier step: {step.words}" for step in self.steps] if field_name == "assumptions" else [])
 
     @cached_property
@@ -292,7 +305,7 @@ class PrivacyRecord(Derived):
     @property
     def requested_scope(self) -> str:
         """Scope of the requested epsilon, in words."""
-        shared = self.public_inputs.get("num_releases")
+        shared = self.mechanism.public_inputs.get("num_releases")
         return "in the paper's formula" if shared is None else f"of all {shared} releases together"
 
     def __str__(self) -> str:
@@ -308,7 +321,10 @@ class PrivacyRecord(Derived):
         lines += [(n, f"{v:.6g}") for n, v in (("clip", self.clip), ("noise_scale", self.noise_scale)) if v is not None]
         lines += [("noise_source", self.noise_source), ("compositions", str(self.compositions))]
         lines += [("accountant", self.accountant)]
-        lines += [("public input", f"{name} = {value}") for name, value in self.public_inputs.items()]
+        lines += [
+            ("note" if name in self.notes else "public input", f"{name} = {value}")
+            for name, value in self.public_inputs.items()
+        ]
         for name, codes in (
             ("condition", "conditions"),
             ("assumption", "assumptions"),

@@ -21,12 +21,15 @@ def chosen_among(chosen: RecordAndLedger, others: Sequence[RecordAndLedger]) -> 
     no guarantee if one of them has none.
 
     Raises:
-        RecordError: The releases have different relations, or share a projection (`refuse_shared_projection`).
+        RecordError: The releases have different relations, share a projection (`refuse_shared_projection`), or state more than
+            their ledger gives.
     """
     if not others:
         return chosen
     records = [chosen[0], *(record for record, _ in others)]
     refuse_shared_projection(records)
+    if any(record.exceeds(events) for record, events in (chosen, *others)):
+        raise RecordError("A release states more than its ledger. Omit it.")
     ledger = (*chosen[1], *(event for _, events in others for event in events))
     unproved = next((record for record in records if not record.claims), None)
     relations = {record.relation for record in records}

@@ -3,6 +3,7 @@
 A text without a code comes from another package and is shown unchanged. Parts of a code after colons fill its sentence.
 """
 
+import re
 from collections.abc import Sequence
 
 from zoo.privacy.mechanisms.base import Mechanism
@@ -10,6 +11,8 @@ from zoo.privacy.record.fields import Guarantee
 
 CLAIMED_BY = "claimed_by:"
 """Prefix of the code of a condition: the claim of another package's class, or of an unknown mechanism, is true."""
+OUTSIDE_CLASS = re.compile(CLAIMED_BY + r"(?!zoo\.)[\w.<>]+")
+"""Such a code with the name of a class of another package, and no other text."""
 NOT_AUDITED = "not audited here"
 
 MEANINGLESS = "no meaningful guarantee"
@@ -20,6 +23,8 @@ OWN_VECTOR = "for this user's own vector alone"
 """Scope of the attack bound of a guarantee with the condition `others_given`, which never holds."""
 USED = "on whether this user's ratings were used at all"
 """Scope of the attack bound under `zero_out_one_user`: two sets of ratings of the user are no neighbours."""
+SEVERAL_OF_ALL = "several_of_all"
+"""Code of what several ratings cost after a choice among releases; records do not store it."""
 CHOSEN_BY_METRICS = "chosen_by_metrics"
 """Condition of a run that chose settings or weights by metrics of scores that read the source's rows without noise."""
 
@@ -93,6 +98,7 @@ SENTENCES = {
     "several_ratings_linear": f"{_OF_USER} k times as much",
     "several_ratings_mu": f"{_OF_USER} at most k times mu",
     "several_ratings_random": f"{_OF_USER} as much as one change that is sqrt(k) times as large",
+    SEVERAL_OF_ALL: f"{_OF_USER} up to k times mu, or k times the epsilon of flips, of each candidate",
     "several_signs": f"{_OF_USER} k times the epsilon",
     "several_signs_gaussian": f"{_OF_USER} sqrt(k) times mu, which is more than sqrt(k) times the epsilon",
     "several_signs_output": f"{_OF_USER} up to k times mu, which is more than k times the epsilon",

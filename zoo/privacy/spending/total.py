@@ -86,7 +86,8 @@ def total_of(accounts: Iterable[Account], delta: float | None = None, distinct_r
     A folder given twice counts once. Two folders of equal content count twice: independent draws of a small release may coincide,
     and no file shows whether they were drawn or copied.
 
-    There is no total if a release has no guarantee, if relations differ, or if delta is at least one over the number of users.
+    There is no total if a release has no guarantee, if another package states more than its ledger gives, if relations differ,
+    or if delta is at least one over the number of users.
     There is none either if two releases share a projection that a guarantee is a mean over.
 
     Examples:
@@ -201,6 +202,8 @@ def _common_delta(accounts: Sequence[Account], delta: float | None) -> tuple[flo
     for account in accounts:
         if not account.record.claims:
             return None, f"{account.name} has no guarantee ({account.record.reason})"
+        if account.record.exceeds(account.ledger):
+            return None, f"{account.name} states a larger epsilon than its ledger gives"
     relations = {str(account.record.relation): account.name for account in accounts}
     if len(relations) > 1:
         named = ", ".join(f"{name} {relation}" for relation, name in relations.items())

@@ -1,5 +1,6 @@
 """Several ratings of one person through a public projection: what a page says, against all changes of small ones."""
 
+import math
 from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from tests.samples import binary
-from zoo import JLT, SJLT, NoisyRows, Ratings, Release
+from zoo import JLT, SJLT, BridgePublisher, NoisyRows, Ratings, Release
 from zoo.commands.privacy import several as module
 from zoo.commands.privacy.several import (
     ANALYSED,
@@ -22,8 +23,13 @@ from zoo.commands.privacy.several import (
     projection_of,
     stretches,
 )
-from zoo.commands.privacy.show import parts
+from zoo.commands.privacy.show import UNSEEN_CANDIDATES, parts
+from zoo.privacy.accounting.accountant import epsilon_of
+from zoo.privacy.accounting.events import GaussianEvent, GaussianProjectionEvent, PrivacyEvent, RandomisedResponseEvent
 from zoo.privacy.accounting.gaussian import gauss_epsilon
+from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.rows.public_matrix import GaussianMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
 
@@ -82,6 +88,38 @@ def test_a_large_projection_counts_at_worst_and_the_page_says_so(monkeypatch: py
     assert TOO_LARGE in lines
     assert ANALYSED not in lines
     assert epsilons["5 ratings"] == pytest.approx(gauss_epsilon(1e-5, 5 * float(release.record.mu or 0)), rel=0.01)
+
+
+def test_a_choice_costs_what_its_worst_candidate_may() -> None:
+    """One rating moves one number of noisy rows, and a column of the projection: only the first adds up by squares."""
+    noisy, projected = NoisyRows(1.0).publish(binary(), "books"), JLT(8.0, 5).publish(binary(), "books")
+    chosen = noisy.chosen_among([projected])
+    least = gauss_epsilon(1e-5, 10 * float(projected.record.mu or 0))
+    assert (group_epsilon(chosen.record, chosen.ledger, 10) or 0) > least
+    said = {part.title: part.lines for part in parts(chosen, Path("x"))}
+    assert "sqrt(k)" not in " ".join(said["Not protected"])
+    assert UNSEEN_CANDIDATES in said["Not checkable from files"]
+
+
+def test_a_rating_moves_its_own_row_of_a_map() -> None:
+    record = BridgePublisher(2.0, relation="change_one_rating").forecast(60, 40)
+    assert group_epsilon(record, record.ledger, 9) == pytest.approx(
+        gauss_epsilon(record.delta or 0, 3 * (record.mu or 0))
+    )
+
+
+@pytest.mark.parametrize(
+    ("event", "once"), [(RandomisedResponseEvent(0.1), math.log(9)), (GaussianProjectionEvent(9.0, 30), None)]
+)
+def test_of_another_package_k_ratings_are_k_steps(event: PrivacyEvent, once: float | None) -> None:
+    """How its ratings meet in one number is unknown: k steps of a pure epsilon cost k times as much."""
+    record = PrivacyRecord.proved_unless_seeded(
+        "Test", NoiseSource.of(None), Relation.CHANGE_ONE_RATING, epsilon=epsilon_of([event], 1e-5), delta=1e-5,
+        sensitivity=1.0, sensitivity_norm="L1" if once else "L2", noise_scale=1.0,
+    )  # fmt: skip
+    least = 40 * once if once else epsilon_of([GaussianProjectionEvent(9.0 / 40, 30)], 1e-5)
+    assert group_epsilon(record, [event], 40) == pytest.approx(least)
+    assert group_epsilon(record, [GaussianEvent(99.0)], 40) is None, "its ledger gives less than it states"
 
 
 def test_a_number_of_items_that_the_rows_cannot_show_makes_no_bound_smaller() -> None:

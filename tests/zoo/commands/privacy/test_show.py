@@ -19,13 +19,17 @@ from zoo.commands.privacy.several import group_epsilon
 from zoo.commands.privacy.show import (
     CHECKED,
     COMPARED,
+    NOTES,
     PLAUSIBLE,
     RECOMPUTED,
     UNKNOWN,
     UNSEEN,
+    UNSEEN_ITEMS,
     UNSEEN_ROWS,
+    UNSEEN_SEALED,
     UNSEEN_SEED,
     UNSEEN_WEIGHTS,
+    UNSTATED,
     Part,
     as_html,
     as_text,
@@ -37,6 +41,7 @@ from zoo.commands.privacy.show import (
 )
 from zoo.commands.privacy.total import total_parts
 from zoo.data.ratings import Step
+from zoo.privacy.accounting.events import GaussianEvent
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import PrivacyRecord
@@ -145,6 +150,13 @@ def test_a_page_says_what_was_checked_and_under_what_it_is_proved() -> None:
     plain = {part.title: part.lines for part in parts(Plaintext().publish(binary(), "books"), Path("x"))}
     assert {*plain["Checked on this machine"]} == {*CHECKED}
     assert plain["Proved"] == ["nothing: the ratings are handed over as they are"]
+    noted = replace(releases[0], record=replace(releases[0].record, notes={"rho": 0.01}))
+    rows = {part.title: part.rows for part in parts(noted, Path("x"))}
+    assert rows[NOTES] == [("rho", "0.01")]
+    assert "rho" not in dict(rows["Public inputs"])
+    assert "note           rho = 0.01" in str(noted.record)
+    silent = replace(releases[0], record=of_another_package(), ledger=(GaussianEvent(4.0),))
+    assert {part.title: part.lines for part in parts(silent, Path("x"))}["Not protected"] == [UNSTATED]
 
 
 def of_another_package() -> PrivacyRecord:
@@ -177,6 +189,9 @@ def test_a_page_says_what_was_looked_at_and_what_nobody_can_see(
     assert {*UNSEEN} < {*unchecked(record)}
     assert UNSEEN_SEED not in unchecked(record)
     assert UNSEEN_SEED in unchecked(JLT(epsilon=1.0).forecast(9, 7))
+    assert UNSEEN_ITEMS in unchecked(JLT(epsilon=1.0, paper_faithful=True).forecast(7, 9))
+    assert PLAUSIBLE not in checked(record, sealed=True)
+    assert unchecked(record, sealed=True)[0] in (UNSEEN_SEALED, UNKNOWN)
     none = record.without_guarantee("seeded noise")
     assert RECOMPUTED not in checked(none)
     assert unchecked(none) == []

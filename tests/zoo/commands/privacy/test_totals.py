@@ -279,6 +279,7 @@ def test_a_page_in_json_holds_the_numbers_as_they_are(tmp_path: Path, capsys: py
     assert answer["shown"]["guarantee"] == "conditional (assumes that who is a user is public)"
     assert answer["ledger"][0]["type"] == "GaussianEvent"
     assert 0.5 < answer["guess"] < 0.7
+    assert answer["guess_choice"] == answer["guess"], "one rating is one step away from any other"
     assert [group["ratings"] for group in answer["several_ratings"]] == [1, 2, 5, 10, 50]
     assert answer["several_ratings"][0]["epsilon"] == pytest.approx(2.0, rel=1e-8)
     page = said(capsys, "show", path)

@@ -457,6 +457,19 @@ def test_no_public_input_repeats_a_result_or_tells_the_seed_of_the_noise(key: st
     with pytest.raises(InconsistentRecordError, match="the public input"):
         outside(public_inputs={key: 0.1})
     replace(record, notes={"projection_seed": 3, "seed of the share": 4, "noise is on": "rows"})
+    for name in ("flip_probability", "num_users", "num_candidates"):
+        with pytest.raises(InconsistentRecordError, match=f"The note '{name}' is a parameter"):
+            replace(record, notes={name: 0.1})
+
+
+@pytest.mark.parametrize(
+    ("code", "own"),
+    [("shop.Rows", []), ("arithmetic, which", ["claimed_by:'outside'"]), ("zoo.JLT", ["claimed_by:'outside'"])],
+)
+def test_only_a_class_of_another_package_stands_for_the_claim_of_an_unknown_mechanism(
+    code: str, own: list[str]
+) -> None:
+    assert [*outside(conditions=(f"claimed_by:{code}",)).conditions] == [f"claimed_by:{code}", *own]
 
 
 @given(st.floats(1e-6, 1e4))

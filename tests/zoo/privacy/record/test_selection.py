@@ -15,6 +15,7 @@ from scipy.stats import norm
 
 from tests.samples import binary
 from tests.zoo.privacy.record.stated import stated
+from tests.zoo.privacy.spending.accounts import account as spending_account
 from zoo import JLT, Noise, Plaintext, Publisher, Release
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import (
@@ -126,6 +127,16 @@ def test_a_release_that_is_chosen_twice_over_counts_all() -> None:
     assert record.compositions == len(ledger) == 4
     assert record.mu == pytest.approx(sqrt(1 / 4 + 1 / 9 + 1 / 16 + 1 / 25), rel=1e-12)
     assert record.public_inputs[NUM_CANDIDATES] == 4, "and says so"
+
+
+def test_it_counts_at_least_two_candidates_and_no_more_than_it_has_events() -> None:
+    record, _ = chosen_among(gauss(2.0), [gauss(3.0)])
+    for number in (-4, 1, 3):
+        with pytest.raises(RecordError, match=f"num_candidates is {number}. Allowed: 2 to 2"):
+            replace(record, selection=replace(record.selection, num_candidates=number))  # type: ignore[type-var]
+    of_others = spending_account("b")
+    with pytest.raises(RecordError, match="states more than its ledger"):
+        chosen_among(gauss(2.0), [(of_others.record, (GaussianEvent(9.0),))])
 
 
 # Releases through a Gaussian matrix, which have no mu.

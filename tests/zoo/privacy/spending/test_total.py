@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 
 import pytest
 from dp_accounting import GaussianDpEvent
@@ -10,6 +11,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from tests.zoo.privacy.spending.accounts import RATING, USER, account, made
+from zoo.privacy.accounting.events import GaussianEvent
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.spending.total import DISTINCT, Account, total_of
 
@@ -98,6 +100,7 @@ def test_conditions_of_all_are_listed_with_whose_they_are() -> None:
         ([account("b", domain="music", seed=1)], r"b has no guarantee \(seeded noise\)"),
         ([account("b", relation=USER)], "the relations differ .*a change_one_rating, b zero_out_one_user"),
         ([account("b", domain="music", relation=Relation.CHANGE_ONE_RATING_VALUE)], "the relations differ"),
+        ([replace(account("b"), ledger=(GaussianEvent(9.0),))], "b states a larger epsilon than its ledger gives"),
         ([account("b", delta=1e-3, num_users=500)], "delta 0.001 is not below one over the 900,000 users of a"),
     ],
 )
