@@ -182,7 +182,7 @@ class ZooTrainer(Trainer):
 
     def publish(
         self,
-        model: LightningModule,
+        model: LightningModule | None,
         datamodule: CrossDomainDataModule,
         out: Path,
         source: str | None = None,
