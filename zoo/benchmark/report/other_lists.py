@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
-import torch
 
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.results import CUT_OFFS, Line, Results, ResultsError, Run
@@ -72,7 +71,9 @@ def rank_cases(
         >>> rank_cases(lists, cases, known)["full/ndcg@10"].round(4).to_list()
         [0.6309, 0.0]
     """
-    from zoo.data.metrics import ranking_values  # torch's metrics, which other reports do not load
+    import torch  # other reports load neither
+
+    from zoo.data.metrics import ranking_values
 
     others = lists.join(unranked, on=IDS, how="anti")
     found = cases.select(IDS).with_row_index("case").join(lists, on=IDS, how="left")
