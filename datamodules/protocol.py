@@ -85,7 +85,7 @@ class Evaluation:
             `global_time` (all rows from two moments on), `given` (files that ship with the data), `cold_start` (the whole target
             history of some users), `none` (no test: all rows are trained on).
         cold_share: For `cold_start`: share of the users, half for validation, half for the test.
-        folds: For `folds`: their number k, at least 2. The seed s of the split selects fold ``s mod k`` of the partition ``s // k``.
+        folds: For `folds`: their number k, at least 2. The seed s of the split is for fold ``s mod k`` of the partition ``s // k``.
             So the k seeds from 0 on hold out each rating once, and the next k seeds repeat that with another partition.
         shares: For `ratio`: shares of train, validation and test; for `global_time` without `moments` those of all rows by time.
         moments: For `global_time`: start of validation and start of the test, as ISO 8601 dates or numbers (s to ns).
