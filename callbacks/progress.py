@@ -3,7 +3,8 @@
 from typing import Any
 
 from pytorch_lightning import LightningModule, Trainer
-from pytorch_lightning.callbacks import RichProgressBar
+from pytorch_lightning.callbacks import RichProgressBar, TQDMProgressBar
+from rich import get_console
 
 
 class ProgressBar(RichProgressBar):
@@ -17,9 +18,13 @@ class ProgressBar(RichProgressBar):
 
 
 def with_own_bar(trainer: Trainer) -> Trainer:
-    """Replace the trainer's default bar by this one; a user's own bar stays."""
+    """Replace the trainer's default bar by this one, or in a notebook by that of tqdm; a user's own bar stays.
+
+    Without ipywidgets rich shows nothing in a notebook until a bar is removed, and then an empty line; tqdm shows text.
+    """
     callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]  # Lightning's own list
-    callbacks[:] = [ProgressBar() if type(callback) is RichProgressBar else callback for callback in callbacks]
+    kind = TQDMProgressBar if get_console().is_jupyter else ProgressBar
+    callbacks[:] = [kind() if type(callback) is RichProgressBar else callback for callback in callbacks]
     return trainer
 
 

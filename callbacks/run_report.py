@@ -2,10 +2,11 @@
 
 import hashlib
 import os
+import re
 import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -85,8 +86,12 @@ class RunReport(Callback):
         if trainer.is_global_zero:
             Console().print(data_table(summary))
             self._summarised = True
-            if message := batch_message(trainer, pl_module):
-                Console().print(message)
+            for message in (
+                *release_messages(pl_module, records(trainer.datamodule, pl_module)),
+                batch_message(trainer, pl_module),
+            ):  # type: ignore[attr-defined]
+                if message:
+                    Console().print(message, markup=False)
         self._write(trainer, DATA, summary)
         self._write_records(trainer, pl_module)
 
@@ -181,6 +186,26 @@ class RunReport(Callback):
         if self.folder is not None and trainer.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_json(self.folder / name, value)
+
+
+def release_messages(method: Any, protected: Mapping[str, PrivacyRecord]) -> list[str]:  # noqa: ANN401  any recommender
+    """Return a message if a method reads another release than it was published with; none for an empty release.
+
+    Examples:
+        >>> import zoo
+        >>> from zoo.publishers.jlt import JLT
+        >>> release_messages(zoo.PPGenCDR(), {"book": JLT(epsilon=8.0, num_components=4).forecast(60, 40)})
+        ['PPGenCDR as published reads GeneratorPublisher(SPPG); this run protects one rating (book: JLT).']
+    """
+    known = {*re.findall(r"\w+", method.published_with), "Nothing"}
+    others = {name: one for name, one in protected.items() if one.mechanism.name.partition(",")[0] not in known}
+    if not method.published_with:
+        return []
+    return [
+        f"{type(method).__name__} as published reads {method.published_with}; this run protects "
+        f"{f'one {one.unit}' if one.claims else 'nothing'} ({visible(name)}: {one.mechanism.name})."
+        for name, one in others.items()
+    ]
 
 
 def batch_message(trainer: Trainer, method: Any) -> str:  # noqa: ANN401  any recommender

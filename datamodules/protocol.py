@@ -12,7 +12,9 @@ from zoo.data.ratings import Reach, Step
 TIME_BANDS = {"s": (10**8, 1), "ms": (10**11, 10**3), "us": (10**14, 10**6), "ns": (10**17, 10**9)}
 #: Rules for held-out items without a training rating.
 UnknownItems = Literal["exclude", "include"]
-SplitName = Literal["random1", "random2", "latest1", "latest2", "ratio", "global_time", "given", "cold_start", "none"]
+SplitName = Literal[
+    "random1", "random2", "latest1", "latest2", "ratio", "folds", "global_time", "given", "cold_start", "none"
+]
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ NOTHING_HELD_OUT = Step("no items of this domain are held out")
 EARLIER = "ratings from the time of a user's held-out items of the target on are dropped, each by its own time"
 #: Entries that one rating may change if a source holds items out: one that is held out brings another one back. This holds with
 #: ties in time too: their hash is of one row, so a rating never reorders the others, and it moves rows of its own user alone.
-MOVED = {"random1": 2, "random2": 2, "latest1": 2, "latest2": 2, "ratio": 3}
+MOVED = {"random1": 2, "random2": 2, "latest1": 2, "latest2": 2, "ratio": 3, "folds": 2}
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,13 @@ class Evaluation:
 
     Args:
         split: `random1` (one random item per user for the test, no validation), `random2` (two random items), `latest1` (the
-            latest item for the test, no validation), `latest2` (the latest two), `ratio` (shares of each user's items),
+            latest item for the test, no validation), `latest2` (the latest two), `ratio` (shares of each user's items), `folds`
+            (one of k random parts of all ratings, and one further item per user for validation),
             `global_time` (all rows from two moments on), `given` (files that ship with the data), `cold_start` (the whole target
             history of some users), `none` (no test: all rows are trained on).
         cold_share: For `cold_start`: share of the users, half for validation, half for the test.
+        folds: For `folds`: their number k, at least 2. The seed s of the split is for fold ``s mod k`` of the partition ``s // k``.
+            So the k seeds from 0 on hold out each rating once, and the next k seeds repeat that with another partition.
         shares: For `ratio`: shares of train, validation and test; for `global_time` without `moments` those of all rows by time.
         moments: For `global_time`: start of validation and start of the test, as ISO 8601 dates or numbers (s to ns).
             Equal values: no validation. They are public.
@@ -113,6 +118,7 @@ class Evaluation:
 
     split: SplitName = "latest2"
     cold_share: float = 0.4
+    folds: int = 5
     shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
     moments: tuple[int | str, int | str] | None = None
     temporal: bool = False
@@ -179,6 +185,8 @@ class Evaluation:
     def __post_init__(self) -> None:
         if self.split not in get_args(SplitName):
             raise ValueError(f"split is {self.split!r}. Allowed: {', '.join(get_args(SplitName))}.")
+        if self.folds < 2:
+            raise ValueError(f"folds is {self.folds}. Allowed: integers >= 2.")
         if self.unknown_items not in get_args(UnknownItems):
             raise ValueError(f"unknown_items is {self.unknown_items!r}. Allowed: {', '.join(get_args(UnknownItems))}.")
         if self.moments is not None and self.split != "global_time":

@@ -57,6 +57,8 @@ def hold_out(
             return leave_out_latest(table, int(evaluation.split[-1]), seed)
         case "ratio":
             return ratio(table, evaluation.shares, seed, evaluation.temporal)
+        case "folds":
+            return folds(table, evaluation.folds, seed)
         case "global_time":
             return global_time(table, evaluation.shares, evaluation.begins)
         case "none":
@@ -104,6 +106,19 @@ def ratio(
     held = pl.min_horizontal(test + for_validation, SIZE - 1)
     in_validation = POSITION.is_between(test, held, closed="left")
     return _split(rows, in_validation, test=POSITION.is_between(0, test, closed="left"))
+
+
+def folds(table: pl.DataFrame, number: int, seed: int) -> Split:
+    """Hold out fold ``seed % number`` of the partition ``seed // number``, and one random other item of each user who has two.
+
+    A hash of a row alone decides its fold, so the folds of a partition hold out each row exactly once, some users have no item in a
+    fold, and a user whose items are all in one has no history there.
+    """
+    rows, partition = merge_repeats(table), seed // number
+    in_test = pl.Series(_keys(rows, partition, "fold") % number == seed % number, dtype=pl.Boolean)
+    left = _ordered_by_key(rows.filter(~in_test), partition, "validation of a fold")
+    train, validation, *_ = _split(left, FIRST, test=pl.lit(False))
+    return Split(train, validation, rows.filter(in_test), hidden=rows.clear())
 
 
 def global_time(

@@ -27,14 +27,16 @@ from result_tables import cross_domain, gains, leakage, one_bit, serving
 from tables import Row, distinct, name, read, table, where
 
 import zoo
+from callbacks.robustness_conductor import NEEDED
 from zoo.privacy.record.legacy import earlier_sentences
 from zoo.privacy.record.record import rounded_up
 from zoo.privacy.record.words import SENTENCES
+from zoo.runtime.exports import METHODS as METHOD_NAMES
 
 ROOT = Path(__file__).parent.parent
 METHODS = ROOT / "docs" / "methods"
 RESULTS = ROOT / "docs" / "results"
-DATA = ROOT / "docs" / "data.md"
+DATA, CALLBACKS = ROOT / "docs" / "data.md", ROOT / "docs" / "callbacks.md"
 LEAKAGE, SERVING = ROOT / "docs" / "leakage.md", ROOT / "docs" / "serving.md"
 ONE_BIT, CROSS_DOMAIN = RESULTS / "one_bit.md", RESULTS / "cross_domain.md"
 FAMILIES = ("cross-domain", "federated", "single-domain", "private training")
@@ -102,6 +104,34 @@ def methods_table() -> str:
     return f"{table(('family', 'method', 'year', 'reads', 'guarantee'), lines, left=5)}\n\n{listed}"
 
 
+def callback_table() -> str:
+    """Return which methods each callback with a requirement applies to, by the classes' own attributes."""
+    methods = {name: getattr(zoo, name) for name in METHOD_NAMES}
+
+    def having(attribute: str) -> list[str]:
+        """Return the methods that have or declare an attribute."""
+        return [
+            name for name, kind in methods.items()
+            if hasattr(kind, attribute) or any(attribute in getattr(one, "__annotations__", {}) for one in kind.__mro__)
+        ]  # fmt: skip
+
+    def returning(needed: frozenset[str]) -> list[str]:
+        """Return the methods whose step has these outputs."""
+        return [name for name, kind in methods.items() if kind.step_outputs >= needed]
+
+    needs = {
+        "AttentionFigure": ("`domain_attention`", having("domain_attention")),
+        "GANStabilizer": (
+            "step outputs `fake_scores`, `real_scores`",
+            returning(frozenset({"real_scores", "fake_scores"})),
+        ),
+        "PrivacyBudget": ("`private_gradient`: private steps", having("private_gradient")),
+        "RobustnessConductor": ("step outputs `item_factors`, `user_factors`", returning(NEEDED)),
+    }
+    lines = [(f"[`{name}`](#{name.lower()})", what, ", ".join(found)) for name, (what, found) in needs.items()]
+    return table(("callback", "needs", "methods"), lines, left=3)
+
+
 def marked(row: Row) -> str:
     """Return the mark of a conditional epsilon."""
     return " ‡" if row["conditions"] else ""
@@ -160,6 +190,7 @@ def generated() -> dict[Path, str]:
     made = {
         ROOT / "README.md": filled(ROOT / "README.md", {"": methods_table()}),
         ROOT / "CONTRIBUTING.md": filled(ROOT / "CONTRIBUTING.md", {"map": house_table()}),
+        CALLBACKS: filled(CALLBACKS, {"callbacks": callback_table()}),
         DATA: filled(DATA, data_parts()),
         LEAKAGE: filled(LEAKAGE, leakage()),
         SERVING: filled(SERVING, serving()),

@@ -77,7 +77,7 @@ def test_the_page_for_data_protection_has_neither_code_nor_formula() -> None:
 
 
 def test_figures_of_notebooks_are_small_and_were_made() -> None:
-    assert len(NOTEBOOKS) == 2
+    assert len(NOTEBOOKS) == 3
     for path in NOTEBOOKS:
         cells = yaml.safe_load(path.read_text(encoding="utf-8"))["cells"]
         outputs = [output for cell in cells for output in cell.get("outputs", [])]

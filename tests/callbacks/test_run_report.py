@@ -15,8 +15,9 @@ from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import CSVLogger
 from rich.console import Console
 
+import zoo
 from callbacks import RunReport
-from callbacks.run_report import batch_message, data_table, records, references_of, result_table
+from callbacks.run_report import batch_message, data_table, records, references_of, release_messages, result_table
 from datamodules import Evaluation, LowRank
 from tests.datamodules.handmade import Held, rich, table_of
 from tests.quickstart import PROJECTED
@@ -218,6 +219,22 @@ def test_several_processes_say_what_they_take_in_a_batch(processes: int, batches
     assert batch_message(trainer, SimpleNamespace(batches="users")) == said
     trainer.distributed_sampler_kwargs = None  # one device
     assert batch_message(trainer, SimpleNamespace(batches="users")) == ""
+
+
+def test_another_release_than_the_published_one_is_named() -> None:
+    records_of = {
+        name: {"book": of(name)}
+        for name in ("JLT", "SJLT", "SPPG, gs_wgan", "Plaintext", "Nothing", "EmbeddingPublisher")
+    }
+    named = {name: [bool(release_messages(kind(), one)) for one in records_of.values()] for name, kind in
+             {"PriCDR": PriCDR, "PPGenCDR": zoo.PPGenCDR, "FedGCDR": zoo.FedGCDR, "DMF": zoo.DMF}.items()}  # fmt: skip
+    assert named == {
+        "PriCDR": [False, False, True, True, False, True],
+        "PPGenCDR": [True, True, False, True, False, True],
+        "FedGCDR": [True, True, True, True, False, False],
+        "DMF": [False] * 6,
+    }
+    assert "protects nothing (book: JLT)" in release_messages(zoo.PPGenCDR(), records_of["JLT"])[0]
 
 
 def test_a_release_that_goes_while_a_run_trains_costs_no_figures(

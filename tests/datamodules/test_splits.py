@@ -1,6 +1,7 @@
 """Splits: each rule on tables small enough to check by eye, and against slow references."""
 
 import random
+from collections import Counter
 from collections.abc import Callable
 
 import polars as pl
@@ -14,6 +15,7 @@ from datamodules.protocol import Evaluation
 from datamodules.splits import (
     Split,
     cold_start,
+    folds,
     given,
     global_time,
     hold_out,
@@ -32,6 +34,7 @@ SPLITS: dict[str, Callable[[pl.DataFrame], Split]] = {
     "latest1": lambda table: leave_out_latest(table, 1),
     "latest2": lambda table: leave_out_latest(table, 2),
     "ratio": lambda table: ratio(table, (0.6, 0.2, 0.2), 3),
+    "folds": lambda table: folds(table, 3, 4),
     "temporal": lambda table: ratio(table, (0.6, 0.2, 0.2), temporal=True),
     "given": lambda table: given(table, None, table.unique("user_id", keep="first", maintain_order=True), 3),
 }
@@ -54,7 +57,17 @@ def test_no_pair_leaks_and_none_is_lost(name: str, rows: Rows) -> None:
     assert all(part.schema == SCHEMA for part in split)
 
 
-@pytest.mark.parametrize("name", ["random1", "random2", "ratio", "given"])
+@forall(rows=ROWS, number=st.integers(2, 6), partition=st.integers(0, 3))
+@settings(max_examples=30, deadline=None)
+def test_folds_hold_out_every_pair_exactly_once(rows: Rows, number: int, partition: int) -> None:
+    made = [folds(table_of(rows), number, number * partition + fold) for fold in range(number)]
+    assert sorted(pair for split in made for pair in pairs_of(split.test)) == sorted(set(rows))
+    for split in made:  # one item of each other user with two left is for validation
+        left = Counter(user for user, _ in [*pairs_of(split.train), *pairs_of(split.validation)])
+        assert Counter(user for user, _ in pairs_of(split.validation)) == {user: 1 for user in left if left[user] > 1}
+
+
+@pytest.mark.parametrize("name", ["random1", "random2", "ratio", "folds", "given"])
 @forall(rows=ROWS, shuffle=st.randoms(use_true_random=False))
 @settings(max_examples=30, deadline=None)
 def test_a_users_random_split_ignores_row_order_and_other_users(name: str, rows: Rows, shuffle: random.Random) -> None:

@@ -42,6 +42,12 @@ METHODS = (
         ("the last columns are in no group", "columns = torch.cat([columns, rest], dim=1)", "columns = columns"),
         ("a score that is none is recommended", "if values.isnan().any():", "if False:"),
         ("scores are overwritten", "own[seen] = before", "pass"),
+        (
+            "ties at the last place go to any item",
+            "values, columns = _highest_by_any(scores, min(k + 1, scores.shape[1]))",
+            "values, columns = _highest_by_any(scores, k)",
+        ),
+        ("no tie is looked for", "for rows in tied.nonzero()", "for rows in tied[:0].nonzero()"),
         ("what one has seen is taken from all", "scores.is_contiguous() and not", "not"),
     ),
     *edits_of(

@@ -50,6 +50,9 @@ class Task:
     settings: dict[str, Any] = field(default_factory=dict)
     published: PublishedTask | None = None  # the same task in papers, if any
     seeds: list[int] | None = None  # of this task; null: those of the benchmark
+    # For cross-validation: number of folds (`evaluation.split` is `folds`), for which the seeds are 0, 1, ... of every system.
+    folds: int | None = None
+    repeats: int = 1  # number of partitions into folds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,6 +213,11 @@ class Benchmark:
         for name, seeds in [("the benchmark", self.seeds), *tasks, *systems]:
             if seeds is not None and (not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0):
                 raise BenchmarkError(f"seeds of {name} are {seeds}. They must be distinct and not negative.")
+        for name, task in self.tasks.items():
+            if (task.folds is not None and (task.folds < 2 or task.seeds is not None)) or task.repeats < 1:
+                raise BenchmarkError(
+                    f"folds of {name} are {task.folds}. They need 2 or more, repeats >= 1 and no seeds."
+                )
         for name, system in self.systems.items():
             self._check_system(name, system)
         self._check_names()
@@ -263,7 +271,9 @@ class Benchmark:
                         yield from released.rows(task, name)
 
     def seeds_of(self, row: Row) -> list[int]:
-        """Return the seeds of a row: its system's, else its task's, else the benchmark's."""
+        """Return the seeds of a row: one per fold, else its system's, else its task's, else the benchmark's."""
+        if (task := self.tasks[row.task]).folds is not None:
+            return list(range(task.folds * task.repeats))
         for own in (self.systems[row.system].seeds, self.tasks[row.task].seeds):
             if own is not None:
                 return own
@@ -273,7 +283,9 @@ class Benchmark:
         """Return the arguments of ``python -m zoo fit`` for one run, without its folder."""
         system = self.systems[row.system]
         arguments = ["--config", str(system.config)]
-        for settings in (self.tasks[row.task].settings, system.settings):
+        task = self.tasks[row.task]
+        own = {"data.evaluation.split": "folds", "data.evaluation.folds": task.folds} if task.folds else {}
+        for settings in (task.settings, own, system.settings):
             for key, value in settings.items():
                 arguments += as_argument(key, value)
         if row.publisher is not None:

@@ -28,6 +28,8 @@ class Recommendations(NamedTuple):
 def best_unseen(scores: Tensor, batch: PredictBatch, k: int) -> Recommendations:
     """Return the ``k`` best items that each user has not seen, by scores (batch, num_items); NaN is below every score.
 
+    Of equal scores the item with the smaller index comes first, on every machine.
+
     Examples:
         >>> import torch
         >>> users, seen = torch.tensor([0]), torch.tensor([2])  # user 0 has seen item 2
@@ -75,7 +77,33 @@ def _highest_of_others(scores: Tensor, k: int, left_out: Tensor) -> tuple[Tensor
 
 
 def _highest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the ``k`` highest scores of each row and their columns, NaN being minus infinity.
+    """Return the ``k`` highest scores of each row and their columns, by falling score and rising column; NaN is minus infinity.
+
+    Only rows with a tie among their highest ``k + 1`` scores take further passes.
+    """
+    values, columns = _highest_by_any(scores, min(k + 1, scores.shape[1]))
+    tied = ((values[:, 1:] == values[:, :-1]) & (values[:, 1:] > -torch.inf)).any(1)
+    values, columns = values[:, :k], columns[:, :k]
+    for rows in tied.nonzero()[:, 0].split(max(_AT_ONCE // scores.shape[1], 1)) if tied.any() else ():
+        columns[rows] = _first_of_ties(scores[rows], values[rows, -1:], k)
+    return values, columns
+
+
+def _first_of_ties(scores: Tensor, last: Tensor, k: int) -> Tensor:
+    """Return the columns of the ``k`` highest scores of each row, of which ``last`` (rows, 1) is the lowest."""
+    rows, columns = (~(scores < last)).nonzero(as_tuple=True)  # by row and column; NaN is taken for minus infinity
+    values, bounds = scores[rows, columns].nan_to_num(-torch.inf, torch.inf, -torch.inf), last[rows, 0]
+    equal, better = values == bounds, values > bounds
+    taken, room = equal.cumsum(0), k - torch.bincount(rows[better], minlength=len(scores))
+    before = torch.bincount(rows[equal], minlength=len(scores)).cumsum(0).roll(1)
+    before[0] = 0  # equal scores of earlier rows
+    chosen = better | equal & (taken <= (before + room)[rows])
+    found = values[chosen].view(-1, k).sort(dim=1, descending=True, stable=True)
+    return columns[chosen].view(-1, k).gather(1, found.indices)
+
+
+def _highest_by_any(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the ``k`` highest scores of each row and their columns, ties in any order.
 
     The highest ``k`` of a row are in the ``k`` groups of columns with the highest maxima, or tie with some that are. On a CPU the
     maxima take one vectorised pass, unlike `torch.topk`.

@@ -58,6 +58,8 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
     trains_full_users: bool = True
     #: Kinds of release that the method can use; empty for one that uses the target's ratings alone.
     accepted_releases: frozenset[str] = frozenset()
+    #: Publishers of the paper's private releases, such as ``JLT or SJLT``; a run on another release says so. Empty: none.
+    published_with: ClassVar[str] = ""
     #: Whether users without target history can be scored; if not, they are ranked by item counts of the training ratings.
     scores_cold_users: bool = False
     #: Whether somebody it was not trained with is scored by the row of a release alone, as a user without target history is.

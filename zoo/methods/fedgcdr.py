@@ -99,6 +99,7 @@ class FedGCDR(FedGNN):
     """
 
     accepted_releases = frozenset({"embeddings"})
+    published_with = "EmbeddingPublisher(FedGNN)"
     scores_cold_users = True
     logs = frozenset({"train/attention/*"})
 

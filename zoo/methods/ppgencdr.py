@@ -56,6 +56,7 @@ class PPGenCDR(TwoTowerRecommender):
     """
 
     accepted_releases = frozenset({"generator", "rows", "ratings"})
+    published_with = "GeneratorPublisher(SPPG)"
     scores_cold_users = True
     scores_by_rows = True
 

@@ -51,6 +51,7 @@ class PriCDR(TwoTowerRecommender):
     """
 
     accepted_releases = frozenset({"rows", "ratings"})
+    published_with = "JLT or SJLT"
     scores_cold_users = True
     scores_by_rows = True
 

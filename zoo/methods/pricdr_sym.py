@@ -45,6 +45,7 @@ class PriCDRSym(Recommender):
     """
 
     accepted_releases = frozenset({"rows", "ratings"})
+    published_with = "JLT or SJLT"
     scores_cold_users = True
     step_outputs = frozenset({"user_factors", "item_factors"})
 

@@ -108,6 +108,8 @@ class ZooCLI(LightningCLI):
             Publisher, "publisher", required=False, instantiate=False, help="What the source party releases, and how."
         )
         parser.set_defaults({"publisher": None})
+        if self.first == "publish":
+            parser._extra_required_keys.discard("model")  # the method changes no release
         for name, kind in KINDS.items():
             parser.add_subclass_arguments(
                 kind, name, as_group=False, required=False, instantiate=False, fail_untyped=False, skip={"params", "optimizer"},

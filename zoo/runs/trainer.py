@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import inspect
+import json
 import logging
 import os
 import warnings
@@ -36,7 +38,7 @@ from zoo.runs.processes import kill_on_failure
 from zoo.runs.publishing import publish
 from zoo.runs.resume import checkpoint_of, remove_if_empty
 from zoo.runs.trackers import begin_own_run
-from zoo.runtime.run_folder import CASES, folder_of_run, plain
+from zoo.runtime.run_folder import CASES, METRIC_NAMES, METRICS, folder_of_run, plain
 from zoo.runtime.settings_files import user_path
 
 #: Warnings of the libraries about intended behaviour, such as closed forms without an optimiser.
@@ -182,7 +184,7 @@ class ZooTrainer(Trainer):
 
     def publish(
         self,
-        model: LightningModule,
+        model: LightningModule | None,
         datamodule: CrossDomainDataModule,
         out: Path,
         source: str | None = None,
@@ -252,6 +254,10 @@ class Run:
         True
         >>> (run.folder / "metrics.json").is_file()
         True
+        >>> run  # in a notebook a table of the test
+        Run(Popularity, target 'music', '...version_0')
+        >>> "<td>NDCG@10</td>" in run._repr_html_()
+        True
     """
 
     method: Recommender
@@ -261,6 +267,26 @@ class Run:
 
     def __fspath__(self) -> str:
         return str(self.folder)
+
+    def __repr__(self) -> str:
+        """Return method, target and folder in a line; the objects themselves would take pages."""
+        return f"Run({type(self.method).__name__}, target {self.data.target!r}, {str(self.folder)!r})"
+
+    def _repr_html_(self) -> str:
+        """Return the folder, and the test metrics once `test` has run, as a table for notebooks."""
+        head = f"<p>{html.escape(repr(self))}</p>"
+        if not (path := self.folder / METRICS).is_file():
+            return f"{head}<p>Not tested: call test().</p>"
+        found = json.loads(path.read_text(encoding="utf-8"))
+        kinds = [kind for kind in ("full", "sampled") if any(f"/{kind}/" in name for name in found["metrics"])]
+        rows = [
+            [f"{title}@{k}", *(f"{found['metrics'][f'test/{kind}/{name}@{k}']:.4f}" for kind in kinds)]
+            for k in self.data.ks
+            for name, title in METRIC_NAMES.items()
+        ] if kinds else [[name, f"{value:.4f}"] for name, value in found["metrics"].items()]  # fmt: skip
+        rows += [[f"release of {name}", *[said] * max(len(kinds), 1)] for name, said in found["privacy"].items()]
+        cells = "".join(f"<tr>{''.join(f'<td>{html.escape(text)}</td>' for text in row)}</tr>" for row in rows)
+        return f"{head}<table><tr><th>test</th>{''.join(f'<th>{kind}</th>' for kind in kinds)}</tr>{cells}</table>"
 
     def predict(self, k: int | None = None) -> Any:  # noqa: ANN401  any table
         """Return the ``k`` best items of every user, by default `top_k` of the data, as `Predictor.recommend` does."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.zoo.benchmark.grids import names, released, system
-from zoo.benchmark.grid import Benchmark, Row, as_argument
+from zoo.benchmark.grid import Benchmark, BenchmarkError, Row, as_argument
 
 Made = Callable[..., Benchmark]
 
@@ -194,3 +194,15 @@ def test_seeds_are_those_of_the_system_else_of_the_task_else_of_the_benchmark(ma
     benchmark = made(seeds=[0, 1], tasks=tasks, systems=systems)
     found = {(row.task, row.system): benchmark.seeds_of(row) for row in benchmark.rows()}
     assert found == {("few", "A"): [7], ("few", "B"): [2], ("many", "A"): [0, 1], ("many", "B"): [2]}
+
+
+def test_folds_set_split_and_seeds_of_every_system(made: Made) -> None:
+    task = {"title": "Folds", "folds": 3, "repeats": 2}
+    benchmark = made(tasks={"t": task}, systems={"S": system(seeds=[0])})
+    assert [benchmark.seeds_of(row) for row in benchmark.rows()] == [[0, 1, 2, 3, 4, 5]]
+    arguments = benchmark.arguments(next(benchmark.rows()), 4)
+    assert arguments[arguments.index("--data.evaluation.split") :][:4] == [
+        "--data.evaluation.split", "folds", "--data.evaluation.folds", "3",
+    ]  # fmt: skip
+    with pytest.raises(BenchmarkError, match="folds of t are 1"):
+        made(tasks={"t": task | {"folds": 1}}, systems={"S": system()})

@@ -155,6 +155,12 @@ def key(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_publisher_needs_no_method(cli: Callable[..., ZooCLI], capsys: pytest.CaptureFixture[str]) -> None:
+    data = ("--data", "Synthetic", "--data.num_users", "60", "--data.num_items", "40")
+    cli("publish", *data, "--publisher", "FlippedRows", "--publisher.epsilon", "2", "--out", "book")
+    assert "Release of 'book' (rows, 60 users): book" in capsys.readouterr().out
+
+
 def test_a_party_publishes_within_its_budget_and_signs_and_another_trusts_it(
     cli: Callable[..., ZooCLI], tmp_path: Path, key: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

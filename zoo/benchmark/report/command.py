@@ -34,6 +34,15 @@ def parser() -> Arguments:
     option("--baseline", metavar="NAME", help=baseline)
     task = "report only this task of a benchmark; repeat for several (default: all)"
     option("--task", action="append", default=[], metavar="NAME", help=task)
+    lists = "also rank the held-out items by lists of another library: Parquet or CSV with user_id, item_id, and rank or score; "
+    lists += (
+        "a column seed, if any, names the runs' seed (default: the smallest); NAME: of the row (default: of the file)"
+    )
+    option("--lists", action="append", default=[], metavar="[NAME=]FILE", help=lists)
+    latex = "also write these tables as LaTeX (booktabs): all tables whose title contains this text; an empty text: all"
+    option("--latex", metavar="TITLE", help=latex)
+    columns = "columns of the LaTeX tables, such as row,HR@10,NDCG@10 (default: all)"
+    option("--columns", metavar="NAMES", help=columns)
     option("--out", type=Path, default=Path("report"), help="output folder (default: %(default)s)")
     tracker = (
         "also send figures, results.csv, gains.csv and guarantees to this tracker as a run of the project cdr-zoo; W&B "
@@ -47,6 +56,7 @@ def main(arguments: Sequence[str]) -> None:
     """Run the command; exit with a message on errors."""
     options = parser().parse_args(arguments)
     from zoo.benchmark.report.files import write_report
+    from zoo.benchmark.report.other_lists import with_lists
     from zoo.benchmark.report.results import ResultsError, read_results
     from zoo.benchmark.report.run_folders import read_run_folders
 
@@ -61,7 +71,10 @@ def main(arguments: Sequence[str]) -> None:
                 results = results.only_tasks(options.task)
             if options.baseline is not None:
                 results = results.with_baseline(options.baseline)
-            written = write_report(results, options.out, options.task)
+            for one in options.lists:
+                results = with_lists(results, one)
+            columns = options.columns.split(",") if options.columns else []
+            written = write_report(results, options.out, options.task, options.latex, columns)
     except (ResultsError, OSError) as error:
         sys.exit(refusal(error))
     for path in written.paths:
@@ -75,7 +88,7 @@ def _print_remarks(results: "Results", console: Console) -> None:
     """Print the number of finished runs, folders without a test, and reasons for separate tables."""
     if results.num_finished < results.num_runs:
         console.print(f"{results.num_finished} of {results.num_runs} runs are finished.")
-    about = [results.benchmark["about"]] if results.folders and results.benchmark["about"] else []
+    about = [results.benchmark["about"]] if (results.folders or results.lists) and results.benchmark["about"] else []
     for remark in (*about, *results.separation.values()):
         console.print(visible(remark), markup=False, soft_wrap=True)
 

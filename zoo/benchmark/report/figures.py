@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from zoo.benchmark.grid import slug
-from zoo.benchmark.report.paired_differences import NOISE_BASELINE, control_of
+from zoo.benchmark.report.paired_differences import NO_RELEASE, NOISE_BASELINE, control_of
 from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, GuaranteeKind, Line, Results
 from zoo.privacy.record.fields import Guarantee
 from zoo.privacy.record.record import rounded_up
@@ -29,6 +29,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 REFERENCES = {"Popularity": ("0.65", "-"), "Nothing": ("0.35", "-."), "Plaintext": ("0.0", ":")}
 #: Style of the baseline.
 BASELINE_STYLE = ("0.35", "--")
+#: Marker and explanation of the baselines of a row in the overview.
+BASELINES = {NOISE_BASELINE: ("x", "x: noise baseline"), NO_RELEASE: ("|", "|: single-domain baseline")}
 #: Resolution of a PNG in dots per inch.
 DPI = 150
 #: Maximum number of rows in a figure of learning curves.
@@ -183,13 +185,13 @@ def _learning(results: Results, task: str, drawn: list[tuple[Line, list[dict[int
 
 @mpl.rc_context({"text.parse_math": False})  # names may contain $
 def overview(results: Results) -> Picture:
-    """Draw NDCG@10 of the best rows of the first tasks with the standard deviation over seeds."""
+    """Draw NDCG@10 of the best rows of the first tasks with the standard deviation over seeds, and their baselines."""
     tasks = list(results.lines)[:TASKS]
     rows = {task: _best_lines(results, task) for task in tasks}
     columns = min(2, len(tasks))
     deep = -(-len(tasks) // columns)
     height = sum(max(len(rows[task]) for task in tasks[i * columns : (i + 1) * columns]) for i in range(deep))
-    size = 5.2 * columns + 1.2, 0.24 * height + 0.9 * deep
+    size = 5.2 * columns + 1.2, 0.24 * height + 1.05 * deep
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=0.1))
     places = figure.subplots(deep, columns, squeeze=False).flat
     for axes, task in zip_longest(places, tasks):
@@ -206,15 +208,27 @@ def _best_lines(results: Results, task: str) -> list[Line]:
 
 
 def _draw_overview(axes: Axes, results: Results, task: str, lines: Sequence[Line]) -> None:
-    ranking = results.ranking_of(task)
+    ranking, used = results.ranking_of(task), list[str]()
     for place, line in enumerate(lines):
         edge, face = ("0.45", "white") if line.guarantee is None else (COLOURS[0], COLOURS[0])
         style: dict[str, Any] = {"marker": "o", "markersize": 5, "color": edge, "markerfacecolor": face}
         spread = np.nan_to_num(line.sd(ranking, PRIMARY_METRIC))  # one seed has no spread
         axes.errorbar([line.mean(ranking, PRIMARY_METRIC)], [place], xerr=[spread], capsize=2, linewidth=1, **style)
+        for against, (marker, _) in BASELINES.items():
+            if (other := control_of(results, line, against)) is not None and other.has(ranking):
+                own = {"marker": marker, "color": COLOURS[1], "markersize": 6, "linestyle": "none"}
+                axes.plot([other.mean(ranking, PRIMARY_METRIC)], [place], **own)
+                used.append(against)
+    bar = next((line for line in lines if line.name == results.baseline_of(task, ranking)), None)
+    if bar is not None:
+        axes.axvline(
+            bar.mean(ranking, PRIMARY_METRIC), color=BASELINE_STYLE[0], linestyle=BASELINE_STYLE[1], linewidth=1
+        )
+    shown = ["filled: with a guarantee", *(BASELINES[one][1] for one in BASELINES if one in used)]
     axes.set_yticks(range(len(lines)), [legend_text(_label(line)) for line in lines], fontsize=8)
     axes.set_ylim(len(lines) - 0.5, -0.5)
-    axes.set_xlabel(f"NDCG@10, {RANKINGS[ranking]}; filled: with a guarantee", fontsize=8)
+    dashed = f"\ndashed: {_label(bar)}" if bar is not None else ""
+    axes.set_xlabel(f"NDCG@10, {RANKINGS[ranking]}; {'; '.join(shown)}{dashed}", fontsize=8)
     axes.set_title(legend_text(results.benchmark["tasks"][task]["title"]), fontsize=9)
     axes.tick_params(axis="x", labelsize=8)
     axes.grid(axis="x", color="0.9", linewidth=0.6)

@@ -16,6 +16,7 @@ import polars as pl
 
 from zoo.benchmark.grid import slug
 from zoo.benchmark.report.figures import Picture
+from zoo.benchmark.report.latex import latex_files
 from zoo.benchmark.report.page import context, origins, render
 from zoo.benchmark.report.paired_differences import Gain, Transfer, paired_differences, transfers
 from zoo.benchmark.report.results import LIST_MEASURES, MEASURES, RANKINGS, Line, Results, ResultsError, Run
@@ -54,10 +55,14 @@ def _result(line: Line) -> dict[str, object]:
     costs = line.costs
     return found | {
         "ranked_by_item_counts": round(line.average(lambda r: r.report["ranked_by_item_counts"])),
-        **{name: round(costs[name], 1) for name in ("train_seconds", "cell_seconds", "epochs")},
-        **{name: round(costs[name]) for name in ("parameters", "peak_mib", "bytes_released")},
+        **{name: _rounded(costs[name], 1) for name in ("train_seconds", "cell_seconds", "epochs")},
+        **{name: _rounded(costs[name]) for name in ("parameters", "peak_mib", "bytes_released")},
         "trials": line.num_trials,
     }
+
+
+def _rounded(value: float, digits: int | None = None) -> float | str:
+    return "" if math.isnan(value) else round(value, digits)
 
 
 def seeds_csv(results: Results) -> str:
@@ -67,7 +72,7 @@ def seeds_csv(results: Results) -> str:
 
 def _seed(line: Line, run: Run) -> dict[str, object]:
     figures = product(RANKINGS, (*MEASURES, *LIST_MEASURES))
-    own: dict[str, object] = {"seed": run.seed, "cases": len(run.cases), "epochs": run.report["epochs"]}
+    own: dict[str, object] = {"seed": run.seed, "cases": len(run.cases), "epochs": _rounded(run.report["epochs"])}
     chosen = line.chosen(run)
     own["chosen"] = "" if chosen is None else json.dumps(chosen)
     return _row(line) | own | {"/".join(figure): _number(run.figure(*figure)) for figure in figures}
@@ -217,6 +222,7 @@ class WrittenReport:
 def commands(results: Results, out: Path, tasks: Sequence[str] = ()) -> list[str]:
     """Return the commands that repeat these runs and this report, without absolute paths."""
     where = f"--out {out if not out.is_absolute() else 'report/'}"
+    where = "".join(f"--lists {shlex.quote(one)} " for one in results.lists) + where
     if results.folders:
         other = f" --baseline {shlex.quote(results.baseline)}" if results.baseline else ""
         return [f"python -m zoo report {shlex.join(map(display_path, results.folders))}{other} {where}"]
@@ -229,8 +235,10 @@ def commands(results: Results, out: Path, tasks: Sequence[str] = ()) -> list[str
     return [*runs, f"python -m zoo report runs/benchmarks/{name}{chosen}{other} {where}"]
 
 
-def write_report(results: Results, out: Path, tasks: Sequence[str] = ()) -> WrittenReport:
-    """Write all files of a report atomically; `tasks` are those of --task."""
+def write_report(
+    results: Results, out: Path, tasks: Sequence[str] = (), latex: str | None = None, columns: Sequence[str] = ()
+) -> WrittenReport:
+    """Write all files of a report atomically; `tasks`, `latex` and `columns` are those of the options."""
     found, transferred = paired_differences(results), transfers(results)
     path = out / NOTES
     notes = path.read_text(encoding="utf-8") if path.is_file() else ""
@@ -251,6 +259,8 @@ def write_report(results: Results, out: Path, tasks: Sequence[str] = ()) -> Writ
     for chapter in values["chapters"]:
         for section in chapter.sections:
             pictures |= section.figures
+    if latex is not None:
+        files |= latex_files(results, values["chapters"], found, latex, columns)
     files |= {f"{name}.svg": picture.svg for name, picture in pictures.items()}
     files |= {"README.md": render("page.md.j2", values), "report.html": render("page.html.j2", values)}
     write_together(out, {**files, CASES_FILE: cases} if cases else files, last="README.md")

@@ -76,6 +76,7 @@ class Run:
     versions: dict[str, str]
     search: dict[str, Any] | None = None  # chosen settings, results of the trials, and ranges, if this run searched
     settings: Mapping[str, Any] = field(default_factory=dict)  # dotted; empty for a run of a benchmark
+    listed: pl.DataFrame | None = None  # its cases, if they are ranked by lists of a file
     _lists: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict, init=False)  # by ranking and cut-off
 
     def figure(self, ranking: str, measure: str) -> float:
@@ -117,6 +118,8 @@ class Run:
     @cached_property
     def cases(self) -> pl.DataFrame:
         """Metrics of every test case; raises `ResultsError` for an unreadable file."""
+        if self.listed is not None:
+            return self.listed
         path = self.folder / CASES
         try:
             return pl.read_parquet(path).with_columns(seed=pl.lit(self.seed))
@@ -158,6 +161,11 @@ class Line:
     def average(self, value: Callable[[Run], float]) -> float:
         """Return the mean of a value over runs."""
         return statistics.mean(map(value, self.runs))
+
+    @property
+    def is_external(self) -> bool:
+        """Whether it is ranked by lists of a file, whose cost is unknown."""
+        return self.runs[0].listed is not None
 
     @property
     def costs(self) -> dict[str, float]:
@@ -251,7 +259,8 @@ class Line:
     def reasons(self) -> list[str]:
         """Reasons why releases have no guarantee."""
         found = {record.reason for run in self.runs for record in run.records.values() if record.reason}
-        return sorted(found or {run.total.reason for run in self.runs if run.records and run.total.reason})
+        found = found or {run.total.reason for run in self.runs if run.records and run.total.reason}
+        return sorted(found or {"not stated" for run in self.runs if run.listed is not None})
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,6 +275,7 @@ class Results:
     # Sentence on why a task has a table of its own.
     separation: Mapping[str, str] = field(default_factory=dict)
     folders: tuple[Path, ...] = ()  # of runs outside a benchmark
+    lists: tuple[str, ...] = ()  # files of lists, each as ``NAME=FILE``
 
     @property
     def num_runs(self) -> int:

@@ -289,7 +289,7 @@ def settings_table(lines: Sequence[Line]) -> Table | None:
 def cost_table(lines: Sequence[Line]) -> Table:
     """Return times, epochs, memory, parameters and size of the releases."""
     rows = []
-    for line in lines:
+    for line in (line for line in lines if not line.is_external):
         costs = line.costs
         seconds = [f"{costs[name]:.1f}" for name in ("train_seconds", "cell_seconds")]
         counts = [f"{costs[name]:,.0f}" for name in ("parameters", "peak_mib", "bytes_released")]

@@ -39,6 +39,8 @@ class Federated(Recommender):
         noise_seed: Null: noise and samples of the operating system. A number repeats them, without any guarantee.
     """
 
+    #: Draws the clients of a round, adds the noise and counts, for `PrivacyBudget` too; None without epsilon and before `build`.
+    private_gradient: PrivateRounds | None
     guarantee_bearing = frozenset({"epsilon", "delta", "clip", "num_rounds", "rate", "relation", "noise_seed"})
 
     def __init__(
@@ -54,9 +56,7 @@ class Federated(Recommender):
         super().__init__()
         #: What the guarantee rests on; None where there is none.
         self.privacy: RoundPrivacy | None = None
-        #: What draws the clients of a round, adds the noise and counts, for `PrivacyBudget` too; None without epsilon and
-        #: before `build`.
-        self.private_gradient: PrivateRounds | None = None
+        self.private_gradient = None
         if epsilon is None:
             if (delta, clip, noise_seed) != (None, None, None):
                 raise ValueError(

@@ -55,7 +55,11 @@ _KNOWN = (
     (r"held-out items of this domain removed \(split given\)", "validation_given", "row"),
     (r"held-out items of this domain removed \(split cold_start\)", "cold_start_drawn", "all"),
     (r"held-out items of this domain removed \(split (ratio)\)", r"held_out_by_split:\1:3", "row"),
-    (r"held-out items of this domain removed \(split ((?:random|latest)[12])\)", r"held_out_by_split:\1:2", "row"),
+    (
+        r"held-out items of this domain removed \(split ((?:random|latest)[12]|folds)\)",
+        r"held_out_by_split:\1:2",
+        "row",
+    ),
 )
 
 

@@ -326,7 +326,7 @@ def test_help_says_what_is_written(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         zoo_main()
     assert ended.value.code == 0
     said = capsys.readouterr().out
-    assert said.startswith("usage: python -m zoo report [-h] [--baseline NAME] [--task NAME] [--out OUT]")
+    assert said.startswith("usage: python -m zoo report [-h] [--baseline NAME] [--task NAME]")
     assert all(
         name in said for name in ("README.md", "results.csv", "seeds.csv", "gains.csv", "report.html", "notes.md")
     )
