@@ -92,10 +92,15 @@ def spread_out(rows: Floats) -> Iterator[Fact]:
         largest.append(float(np.abs(mixed).max()) / bound)
     yield fact("5.5", "largest entry with H D, over the bound", items, largest)
     yield Fact("5.5", "largest entry without H D, over the bound", items, float(padded.max()) / bound)
-    fourth = {"without H D": (padded**4).sum(axis=1).mean(), "with H D": (mixed.astype(np.float64) ** 4).sum(axis=1).mean()}
+    fourth = {
+        "without H D": (padded**4).sum(axis=1).mean(),
+        "with H D": (mixed.astype(np.float64) ** 4).sum(axis=1).mean(),
+    }
     for case, sharpness in fourth.items():
         for density in DENSITIES:  # Var ||P x||^2 / n' of P with density q: (2 + (3 / q - 3) sum x^4) / n' for a unit x
-            yield Fact("5.5", f"sd of a squared norm, {case}", density, math.sqrt((2 + (3 / density - 3) * sharpness) / 400))
+            yield Fact(
+                "5.5", f"sd of a squared norm, {case}", density, math.sqrt((2 + (3 / density - 3) * sharpness) / 400)
+            )
 
 
 def similarity(rows: Floats, matrix: object) -> Iterator[Fact]:
@@ -106,10 +111,13 @@ def similarity(rows: Floats, matrix: object) -> Iterator[Fact]:
     sums = norms[pairs[0]] + norms[pairs[1]]
     for epsilon in EPSILONS:
         for width in WIDTHS:
-            plan = JLT.calibrate(epsilon=epsilon, delta=DELTA, dim=width, calibration="unit", num_users=len(rows), num_items=rows.shape[1])
+            sizes = {"num_users": len(rows), "num_items": rows.shape[1]}
+            plan = JLT.calibrate(epsilon=epsilon, delta=DELTA, dim=width, calibration="unit", **sizes)
             found = []
             for draw in range(3):
-                released = release_rows(matrix, plan, GaussianMatrix(width, rows.shape[1], draw, unit=True), NoiseSource.of(draw))  # type: ignore[arg-type]
+                released = release_rows(
+                    matrix, plan, GaussianMatrix(width, rows.shape[1], draw, unit=True), NoiseSource.of(draw)
+                )  # type: ignore[arg-type]
                 found.append(np.corrcoef((released @ released.T)[pairs], true)[0, 1])
             yield fact("n'", f"epsilon {epsilon:g}", width, found)
             noise = (products + true**2 + plan.w**2 * sums + plan.w**4).mean() / width
@@ -119,7 +127,7 @@ def similarity(rows: Floats, matrix: object) -> Iterator[Fact]:
 
 
 def constants() -> Iterator[Fact]:
-    """Yield theorem 1's constant ``L beta`` for alpha = 1, computed and as the paper bounds it."""
+    """Yield the factors L and beta of theorem 1's constant for alpha = 1, computed and as the paper bounds them."""
     x = np.linspace(-1, 1, 2001)
     links: dict[str, tuple[Link, float, float]] = {
         "logistic": (Logistic(), 1.0, math.e),
@@ -132,10 +140,10 @@ def constants() -> Iterator[Fact]:
             p = 1 / (1 + math.exp(epsilon))
             c, change = p + (1 - 2 * p) * h, (1 - 2 * p) * slope
             steep, curved = (change / (c * (1 - c))).max(), (c * (1 - c) / change**2).max()
-            yield Fact("theorem 1", f"{name}: L, computed", epsilon, float(steep))
-            yield Fact("theorem 1", f"{name}: L, printed", epsilon, (1 - 2 * p) * own)
-            yield Fact("theorem 1", f"{name}: beta, computed", epsilon, float(curved))
-            yield Fact("theorem 1", f"{name}: beta, printed", epsilon, 1 / (2 * (1 - 2 * p) ** 2) + flat / 2)
+            yield Fact("L", name, epsilon, float(steep))
+            yield Fact("L", f"{name}, printed", epsilon, (1 - 2 * p) * own)
+            yield Fact("beta", name, epsilon, float(curved))
+            yield Fact("beta", f"{name}, printed", epsilon, 1 / (2 * (1 - 2 * p) ** 2) + flat / 2)
 
 
 def recovery() -> Iterator[Fact]:
