@@ -22,6 +22,7 @@ import matplotlib.pyplot as plt
 import polars as pl
 from matplotlib.axes import Axes
 from result_tables import ATTACKS, AUDITED, CONTROLS, LINKS, RATIOS
+from scipy.stats import t as student
 from tables import Row, distinct, read, where
 
 from zoo.privacy.accounting.gaussian import gauss_mu
@@ -34,6 +35,7 @@ EPSILONS, CLEAR = (0.25, 0.5, 1.0, 2.0), 1e6  # of a user; the last is hardly an
 #: Trainings with a drawn critic gap: folder of the runs, and label.
 STABILISED = {"no-privacy": "with GANStabilizer (tau 2)", "no-privacy-gs": "without"}
 STYLE = {"text.parse_math": False, "axes.titlesize": 10, "xtick.labelsize": 8}  # names are no formulas
+DASHED = ", (published|printed|noise|expected)$"  # variants, of the line with the rest of the name
 DASHES = (":", "-.", "--", (0, (1, 3)), (0, (5, 5)))
 
 #: Place on the horizontal axis (None: a level across it), mean, and spread over seeds or draws.
@@ -49,7 +51,7 @@ class Panel(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A curve or a level of a panel. Lines of one label look the same; published ones are dashed."""
+    """A curve or a level of a panel. Lines of one label look the same; those of a `DASHED` variant are dashed."""
 
     panel: Panel
     label: str
@@ -57,8 +59,8 @@ class Line(NamedTuple):
 
     @property
     def key(self) -> tuple[bool, str]:
-        """Whether it is a level, and its name without the mark of published ones."""
-        return self.level, self.label.removesuffix(", published")
+        """Whether it is a level, and its name without the mark of a variant."""
+        return self.level, re.sub(DASHED, "", self.label)
 
     @property
     def level(self) -> bool:
@@ -71,7 +73,7 @@ class Line(NamedTuple):
         if self.level:
             axis.axhline(y[0], label=self.label, color="0.3", lw=1, ls=DASHES[number % len(DASHES)])
         else:
-            style = "" if isinstance(x[0], str) else "--" if "published" in self.label else "-"
+            style = "" if isinstance(x[0], str) else "--" if re.search(DASHED, self.label) else "-"
             form = {"marker": "." if len(x) < 20 else "", "capsize": 2, "color": f"C{number}", "ls": style}
             axis.errorbar(x, y, spread if any(spread) else None, label=self.label, **form)
 
@@ -140,14 +142,21 @@ class Figure(NamedTuple):
             axis.tick_params("x", rotation=60)
 
 
-def hits(rows: Sequence[Row], system: str, release: str, place: float | None = None) -> list[Point]:
-    """Return HR@10 of the rows whose system and release match: at a place, or at the number in a pattern's brackets."""
+def hits(
+    rows: Sequence[Row], system: str, release: str, place: float | None = None, *, interval: bool = False
+) -> list[Point]:
+    """Return HR@10 of the rows whose system and release match: at a place, or at the number in a pattern's brackets.
+
+    The spread is the standard deviation over seeds, or half of the 95 % interval of their mean.
+    """
     found = []
     for row in rows:
         one, other = re.fullmatch(system, row["system"]), re.fullmatch(release, row["release"])
         if one and other:
             at = place or next((float(number) for number in (*one.groups(), *other.groups())), None)
-            found.append((at, float(row[HIT]), float(row[f"{HIT} sd"] or 0)))
+            seeds = int(row.get("seeds") or 1)
+            factor = float(student.ppf(0.975, seeds - 1)) / seeds**0.5 if interval and seeds > 1 else 1.0
+            found.append((at, float(row[HIT]), factor * float(row[f"{HIT} sd"] or 0)))
     return sorted(found)
 
 
@@ -157,11 +166,17 @@ def means(rows: Sequence[Row], key: str = "epsilon") -> list[Point]:
 
 
 def sweeps(rows: list[Row], entries: Sequence[tuple[str, str, list[tuple[Any, ...]]]]) -> Iterator[Line]:
-    """Yield a line for each entry: axis, label, and the arguments of `hits`: of the swept rows, and of those to add."""
-    for across, label, (swept, *others) in entries:
-        if line := hits(rows, *swept):
-            added = [point for other in others for point in hits(rows, *other)]
-            yield Line(Panel(across), label, sorted({*line, *added}))
+    """Yield a line for each entry: axis, label, and the arguments of `hits`: of the swept rows, and of those to add.
+
+    Noise baselines of the rows have a line, too, and all points their 95 % interval.
+    """
+    for across, label, own in entries:
+        noise = [(system, rf"Noise \({release}\)", *place) for system, release, *place in own]
+        for name, (swept, *others) in ((label, own), (f"{label}, noise", noise)):
+            line = hits(rows, *swept, interval=True)
+            if line and (name == label or line[0][0] is not None):  # levels have no line of noise
+                added = [point for other in others for point in hits(rows, *other, interval=True)]
+                yield Line(Panel(across), name, sorted({*line, *added}))
 
 
 #: PriCDR's figures 2 to 5. Axis: what was swept, and the place of the rows at epsilon 8.
@@ -284,8 +299,18 @@ def one_bit(rows: list[Row], data: str, title: str, panels: Sequence[tuple[str, 
                 yield Line(Panel("epsilon of one rating's value, asked for", up, said), mechanism, means(own))
 
 
+def theorem(rows: list[Row], panels: Sequence[tuple[str, str, str, str]]) -> Iterator[Line]:
+    """Yield the cases of statements, a panel for each statement, pattern of cases, and names of both axes."""
+    for statement, pattern, across, up in panels:
+        for (case,) in distinct(where(rows, statement=statement), "case"):
+            if found := re.fullmatch(pattern, case):
+                own = where(rows, statement=statement, case=case)
+                yield Line(Panel(across, up), found.group(found.lastindex or 0), means(own, "place"))
+
+
 BRIDGED = ["share of the users that the mapping matrix is learned from", "share of the users x mu"]
 LEAKED = "epsilon of one user's own vectors"
+WIDTH = ["n'", "d, half of the entries of d x d"]
 LAMBDAS = ["lambda_A", "tau", "lambda_R"]
 TRANSFER = {"rows": 2, "powers": ["domains, the target among them"], "shaded": True}
 #: Every figure of a page.
@@ -300,6 +325,16 @@ FIGURES = [
     Figure("results/*/negative_transfer.csv", "negative_transfer_5.png", partial(negative_transfer, k=5), **TRANSFER),
     Figure("results/*/negative_transfer.csv", "negative_transfer_10.png", partial(negative_transfer, k=10), **TRANSFER),
     Figure("results/*/attention.csv", "attention_{}.png", attention, each="task"),
+    *(
+        Figure("privacy/theorems.csv", name, partial(theorem, panels=panels), powers=WIDTH, log=log)
+        for name, log, *panels in (
+            ("concentration.png", True, ("5.4", "(.*), without noise|gamma.*", WIDTH[0], "relative deviation of the squared norm")),
+            ("preconditioning.png", True, ("5.5", "sd of a squared norm, (.*)", "density of P", "relative sd of a squared norm")),
+            ("width.png", False, ("n'", "epsilon.*", WIDTH[0], "correlation of released and true products")),
+            ("constants.png", False, *((name, ".*", "epsilon", f"{name}, for alpha = 1") for name in ("L", "beta"))),
+            ("rates.png", True, ("rate", ".*", WIDTH[1], "rate of the error")),
+        )
+    ),
     Figure("privacy/leakage_fedgnn.csv", "leakage.png", leakage, 3, [LEAKED]),
     *(
         Figure("results/one_bit/means.csv", name, partial(one_bit, data=data, title=title, panels=panels), share=True, log=log)

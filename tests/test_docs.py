@@ -2,6 +2,7 @@
 
 import csv
 import importlib
+import inspect
 import re
 import subprocess
 from collections.abc import Iterator
@@ -99,6 +100,27 @@ def test_every_method_has_a_page_with_all_its_parts(generate: ModuleType) -> Non
         assert 3 <= len(re.findall(r"[.?](?:\s|$)", idea)) <= 6, f"{page.name}: the idea in five sentences"
         for config in re.findall(r"--config (configs/\S+?\.yaml)", text):
             assert (ROOT / config).is_file(), config
+
+
+def test_the_table_of_departures_has_every_default(generate: ModuleType) -> None:
+    """Each argument with a default is a row, and its last cell is that default."""
+
+    def shown(value: object) -> str:
+        if isinstance(value, tuple):
+            return ", ".join(map(str, value)) or "none"
+        if value is None or isinstance(value, bool):
+            return {None: "null", True: "yes", False: "no"}[value]
+        return f"{value:g}" if isinstance(value, float) else str(value)
+
+    for method, (page, _) in generate.pages().items():
+        departures = page.read_text(encoding="utf-8").split("\n## Departures\n")[1]
+        _, _, table = departures.partition("| constant | paper | released code | here |\n|---|---|---|---|\n")
+        rows = [line.strip("| ").split(" | ") for line in table.split("\n\n")[0].splitlines()]
+        assert rows, page.name
+        assert {len(row) for row in rows} == {4}, page.name
+        found = {row[0].strip("`"): row[3] for row in rows if row[0].startswith("`")}
+        arguments = inspect.signature(zoo.METHODS[method].__init__).parameters.values()
+        assert found == {a.name: shown(a.default) for a in arguments if a.default is not a.empty}, page.name
 
 
 def test_links_lead_somewhere() -> None:

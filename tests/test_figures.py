@@ -73,6 +73,11 @@ def test_swept_values_are_read_from_the_names_of_rows(figures: ModuleType) -> No
     assert figures.hits(rows, r"lambda_A ([\d.]+)", ".*") == [(20.0, 0.3, 0.01)]
     assert figures.hits(rows, "PPGenCDR", "tau 5") == [(None, 0.5, 0.01)], "a level"
     assert figures.hits(rows, "PPGenCDR", "tau 5", 7.0) == [(7.0, 0.5, 0.01)]
+    five = [row | {"seeds": "5"} for row in results(("t", "P", "tau 5", 0.5), ("t", "P", "Noise (tau 5)", 0.3))]
+    own, noise = figures.sweeps(five, [("tau", "P", [("P", r"tau ([\d.]+)")])])
+    half = 2.7764 * 0.01 / 5**0.5  # Student's t with 4 degrees of freedom
+    assert (own.label, noise.label, own.key) == ("P", "P, noise", noise.key)
+    assert (*own.points[0], *noise.points[0]) == pytest.approx((5.0, 0.5, half, 5.0, 0.3, half), abs=1e-6)
 
 
 def test_the_figure_of_pricdr_shows_its_sweeps_and_in_each_the_row_at_8(figures: ModuleType) -> None:

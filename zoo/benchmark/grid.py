@@ -203,6 +203,8 @@ class Benchmark:
     baseline: str = ""  # baseline row for paired tests; empty: the best single-domain row of each task
     # For negative transfer: tasks of one target that differ only in their sources, by number of domains and by title.
     series: dict[str, dict[int, str]] = field(default_factory=dict)
+    # For tests of a shape: rows in the order of one setting, at least three, by title.
+    sweeps: dict[str, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for what in ("tasks", "systems", "seeds"):
@@ -240,8 +242,13 @@ class Benchmark:
         for name in [*self.tasks, *self.systems, *(row.release for row in rows if row.release)]:
             if not slug(name):
                 raise BenchmarkError(f"{name!r} needs a letter or a digit.")
-        if self.baseline and self.baseline not in (names := list(dict.fromkeys(row.name for row in rows))):
+        names = list(dict.fromkeys(row.name for row in rows))
+        if self.baseline and self.baseline not in names:
             raise BenchmarkError(f"baseline is {self.baseline!r}. It must be one of {names}.")
+        for title, swept in self.sweeps.items():
+            if (unknown := sorted(set(swept) - set(names))) or len(set(swept)) < 3:
+                found = f"The sweep {title!r} has {len(swept)} rows, unknown: {unknown}."
+                raise BenchmarkError(f"{found} It needs three rows.")
         lines = Counter(f"{row.task}: {row.name}" for row in rows)
         if repeated := sorted(line for line, count in lines.items() if count > 1):
             raise BenchmarkError(f"Several rows have the names {repeated}. Use different labels.")

@@ -317,3 +317,15 @@ def test_a_series_changes_no_run(made: Made, tmp_path: Path) -> None:
     bare = in_series("", {}) | {"series": None}
     digests = [{run.name: run.digest for run in runs_of(made(**grid), tmp_path)} for grid in (declared, bare)]
     assert digests[0] == digests[1]
+
+
+def test_a_sweep_names_rows(write: Write, made: Made) -> None:
+    swept = {"systems": {"S": {"config": "pricdr.yaml", "releases": [{"publisher": "JLT", "epsilons": [1, 2]}]}}}
+    rows = [row.name for row in made(**swept).rows()][:3]
+    assert made(**swept, sweeps={"S": rows}).plain()["sweeps"] == {"S": rows}
+    for wrong, message in (
+        (["Nobody", *rows], r"4 rows, unknown: \['Nobody'\]"),
+        (rows[:2], r"'S' has 2 rows, unknown: \[\]"),
+    ):
+        with pytest.raises(BenchmarkError, match=message):
+            read_benchmark(write(**swept, sweeps={"S": wrong}))

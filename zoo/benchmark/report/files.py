@@ -18,7 +18,7 @@ from zoo.benchmark.grid import slug
 from zoo.benchmark.report.figures import Picture
 from zoo.benchmark.report.latex import latex_files
 from zoo.benchmark.report.page import context, origins, render
-from zoo.benchmark.report.paired_differences import Gain, Transfer, paired_differences, transfers
+from zoo.benchmark.report.paired_differences import Gain, Sweep, Transfer, paired_differences, sweeps, transfers
 from zoo.benchmark.report.results import LIST_MEASURES, MEASURES, RANKINGS, Line, Results, ResultsError, Run
 from zoo.benchmark.report.run_folders import display_path
 from zoo.runtime.run_folder import ATTENTION, write_together
@@ -159,6 +159,21 @@ def _difference(gain: Gain) -> dict[str, object]:
     }
 
 
+def _shape(sweep: Sweep) -> dict[str, object]:
+    bend = sweep.shape.bend
+    return {
+        **{name: getattr(sweep, name) for name in ("task", "title", "of", "seeds")},
+        "rows": "; ".join(line.name for line in sweep.rows),
+        "trend": _number(sweep.shape.correlation),
+        "p_trend": f"{sweep.shape.p_trend:.3g}",
+        "p_trend_holm": f"{sweep.trend_holm:.3g}",
+        **{f"bend_{name}": _number(getattr(bend, name)) for name in ("difference", "low", "high")},
+        "p_bend": f"{bend.p_value:.3g}",
+        "p_bend_holm": f"{sweep.bend_holm:.3g}",
+        "shape": sweep.verdict,
+    }
+
+
 def _number(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.6f}"
 
@@ -253,6 +268,8 @@ def write_report(
         files[ORIGIN] = origin_json(results, tasks)
     if transferred:
         files["negative_transfer.csv"] = negative_transfer_csv(transferred)
+    if shapes := sweeps(results):
+        files["sweeps.csv"] = _csv([_shape(each) for each in shapes])
     if attention := attention_rows(results):
         files["attention.csv"] = _csv(attention)
     pictures: dict[str, Picture] = {"overview": values["overview"]}

@@ -20,7 +20,7 @@ from zoo.benchmark.grid import slug
 from zoo.benchmark.report import tables
 from zoo.benchmark.report.figures import Picture, curves, learning_curves, overview
 from zoo.benchmark.report.leaderboard import leaderboards, pair_table
-from zoo.benchmark.report.paired_differences import NOISE_BASELINE, TESTED_METRICS, Gain, Transfer, series_tasks
+from zoo.benchmark.report.paired_differences import NOISE_BASELINE, TESTED_METRICS, Gain, Transfer, series_tasks, sweeps
 from zoo.benchmark.report.papers import compare_with_papers
 from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results
 from zoo.benchmark.report.tables import Table
@@ -74,6 +74,7 @@ def _sections(results: Results, task: str, lines: Sequence[Line], found: Sequenc
     leaders = [tables.leader_table(own, ranking, PRIMARY_METRIC) for ranking in compared]
     pairs = [pair_table(results, task, ranking) for ranking in RANKINGS]
     of_papers = compare_with_papers(results, task)
+    shapes = [each for each in sweeps(results) if each.task == task]
     settings = [tables.edge_table(lines), tables.search_table(lines), tables.settings_table(lines)]
     titles = {ranking: f"{ranking.title()} ranking ({words})" for ranking, words in RANKINGS.items()}
     return [
@@ -81,6 +82,7 @@ def _sections(results: Results, task: str, lines: Sequence[Line], found: Sequenc
         Section("Privacy and utility", [tables.guarantee_table(lines)], curves(results, task)),
         Section("Gains over baselines", [*gained, *filter(None, leaders)]),
         Section("Pairwise differences", [*filter(None, pairs)]),
+        Section("Shape of sweeps", [tables.sweep_table(shapes)] if shapes else []),
         Section("Learning curves", figures=learning_curves(results, task), caption="validation NDCG@10 by epoch"),
         Section("Slices", tables.slice_tables(lines)),
         Section("Comparison with published figures", [tables.papers_table(of_papers)] if of_papers else []),

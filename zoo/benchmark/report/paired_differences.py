@@ -1,4 +1,4 @@
-"""Paired differences between a row and its baselines, and between more and fewer sources (negative transfer).
+"""Paired differences between a row and its baselines, between more and fewer sources, and along a sweep.
 
 Reference of negative transfer: Yang et al., *Federated Graph Learning for Cross-Domain Recommendation* (FedGCDR), NeurIPS 2024,
 section 4.2. Departure: the paper compares means; here each difference is also tested.
@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal, get_args
 
+import numpy as np
 import polars as pl
 
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results, ResultsError
-from zoo.benchmark.report.significance import Comparison, common_cases, holm, over_seeds, over_users
+from zoo.benchmark.report.significance import Comparison, Shape, common_cases, holm, over_seeds, over_users, shape
 
 #: Metrics that are tested.
 TESTED_METRICS = (PRIMARY_METRIC, "hit_rate@10")
@@ -22,6 +23,8 @@ NOISE_BASELINE, NO_RELEASE = "noise baseline", "single-domain baseline"
 Kind = Literal["soft", "hard"]
 #: Metrics of negative transfer, as in the paper.
 TRANSFER_METRICS = ("hit_rate@5", "ndcg@5", "hit_rate@10", "ndcg@10")
+#: Metric of sweeps, as in the papers' figures.
+SWEEP_METRIC, SWEPT, SWEPT_GAIN = "hit_rate@10", "HR@10", "HR@10 gain over noise baseline"
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,59 @@ def corrected(family: Sequence[Gain]) -> list[Gain]:
         replace(gain, users_holm=own, seeds_holm=None if gain.seeds is None else next(seeds))
         for gain, own in zip(family, users, strict=True)
     ]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The shape of HR@10, or of its gain over noise baselines, along the rows of a sweep."""
+
+    task: str
+    title: str
+    of: str  # `SWEPT` or `SWEPT_GAIN`
+    rows: Sequence[Line]
+    seeds: int
+    shape: Shape
+    trend_holm: float = 1.0  # p-values corrected for all sweeps of the task
+    bend_holm: float = 1.0
+
+    @property
+    def verdict(self) -> str:
+        """The significant shapes; `-` for none."""
+        trend = ("rises" if self.shape.correlation > 0 else "falls") if self.trend_holm < 0.05 else ""
+        bend = ("bell" if self.shape.bend.difference > 0 else "valley") if self.bend_holm < 0.05 else ""
+        return ", ".join(filter(None, [trend, bend])) or "-"
+
+
+def sweeps(results: Results) -> list[Sweep]:
+    """Return the shape of each finished sweep, corrected within each task."""
+    made: list[Sweep] = []
+    for (task, lines), (title, names) in product(results.lines.items(), results.benchmark.get("sweeps", {}).items()):
+        rows = [line for name in names for line in lines if line.name == name]
+        noise = [control_of(results, line, NOISE_BASELINE) for line in rows]
+        if len(rows) == len(names):
+            made += filter(None, [_sweep(task, title, rows, []), _sweep(task, title, rows, noise)])
+    family: list[Sweep] = []
+    for task in results.lines:
+        own = [each for each in made if each.task == task]
+        trends, bends = holm([each.shape.p_trend for each in own]), holm([each.shape.bend.p_value for each in own])
+        family += [replace(s, trend_holm=t, bend_holm=b) for s, t, b in zip(own, trends, bends, strict=True)]
+    return family
+
+
+def _sweep(task: str, title: str, rows: Sequence[Line], noise: Sequence[Line | None]) -> Sweep | None:
+    """Return the shape of rows, less their noise baselines if given; None if one lacks or without two common seeds."""
+    others = [line for line in noise if line is not None]
+    seeds = sorted(set.intersection(*({run.seed for run in line.runs} for line in [*rows, *others])))
+    if len(others) < len(noise) or len(seeds) < 2:
+        return None
+    ranking = "sampled" if all(line.has("sampled", SWEEP_METRIC) for line in [*rows, *others]) else "full"
+    ours, theirs = (
+        np.array([[run.figure(ranking, SWEEP_METRIC) for run in line.runs if run.seed in seeds] for line in some])
+        for some in (rows, others)
+    )
+    return Sweep(
+        task, title, SWEPT_GAIN if noise else SWEPT, rows, len(seeds), shape((ours - theirs if noise else ours).T)
+    )
 
 
 @dataclass(frozen=True)

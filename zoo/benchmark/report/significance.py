@@ -1,4 +1,4 @@
-"""Paired tests of two recommenders, and Holm's correction for multiple tests.
+"""Paired tests of two recommenders, tests of a sweep's shape, and Holm's correction for multiple tests.
 
 Cases are frames with columns ``seed``, ``user_id`` and a metric such as ``ndcg@10``, one row per seed and user. A frame of one
 seed with the users of every seed of the other counts as a deterministic recommender and is paired by user alone.
@@ -81,6 +81,46 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - position) * float(p_values[index])))
         adjusted[index] = largest
     return adjusted
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Tests of a sweep's shape over seeds: whether the figure rises or falls with the setting, and whether it bends."""
+
+    correlation: float  # Page's statistic as the mean over seeds of Spearman's correlation of level and figure
+    p_trend: float  # two-sided, of Page's trend test
+    bend: Comparison  # the middle above the ends of a parabola through each seed's levels; positive for a bell
+
+
+def shape(figures: npt.ArrayLike) -> Shape:
+    """Return the tests of a sweep's shape; each seed is compared with itself, so differences between seeds do not matter.
+
+    Levels count by rank, so a grid of powers of two is evenly spaced. The bend is the quadratic contrast within a seed, and
+    orthogonal to a straight slope.
+
+    Args:
+        figures: Finite values, shape ``(seeds, levels)`` with at least two seeds and three levels, in the order of the setting.
+
+    Reference: Page, *Ordered Hypotheses for Multiple Treatments: A Significance Test for Linear Ranks*, JASA 1963.
+
+    Examples:
+        >>> rising, bell = shape([[1, 2, 4], [2, 3, 5], [0, 2, 3]]), shape([[1, 3, 1.1], [1, 4, 1.2], [0, 3, 0.1]])
+        >>> rising.correlation, round(rising.p_trend, 3)
+        (1.0, 0.009)
+        >>> round(bell.bend.difference, 2), round(bell.bend.p_value, 3)
+        (2.6, 0.015)
+    """
+    values = np.asarray(figures, dtype=np.float64)
+    seeds, levels = values.shape
+    method = "exact" if levels < 8 else "asymptotic"  # exact takes a second at eight
+    rising, falling = (stats.page_trend_test(sign * values, method=method) for sign in (1, -1))
+    correlation = 12 * float(rising.statistic) / (seeds * levels * (levels**2 - 1)) - 3 * (levels + 1) / (levels - 1)
+    squares = (np.arange(levels) - (levels - 1) / 2) ** 2
+    contrast = squares.mean() - squares
+    bends, mean = values @ contrast / (contrast @ contrast), values.mean(axis=1)
+    middle, ends = (mean + bends * (squares.mean() - place) for place in (0.0, squares.max()))
+    p_trend = min(1.0, 2 * min(float(rising.pvalue), float(falling.pvalue)))
+    return Shape(correlation, p_trend, paired(middle, ends))
 
 
 def over_users(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> Comparison:

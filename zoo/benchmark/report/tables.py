@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from zoo.benchmark.report.lists import activity_groups
-from zoo.benchmark.report.paired_differences import NOISE_BASELINE, Gain, Transfer
+from zoo.benchmark.report.paired_differences import NOISE_BASELINE, Gain, Sweep, Transfer
 from zoo.benchmark.report.papers import DECISIVE, PaperComparison, published, violations
 from zoo.benchmark.report.results import LIST_NAMES, MEASURES, PRIMARY_METRIC, RANKINGS, Line, Results
 from zoo.benchmark.report.run_folders import format_value, short_setting
@@ -135,6 +135,24 @@ def transfer_table(found: Sequence[Transfer], ranking: str, measure: str) -> Tab
     title = f"{metric_title(measure)}, {RANKINGS[ranking]}"
     columns += ["p over seeds", "negative transfer"]
     return Table(title, columns, rows, [note], num_text_columns=2) if rows else None
+
+
+def sweep_table(found: Sequence[Sweep]) -> Table:
+    """Return the tests of the shape of each sweep."""
+    rows = []
+    for sweep in found:
+        bend, trend = sweep.shape.bend, f"{sweep.shape.correlation:+.2f}"
+        interval = f"{format_signed(bend.difference)} [{format_signed(bend.low)}, {format_signed(bend.high)}]"
+        tests = [trend, format_p_value(sweep.trend_holm), interval, format_p_value(sweep.bend_holm)]
+        rows.append([sweep.title, sweep.of, f"{len(sweep.rows)} x {sweep.seeds}", *tests, sweep.verdict])
+    note = (
+        "Trend: mean over seeds of Spearman's correlation of setting and figure, with Page's trend test. Bend: the middle above "
+        "the ends of a parabola through each seed's levels, with a 95 % interval and a t-test over seeds; positive for a bell. "
+        "p-values are two-sided and Holm-corrected for the rows of this table. The tests say whether the shape holds when "
+        "training is repeated. '-': none is significant, which does not show that there is none."
+    )
+    columns = ["sweep", "of", "levels x seeds", "trend", "p of trend", "bend", "p of bend", "shape"]
+    return Table("", columns, rows, [note], num_text_columns=2, last_is_text=True)
 
 
 def _by_epsilon(guarantee: str, epsilon: str) -> tuple[bool, str, float]:

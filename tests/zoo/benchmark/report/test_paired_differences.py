@@ -23,6 +23,7 @@ from tests.zoo.benchmark.report.fabricate import (
 )
 from tests.zoo.benchmark.report.test_significance import by_hand
 from zoo.benchmark.grid import Row
+from zoo.benchmark.report.files import write_report
 from zoo.benchmark.report.paired_differences import (
     NO_RELEASE,
     NOISE_BASELINE,
@@ -30,9 +31,10 @@ from zoo.benchmark.report.paired_differences import (
     Gain,
     control_of,
     paired_differences,
+    sweeps,
 )
 from zoo.benchmark.report.results import RANKINGS, Line, Results
-from zoo.benchmark.report.significance import Comparison, holm
+from zoo.benchmark.report.significance import Comparison, holm, shape
 
 TASK, EASE = "book-music", "EASE"
 PRIVATE = {"PriCDR": {"config": "system.yaml", "releases": [{"publisher": "JLT", "epsilons": [1]}]}}
@@ -309,3 +311,34 @@ def test_no_gain_is_found_as_rarely_as_stated() -> None:
     assert not any(gain.users_holm < 0.05 for gain in family)
     assert not any(gain.seeds_holm is None or gain.seeds_holm < 0.05 for gain in family)
     assert 0.2 < np.mean([gain.users.difference > 0 for gain in family]) < 0.8  # a coin: 2e-4
+
+
+def test_the_shape_of_a_sweep_compares_rows_of_a_seed_and_their_noise(tmp_path: Path) -> None:
+    names = [f"PriCDR, JLT eps {epsilon}" for epsilon in (1, 8, 64)]
+    grid = GRID | {"sweeps": {"epsilon": names, "with a control": [*names, "PriCDR, Nothing"]}}
+    results = reread(
+        tmp_path / "runs", grid, lambda row, seed: None if row.control and seed == 1 else facts_of(row, seed)
+    )
+    found = sweeps(results)
+    assert [(each.task, each.title, each.of) for each in found] == [
+        (TASK, "epsilon", "HR@10"),
+        (TASK, "epsilon", "HR@10 gain over noise baseline"),
+        (TASK, "with a control", "HR@10"),
+    ], "the other task lacks a row, and the control has no noise baseline"
+    assert [each.seeds for each in found] == [3, 2, 2]
+    figures = [[run.figure("sampled", "hit_rate@10") for run in line_of(results, TASK, name).runs] for name in names]
+    noise = [
+        [r.figure("sampled", "hit_rate@10") for r in line_of(results, TASK, f"PriCDR, Noise ({n[8:]})").runs]
+        for n in names
+    ]
+    assert found[0].shape == shape(np.array(figures).T)
+    assert found[1].shape == shape((np.array(figures)[:, [0, 2]] - noise).T)
+    assert [each.trend_holm for each in found] == holm([each.shape.p_trend for each in found])
+    significant = replace(found[0], trend_holm=0.01, bend_holm=0.01)
+    words = (found[0].shape.correlation > 0, found[0].shape.bend.difference > 0)
+    assert significant.verdict == f"{('falls', 'rises')[words[0]]}, {('valley', 'bell')[words[1]]}"
+    assert replace(found[0], trend_holm=0.06, bend_holm=0.06).verdict == "-"
+    written = write_report(results, tmp_path / "report")
+    assert written.files["sweeps.csv"].count("\n") == 4
+    assert "### Shape of sweeps" in written.files["README.md"]
+    assert "| with a control | HR@10 | 4 x 2 |" in written.files["README.md"]

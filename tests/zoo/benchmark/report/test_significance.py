@@ -1,9 +1,9 @@
-"""Paired tests against closed formulas, and Holm against the closed testing principle."""
+"""Paired tests against closed formulas, shapes against enumerated ranks and fits, and Holm against the closed testing principle."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import astuple
-from itertools import combinations
+from itertools import combinations, permutations, product
 
 import numpy as np
 import polars as pl
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from zoo.benchmark.report.significance import Comparison, holm, over_seeds, over_users, paired
+from zoo.benchmark.report.significance import Comparison, holm, over_seeds, over_users, paired, shape
 
 
 def by_hand(differences: Sequence[float]) -> Comparison:
@@ -198,3 +198,18 @@ def test_frames_that_do_not_fit_are_refused() -> None:
         hole = pl.when(first).then(pl.lit(empty)).otherwise(pl.col("ndcg@10")).alias("ndcg@10")
         with pytest.raises(ValueError, match="ours has 1 NaN or infinite values of 2"):
             over_users(good.with_columns(hole), good, "ndcg@10")
+
+
+def test_a_shape_is_that_of_enumerated_ranks_and_of_a_fitted_parabola() -> None:
+    values = np.random.default_rng(5).normal(size=(4, 4)) + [0, 0.5, 1.3, 1.1] + np.arange(4)[:, None] * 100
+    levels = np.arange(1, 5)
+    page = lambda rows: sum(levels @ np.asarray(row) for row in rows)  # noqa: E731
+    ranks = values.argsort(1).argsort(1) + 1
+    null = np.array([page(rows) for rows in product(permutations(levels), repeat=4)])
+    found = shape(values)
+    assert found.p_trend == pytest.approx(2 * min((null >= page(ranks)).mean(), (null <= page(ranks)).mean()))
+    assert found.correlation == pytest.approx(np.mean([stats.spearmanr(levels, row).statistic for row in values]))
+    fits = [np.polyfit(levels - 2.5, row, 2) for row in values]
+    assert close(found.bend, by_hand([-fit[0] * 1.5**2 for fit in fits])), "offsets of seeds and a slope cancel"
+    level = shape(np.ones((3, 9)))
+    assert (level.correlation, level.p_trend, level.bend.p_value) == (pytest.approx(0), 1.0, 1.0)
