@@ -18,7 +18,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from datamodules.public_lists import read_users, write_intersection
+import polars as pl
+from polars.exceptions import PolarsError
+
 from zoo.runtime.arguments import Arguments
 from zoo.runtime.run_folder import atomic_write, refusal
 from zoo.runtime.settings_files import read_json
@@ -73,7 +75,7 @@ def main(arguments: Sequence[str]) -> None:
         print(ask(options) if options.command == "ask" else serve(options))
     except ImportError as error:
         sys.exit(f"{refusal(error)} Install the extra: pip install 'cdr-zoo[psi]'.")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, PolarsError) as error:
         sys.exit(refusal(error))
 
 
@@ -103,7 +105,7 @@ def ask(options: argparse.Namespace) -> str:
     if opened["ids"] != _digest(ids):
         raise PsiError(f"{options.users} was changed after the request. Restore it, or ask again.")
     client = psi.client.CreateFromKey(bytes.fromhex(opened["key"]), reveal)
-    parsed = psi.ServerSetup.FromString(setup), psi.Response.FromString(response)
+    parsed = _parsed(psi.ServerSetup, setup, options.receive), _parsed(psi.Response, response, options.receive)
     found = sorted(ids[at] for at in client.GetIntersection(*parsed)) if reveal else []
     size = len(found) if reveal else int(client.GetIntersectionSize(*parsed))
     del state[fields["session"]]
@@ -127,7 +129,7 @@ def serve(options: argparse.Namespace) -> str:
     if step == "request":
         if session in state:
             raise PsiError(f"{options.receive} was answered before. A request is answered once. Ask for a new one.")
-        server, request = psi.server.CreateWithNewKey(reveal), psi.Request.FromString(content)
+        server, request = psi.server.CreateWithNewKey(reveal), _parsed(psi.Request, content, options.receive)
         if len(request.encrypted_elements) != fields["count"] or request.reveal_intersection is not reveal:
             raise PsiError(
                 f"{options.receive} has another number of users, or mode, than it states. Ask for a new one."
@@ -153,7 +155,11 @@ def checked_users(path: Path) -> list[str]:
 
     Ids must be in Unicode form NFC without blanks at their ends, and no two may differ only in case or form.
     """
-    ids = read_users(path)
+    # Not by `datamodules`, whose import of training libraries would take longer than the protocol.
+    listed = pl.read_csv(path, infer_schema=False)
+    if "user_id" not in listed.columns or not listed.height:
+        raise PsiError(f"{path} has the columns {listed.columns} and {listed.height} rows. Needed: ids under user_id.")
+    ids: list[str] = listed["user_id"].drop_nulls().unique().sort().to_list()
     for user in ids:
         if user != unicodedata.normalize("NFC", user).strip():
             raise PsiError(
@@ -230,10 +236,22 @@ def _received(
     return fields, [content[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
+def _parsed(kind: Any, content: bytes, path: Path) -> Any:  # noqa: ANN401  a class of the library's messages
+    """Return a message of the library; `PsiError` if it is none."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        return kind.FromString(content)
+    except DecodeError as error:
+        raise PsiError(f"{path} was altered. Ask for it again.") from error
+
+
 def _finished(options: argparse.Namespace, found: Sequence[str], size: int) -> str:
     if options.mode == "list" and options.out is not None:
         if not found:
             raise PsiError("The parties have no user in common. Check that both lists have the same kind of ids.")
+        from datamodules.public_lists import write_intersection
+
         write_intersection(found, options.out)
         return f"{size:,} users in common: {options.out}."
     return f"{size:,} users in common."

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import EXPERIMENT, FIT, Silo
+from silos import EXPERIMENT, FIT, Silo
 from zoo_nvflare.__main__ import main, serving, silos_of
 from zoo_nvflare.sites import write_job
 
