@@ -17,8 +17,8 @@ from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.spending.budget import Cap
-from zoo_nvflare.parties import SIMULATED, TARGET
-from zoo_nvflare.sites import ADMIN, provision, write_job, write_settings
+from zoo_nvflare import SIMULATED, TARGET
+from zoo_nvflare.sites import ADMIN, CONTROLLER, EXECUTOR, provision, write_job, write_settings
 
 INCOMPLETE = 3
 """Exit code if a source gave no release and the target did not train."""
@@ -156,6 +156,10 @@ def simulate(options: argparse.Namespace, fit: Sequence[str]) -> int:
             write_settings(folder / f"{name}.json", name, options.config, options.cap)
     with tempfile.TemporaryDirectory() as scratch:
         job = write_job(Path(scratch) / "release", options.sources, options.request, options.epsilon, options.timeout)
+        local = Path(scratch) / "work" / "local"
+        local.mkdir(parents=True)
+        allowed = {"class_list_enforcement_mode": "enforce", "class_allow_list": [CONTROLLER, EXECUTOR]}
+        (local / "resources.json").write_text(json.dumps(allowed), encoding="utf-8")
         command = [sys.executable, "-m", "nvflare.cli", "simulator", str(job), "-w", f"{scratch}/work"]
         command += ["-c", ",".join(options.sources), "-t", str(len(options.sources))]
         with open(folder / "simulator.log", "ab") as log:

@@ -22,13 +22,10 @@ from zoo.release.signature import TrustedKeys
 from zoo.runs.exchange import SourceParty, TargetParty
 from zoo.runs.inputs import instantiate, make_publisher
 from zoo.runtime.run_folder import write_json
+from zoo_nvflare import SETTINGS, SIMULATED, TARGET
 
 TASK = "release"
 MESSAGE = "message"
-SETTINGS = "zoo.json"
-#: Folder with the settings of each party, ``NAME.json``, in a simulation, whose sites have no folder of their own.
-SIMULATED = "ZOO_NVFLARE_SITES"
-TARGET = "target"
 
 
 class ReleaseExecutor(Executor):  # type: ignore[misc]  # NVFlare ships no types

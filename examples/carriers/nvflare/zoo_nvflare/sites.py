@@ -14,7 +14,7 @@ import yaml
 
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.spending.budget import Budget, Cap
-from zoo_nvflare.parties import SETTINGS, TARGET
+from zoo_nvflare import SETTINGS, TARGET
 
 ADMIN = "lead@target.example"
 """The user at the target who submits jobs."""
