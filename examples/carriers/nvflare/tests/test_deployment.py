@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from silos import EXPERIMENT, FIT, Silo
-from zoo_nvflare.__main__ import main, serving, silos_of
-from zoo_nvflare.sites import write_job
 
 from zoo import Release
 from zoo.privacy.spending.budget import Budget
+from zoo_nvflare.__main__ import main, serving, silos_of
+from zoo_nvflare.sites import write_job
 
 SOURCES = ("book", "film")
 
