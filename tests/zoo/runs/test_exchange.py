@@ -1,13 +1,16 @@
 """Releases over a carrier: what the target gets, and what faults and deviating parties cannot do."""
 
+import errno
 import io
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from datamodules import Synthetic
+from tests.kills import killed_at, moments
 from zoo import JLT, Release
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.spending.budget import Budget, Cap
@@ -107,6 +110,55 @@ def test_no_text_of_an_error_leaves_the_source(party: Party, monkeypatch: pytest
         monkeypatch.setattr(Synthetic, "source", lambda *_, error=error: (_ for _ in ()).throw(error))
         reply = party("book").handle(encode({"op": "publish", "request": "r1", "domain": "book"}))
         assert decode(reply) == ({"code": code}, b"")
+
+
+@pytest.mark.processes
+def test_wherever_a_target_dies_the_same_request_resumes(party: Party, tmp_path: Path) -> None:
+    """At twenty moments: nothing half-read is used, and nothing is published or charged again."""
+    source = party("book")
+    source.handle(encode({"op": "publish", "request": "r1", "domain": "book"}))
+    packed, sent = Release.pack(source.outbox / "r1"), list[int]()
+
+    def send(messages: Mapping[str, bytes]) -> dict[str, bytes]:
+        """The source without its ratings, since forks have no threads of polars."""
+        fields = decode(messages["book"])[0]
+        if fields["op"] == "publish":
+            return {"book": encode({"code": "ok", "sha256": packed.sha256, "size": packed.size})}
+        sent.append(fields["offset"])
+        return {
+            "book": encode({"code": "ok", "offset": fields["offset"]}, packed.read(fields["offset"], fields["size"]))
+        }
+
+    def collected(place: Path) -> Path:
+        return TargetParty(place, ["book"], "r1", part=3000).collect(send).releases["book"]
+
+    for moment in moments(tmp_path, lambda: collected(tmp_path / "counted")):
+        place = tmp_path / f"died-{moment}"
+        place.mkdir()
+        killed_at(place, moment, lambda place=place: collected(place))
+        if (half := place / "r1" / "book").exists():
+            assert contents(half) == contents(source.outbox / "r1")
+        assert contents(collected(place)) == contents(source.outbox / "r1")
+    assert len(sent) < 20 * -(-packed.size // 3000), "parts that arrived are not sent again"
+    assert len(Budget(source.budget).entries) == 1
+
+
+def test_a_full_disk_at_the_target_ends_the_run_which_resumes(
+    party: Party, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parties, calls, real = {"book": party("book")}, [0], os.fsync
+
+    def full(descriptor: int) -> None:
+        calls[0] += 1
+        if calls[0] == 6:  # the first are of the budget
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    target = TargetParty(tmp_path / "in", ["book"], "r1", part=3000)
+    with pytest.raises(OSError, match=r"No space left on device: .*part"):
+        target.collect(delivering(parties))
+    assert target.collect(delivering(parties)).releases.keys() == {"book"}
 
 
 @pytest.mark.parametrize("size", [0, 10**10, 10**30, "9", None])

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from zoo_flower.rounds import mean_of_round, model_of, play_message
 
 from zoo import FedGNN
 from zoo.methods.federated.updates import weighted_mean
+from zoo_flower.rounds import mean_of_round, model_of, play_message
 
 CLIENTS = 20
 

@@ -6,7 +6,6 @@ import argparse
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -14,10 +13,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.spending.budget import Cap
-from zoo_flower.sites import provision
 
 APP = Path(__file__).parent.parent
 """Folder of the Flower app: this package and its pyproject.toml."""
@@ -29,7 +24,6 @@ QUIET = {
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
-NO_INSTALLS = "--disable-runtime-dependency-installation"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     option("--sources", nargs="+", required=True, help="domains of the sources")
     option("--epsilon-cap", type=float, default=8.0, help="cap of each budget (default: %(default)s)")
     option("--delta", type=float, default=1e-5, help="delta of each budget (default: %(default)s)")
-    option("--relation", type=Relation, default=Relation.CHANGE_ONE_RATING, help="of each budget")
+    option("--relation", default="change_one_rating", help="of each budget")
     for name in ("silo", "target"):
         each[name].add_argument("--port", type=int, default=9443, help="port of the target (default: %(default)s)")
     each["silo"].add_argument("--app", help="SHA-256 of the app to accept (default: that of this installation)")
@@ -70,9 +64,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command."""
     options, fit = parser().parse_known_args(arguments)
     os.environ.update(QUIET)
+    # Flower starts its own programs by name, also where this environment is not activated.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     match options.command:
         case "provision":
-            cap = Cap(options.epsilon_cap, options.delta, options.relation)
+            from zoo.privacy.accounting.relation import Relation
+            from zoo.privacy.spending.budget import Cap
+            from zoo_flower.sites import provision
+
+            cap = Cap(options.epsilon_cap, options.delta, Relation(options.relation))
             provision(options.config, options.sources, options.folder, cap)
         case "app":
             print(hashlib.sha256(app_bundle()).hexdigest())
@@ -97,7 +97,7 @@ def silo_arguments(folder: Path, port: int, runtime_port: int) -> list[str]:
     """Return the arguments of ``flower-supernode``: TLS, the node's key, and no installations."""
     made = ["--superlink", f"127.0.0.1:{port}", "--root-certificates", str(folder / "ca.crt")]
     made += ["--auth-supernode-private-key", str(folder / "node"), "--host", "127.0.0.1", "--port", str(runtime_port)]
-    return [*made, "--node-config", f'folder="{folder}"', NO_INSTALLS]
+    return [*made, "--node-config", f'folder="{folder}"']  # a SuperNode installs nothing unless it is told to
 
 
 @contextmanager
@@ -115,10 +115,11 @@ def serving(folder: Path, port: int) -> Iterator[dict[str, str]]:
         "--ssl-keyfile",
         str(folder / "server.key"),
     ]
-    command += ["--ssl-ca-certfile", str(folder / "ca.crt"), "--enable-supernode-auth", NO_INSTALLS]
+    command += ["--ssl-ca-certfile", str(folder / "ca.crt"), "--enable-supernode-auth"]
+    command += ["--disable-runtime-dependency-installation"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--database", str(folder / "state.db")]
     with open(folder / "superlink.log", "ab") as log:
-        server = subprocess.Popen(program(command), env=environment, stdout=log, stderr=log)
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
         yield environment
     finally:
@@ -129,17 +130,9 @@ def serving(folder: Path, port: int) -> Iterator[dict[str, str]]:
             server.kill()
 
 
-def program(command: Sequence[str]) -> list[str]:
-    """Return a command whose program is next to this Python, in an environment that may not be activated."""
-    found = shutil.which(command[0], path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
-    if found is None:
-        raise FileNotFoundError(f"{command[0]} is not installed. Run: pip install flwr.")
-    return [found, *command[1:]]
-
-
 def asked(command: Sequence[str], environment: dict[str, str]) -> dict[str, Any]:
     """Return the JSON that a command of Flower prints."""
-    ended = subprocess.run(program(command), env=environment, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     start = ended.stdout.find("{")
     found: dict[str, Any] = json.loads(ended.stdout[start:]) if start >= 0 else {}
     return found or {"success": False, "error-message": ended.stderr[-500:] + ended.stdout[-500:]}

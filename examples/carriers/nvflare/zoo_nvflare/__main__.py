@@ -15,8 +15,6 @@ from pathlib import Path
 
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
-from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.spending.budget import Cap
 from zoo_nvflare import SIMULATED, TARGET
 from zoo_nvflare.sites import ADMIN, CONTROLLER, EXECUTOR, provision, write_job, write_settings
 
@@ -41,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
             "--epsilon-cap", type=float, default=8.0, help="cap of each budget (default: %(default)s)"
         )
         each[name].add_argument("--delta", type=float, default=1e-5, help="delta of each budget (default: %(default)s)")
-        each[name].add_argument("--relation", type=Relation, default=Relation.CHANGE_ONE_RATING, help="of each budget")
+        each[name].add_argument("--relation", default="change_one_rating", help="of each budget")
     for name in ("provision", "simulate"):
         each[name].add_argument("folder", type=Path, help="folder to write")
     each["provision"].add_argument("--port", type=int, default=8002, help="port of the target (default: %(default)s)")
@@ -67,7 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.command in ("provision", "silo") and fit:
         sys.exit(f"error: unknown arguments: {fit}")
     if options.command in ("provision", "simulate"):
-        options.cap = Cap(options.epsilon_cap, options.delta, options.relation)
+        from zoo.privacy.accounting.relation import Relation
+        from zoo.privacy.spending.budget import Cap
+
+        options.cap = Cap(options.epsilon_cap, options.delta, Relation(options.relation))
     match options.command:
         case "provision":
             provision(options.config, options.sources, options.folder, options.port, options.cap)

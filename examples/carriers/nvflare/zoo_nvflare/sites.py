@@ -8,13 +8,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.spending.budget import Budget, Cap
 from zoo_nvflare import SETTINGS, TARGET
+
+if TYPE_CHECKING:
+    from zoo.privacy.spending.budget import Cap
 
 ADMIN = "lead@target.example"
 """The user at the target who submits jobs."""
@@ -41,7 +42,7 @@ AUTHORIZATION = {
 PRIVACY = {"scopes": [{"name": "releases"}], "default_scope": "releases"}
 
 
-def provision(config: Path, sources: Sequence[str], out: Path, port: int, cap: Cap | None = None) -> None:
+def provision(config: Path, sources: Sequence[str], out: Path, port: int, cap: Cap) -> None:
     """Make the folders of the target, its admin and each source, with certificates for mutual TLS.
 
     Args:
@@ -76,15 +77,17 @@ def write_policies(local: Path, allowed: str) -> None:
         (local / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def write_settings(file: Path, name: str, config: Path, cap: Cap | None = None) -> None:
+def write_settings(file: Path, name: str, config: Path, cap: Cap) -> None:
     """Write a party's settings, the experiment, and a source's budget next to them."""
     shutil.copy(config, file.parent / f"{name}.yaml")
     settings: dict[str, Any] = {"config": f"{name}.yaml"}
     if name == TARGET:
         settings |= {"limit": 2**32, "trusted": None}
     else:
+        from zoo.privacy.spending.budget import Budget
+
         settings |= {"domain": name, "budget": f"{name}.budget.jsonl", "outbox": f"outbox-{name}", "sign": None}
-        Budget.create(file.parent / settings["budget"], cap or Cap(8.0, 1e-5, Relation.CHANGE_ONE_RATING))
+        Budget.create(file.parent / settings["budget"], cap)
     file.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
 
 
