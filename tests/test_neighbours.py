@@ -23,7 +23,9 @@ def test_the_zoo_resolves_together_with_each_neighbour(tmp_path: Path) -> None:
         wanted.write_text(f"cdr-zoo @ {ROOT.as_uri()}\n{neighbour}\n")
         command = [uv, "pip", "compile", "--quiet", "--python-version", "3.12", str(wanted)]  # omnirec needs 3.12
         ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=600)
-        if ended.returncode and any(word in ended.stderr for word in ("error sending request", "Failed to fetch", "dns")):
+        if ended.returncode and any(
+            word in ended.stderr for word in ("error sending request", "Failed to fetch", "dns")
+        ):
             pytest.skip(f"no network: {ended.stderr[-200:]}")
         if ended.returncode:
             failed[neighbour] = ended.stderr[-2000:]

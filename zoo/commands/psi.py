@@ -71,11 +71,11 @@ def main(arguments: Sequence[str]) -> None:
     try:
         for path in (options.send, options.out):
             if path is not None and path.exists():
-                raise PsiError(f"{path} exists. Choose another file.")
+                raise PsiError(f"{path} exists.")
         print(ask(options) if options.command == "ask" else serve(options))
     except ImportError as error:
         sys.exit(f"{refusal(error)} Install the extra: pip install 'cdr-zoo[psi]'.")
-    except (OSError, ValueError, PolarsError) as error:
+    except (OSError, TypeError, ValueError, PolarsError) as error:
         sys.exit(refusal(error))
 
 
@@ -99,11 +99,9 @@ def ask(options: argparse.Namespace) -> str:
     fields, (setup, response) = _received(options.receive, "reply", options.mode, ids, 2)
     opened = state.get(fields["session"])
     if opened is None or opened["request"] != fields["answers"]:
-        raise PsiError(
-            f"{options.receive} answers no open request of {options.state}. It is replayed, or another's. Ask again."
-        )
+        raise PsiError(f"{options.receive} answers no open request: it is replayed, or another's.")
     if opened["ids"] != _digest(ids):
-        raise PsiError(f"{options.users} was changed after the request. Restore it, or ask again.")
+        raise PsiError(f"{options.users} was changed after the request. Ask again.")
     client = psi.client.CreateFromKey(bytes.fromhex(opened["key"]), reveal)
     parsed = _parsed(psi.ServerSetup, setup, options.receive), _parsed(psi.Response, response, options.receive)
     found = sorted(ids[at] for at in client.GetIntersection(*parsed)) if reveal else []
@@ -141,7 +139,7 @@ def serve(options: argparse.Namespace) -> str:
         _write_state(options.state, state)
         return _sent(options.send, message)
     if state.get(session, {}).get("reply") != fields["answers"]:
-        raise PsiError(f"{options.receive} answers no open reply of {options.state}. It is replayed, or another's.")
+        raise PsiError(f"{options.receive} answers no open reply: it is replayed, or another's.")
     size, found = read_json(content.decode("utf-8"))
     if not isinstance(found, list) or not {*found} <= {*ids} or (reveal and len({*found}) != size):
         raise PsiError(f"{options.receive} names users who are not in {options.users}. Do not use it. Ask the party.")
