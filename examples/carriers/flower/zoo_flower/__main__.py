@@ -49,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
     for name in ("silo", "target"):
         each[name].add_argument("--port", type=int, default=9443, help="port of the target (default: %(default)s)")
     each["silo"].add_argument("--app", help="SHA-256 of the app to accept (default: that of this installation)")
+    each["silo"].add_argument("--once", action="store_true", help="end when the target cannot be reached")
     each["silo"].add_argument("--runtime-port", type=int, default=9094, help="local port of this silo's own processes")
     option = each["target"].add_argument
     option("--request", default="first", help="id of the request; the same id resumes at no cost")
@@ -76,6 +77,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             provision(options.config, options.sources, options.folder, cap)
         case "app":
             print(hashlib.sha256(app_bundle()).hexdigest())
+        case "silo" if not options.once:
+            # A SuperNode gives up after half a minute without the target; this one is started again.
+            while (
+                subprocess.run([sys.executable, "-m", "zoo_flower", *(arguments or sys.argv[1:]), "--once"]).returncode
+                > 0
+            ):
+                time.sleep(5)
         case "silo":
             from zoo_flower.supernode import run
 

@@ -12,7 +12,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 RECORD, CONTENT = "zoo", "content"
-client, server = ClientApp(), ServerApp()
+client = ClientApp()
+server = ServerApp()
 
 
 def carried(content: bytes) -> RecordDict:
