@@ -24,8 +24,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def metrics(root: Path) -> dict[str, float]:
     (file,) = root.rglob("metrics.json")
-    found: dict[str, Any] = json.loads(file.read_text())
-    return {name: value for name, value in found.items() if name.startswith("test/")}
+    found: dict[str, float] = json.loads(file.read_text())["metrics"]
+    return found
 
 
 def target(federation: Path, *options: str) -> int:
@@ -71,7 +71,7 @@ def test_one_experiment_in_three_forms(federation: Path, silos: dict[str, Silo],
         fit += [f"--data.releases.{name}", str(federation / name / "local" / f"outbox-{name}" / "first")]
     subprocess.run(fit, check=True)
     found = [metrics(root) for root in roots.values()]
-    assert found[0]
+    assert found[0]["test/sampled/ndcg@10"] > 0.06, "chance: 0.045"
     assert found[0] == found[1] == found[2]
 
 
@@ -95,7 +95,10 @@ def wait_for(condition: Any, seconds: float = 180) -> None:  # noqa: ANN401  any
 def test_sites_refuse_code_and_classes_of_others(
     federation: Path, silos: dict[str, Silo], tmp_path: Path, form: str
 ) -> None:
-    """Code in the job, which the server would take, and a class of NVFlare that the site's list does not have."""
+    """Code in the job, which the target allows itself, and a class of NVFlare that the site's list does not have."""
+    policy = federation / "target" / "local" / "authorization.json"
+    own = policy.read_text()
+    policy.write_text(own.replace('"byoc": "none"', '"byoc": "any"'))
     job, mark = write_job(tmp_path / "job", SOURCES, "evil", None, 30), tmp_path / "mark"
     config = job / "app" / "config" / "config_fed_client.json"
     if form == "code":
@@ -105,8 +108,13 @@ def test_sites_refuse_code_and_classes_of_others(
     else:
         path = "nvflare.app_common.np.np_trainer.NPTrainer"
         config.write_text(config.read_text().replace("zoo_nvflare.parties.ReleaseExecutor", path))
-    status = ended_job(federation, job)
+    try:
+        status = ended_job(federation, job)
+    finally:
+        policy.write_text(own)
     assert not mark.exists()
+    said = "".join(silo.log for silo in silos.values()) + (federation / "target" / "server.log").read_text()
+    assert ("is not in allow_list" if form == "class" else "not authorized") in said or "BYOC not permitted" in said
     assert not (federation / "target" / "local" / "inbox" / "evil" / "book").exists()
     assert "FINISHED:COMPLETED" not in status or "no_reply" in collected(federation, "evil")["text"]
     assert "evil" not in entries(federation, "book")

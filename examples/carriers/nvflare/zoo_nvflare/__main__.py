@@ -13,11 +13,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from nvflare.apis.fl_exception import FLCommunicationError
+from nvflare.fuel.flare_api.api_spec import NoConnection
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from zoo_nvflare import SIMULATED, TARGET
 from zoo_nvflare.sites import ADMIN, CONTROLLER, EXECUTOR, provision, write_job, write_settings
 
+_CONNECTING = 300  # seconds that the server has at least to start
 INCOMPLETE = 3
 """Exit code if a source gave no release and the target did not train."""
 
@@ -122,7 +125,13 @@ def serving(folder: Path, seconds: float) -> Iterator[Session]:
         server = subprocess.Popen(process_of("server", folder), stdout=log, stderr=log)
     session = None
     try:
-        session = new_secure_session(ADMIN, str(folder.parent / ADMIN), timeout=seconds)
+        end = time.monotonic() + max(seconds, _CONNECTING)
+        while session is None:
+            try:
+                session = new_secure_session(ADMIN, str(folder.parent / ADMIN), timeout=30)
+            except (FLCommunicationError, NoConnection):  # a busy machine answers late
+                if server.poll() is not None or time.monotonic() > end:
+                    raise
         yield session
     finally:
         if session is not None:
