@@ -156,7 +156,7 @@ def test_a_full_disk_at_the_target_ends_the_run_which_resumes(
 
     parties["book"].handle(encode({"op": "publish", "request": "r1", "domain": "book"}))  # writes nothing later
     monkeypatch.setattr(os, "fsync", full)
-    target = TargetParty(tmp_path / "in", ["book"], "r1", part=3000)
+    target = TargetParty(tmp_path / "in", ["book"], "r1", part=500)
     with pytest.raises(OSError, match=r"No space left on device: .*part"):
         target.collect(delivering(parties))
     assert target.collect(delivering(parties)).releases.keys() == {"book"}
