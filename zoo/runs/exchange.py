@@ -254,6 +254,7 @@ class TargetParty:
 
     def collect(self, send: Send) -> Collected:
         """Ask all sources at once, read their releases part by part, and return what became of each."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         found, transfers, silent = Collected(), dict[str, Transfer](), dict.fromkeys(self.sources, 0)
         for source in self.sources:
             if (folder := self.folder / source).is_dir():  # of an earlier run with this request

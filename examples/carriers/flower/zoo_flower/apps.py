@@ -57,7 +57,6 @@ def collect(grid: Grid, context: Context) -> None:
     target = target_party(Path(str(settings["folder"])), settings, list(nodes))
     found = target.collect(sender(grid, nodes, "release", float(settings["timeout"])))
     report = {"codes": found.codes, "cost": found.cost, "text": str(found)}
-    target.folder.mkdir(parents=True, exist_ok=True)
     (target.folder / "collected.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
