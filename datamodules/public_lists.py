@@ -16,6 +16,8 @@ from zoo.runtime.run_folder import write_table
 OWN, COMMON = "own", "common"
 #: Column of a list that a run derived from ratings; the second is its name before version 0.4.
 DERIVED, DERIVED_0_3 = "derived_from_ratings", "worked_out_of_ratings"
+#: Column of a list that two parties found by private set intersection.
+INTERSECTION = "found_by_private_set_intersection"
 #: Limit of `uniform_integers`.
 MOST_COLUMNS = 2**32
 #: Public and the same everywhere: which items share a column depends on no data.
@@ -72,10 +74,17 @@ def agreed_users(users: str) -> list[str] | None:
 
 def is_derived_list(users: str) -> bool:
     """Return whether the argument `users` names a list that a run derived from ratings; opens no ratings."""
+    return not {DERIVED, DERIVED_0_3}.isdisjoint(_columns(users))
+
+
+def is_intersection(users: str) -> bool:
+    """Return whether the argument `users` names a list that `python -m zoo psi` wrote."""
+    return INTERSECTION in _columns(users)
+
+
+def _columns(users: str) -> list[str]:
     path = Path(users)
-    if users in (OWN, COMMON) or not path.is_file():
-        return False
-    return not {DERIVED, DERIVED_0_3}.isdisjoint(column_names(path, ".csv"))
+    return [] if users in (OWN, COMMON) or not path.is_file() else [*column_names(path, ".csv")]
 
 
 def list_steps(users: str, *, derived: bool, catalogue: Path | int | None, shipped: bool) -> tuple[Step, Step]:
@@ -90,6 +99,9 @@ def list_steps(users: str, *, derived: bool, catalogue: Path | int | None, shipp
     if users == COMMON or derived:
         words = "users are those in common, derived from all domains' ratings (research only)"
         of_users = Step(words, "users_in_common")
+    elif users != OWN and is_intersection(users):
+        words = "users are those of both parties' lists, found by private set intersection without an epsilon"
+        of_users = Step(words, "users_by_intersection")
     elif users != OWN:
         of_users = Step("users are a list agreed on beforehand")
     elif shipped:
@@ -109,6 +121,13 @@ def write_users(users: Sequence[str], path: Path) -> Path:
     """Write users in common as a list, atomically, marked as derived from ratings; return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_table(path, pl.DataFrame({"user_id": list(users), DERIVED: [True] * len(users)}))
+    return path
+
+
+def write_intersection(users: Sequence[str], path: Path) -> Path:
+    """Write users that two parties found by private set intersection as a list, atomically, marked so; return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_table(path, pl.DataFrame({"user_id": list(users), INTERSECTION: [True] * len(users)}))
     return path
 
 

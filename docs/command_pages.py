@@ -22,6 +22,7 @@ from zoo.commands.configs import parser as configs
 from zoo.commands.data import command as data
 from zoo.commands.export import parser as export
 from zoo.commands.privacy import command as privacy
+from zoo.commands.psi import parser as psi
 from zoo.commands.recommend import parser as recommend
 from zoo.commands.serve import parser as serve
 from zoo.commands.similar import parser as similar
@@ -36,6 +37,7 @@ PARSERS = {
     "export": export,
     "benchmark": benchmark.parser,
     "report": report.parser,
+    "psi": psi,
     "data": data.parser,
     "configs": configs,
     "privacy": privacy.parser,

@@ -33,6 +33,7 @@ commands:
   benchmark  run a grid of experiments, in parallel, resumable
   report     write tables, tests and figures of a benchmark
   privacy    plan, show and add up privacy losses; keep a budget; audit and attack mechanisms
+  psi        find the users that two parties both have, by private set intersection
   data       describe the data of an experiment, or download a data set
   configs    list, show and copy the configs of the zoo; show any config without running it
   list       list methods, publishers, perturbations, datamodules, callbacks and configs, plugins included
@@ -125,6 +126,8 @@ def run_command() -> None:
             from zoo.commands.configs import main as run
         case "data":
             from zoo.commands.data.command import main as run
+        case "psi":
+            from zoo.commands.psi import main as run
         case "privacy":
             from zoo.commands.privacy.command import main as run
         case _:

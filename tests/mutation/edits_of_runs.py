@@ -173,9 +173,30 @@ RUNS = (
         ("a user without ratings makes other ratings", "ratings.rated().digest()", "ratings.digest()"),
         (
             "a release is written before it is paid",
-            "    line = budget.spend(Account(",
-            "    release.save(out, key)\n    line = budget.spend(Account(",
+            "    line = budget.spend(account, data)\n",
+            "    release.save(out, key)\n    line = budget.spend(account, data)\n",
         ),
+        (
+            "an answer gets its name before it is paid",
+            "        line = budget.spend(account, data, request)\n",
+            "        unsent.rename(out)\n        line = budget.spend(account, data, request)\n        out.rename(unsent)\n",
+        ),
+        (
+            "a request may be for another domain",
+            "normalize_domain(entry.account.domain) != normalize_domain(name)",
+            "False",
+        ),
+    ),
+    *edits_of(
+        "zoo/runs/exchange.py",
+        ("tests/zoo/runs/test_exchange.py",),
+        ("a request may raise epsilon", "        if epsilon > own:\n", "        if epsilon > 100 * own:\n"),
+        ("another silo's release is taken", "normalize_domain(release.domain) != normalize_domain(source)", "False"),
+    ),
+    *edits_of(
+        "zoo/release/packing.py",
+        ("tests/zoo/runs/test_exchange.py",),
+        ("a damaged stream is read", "!= self.offer.sha256:\n", '== "":\n'),
     ),
     *edits_of(
         "zoo/runs/cli.py",

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,7 @@ from zoo.release.files import (
 from zoo.release.layouts import Compressed, Layout, UnknownKindError, layout_of
 from zoo.release.lazy_rows import LazyRows
 from zoo.release.metadata import ReleaseMetadata
+from zoo.release.packing import LARGEST, PackedRelease, unpack_files
 from zoo.release.signature import SigningKey, TrustedKeys, check_signature
 from zoo.runtime.renamed import OldName
 from zoo.runtime.run_folder import atomic_folder
@@ -243,3 +244,38 @@ class Release:
             raise type(error)(f"{path}: {error}") from error
         except (ReleaseError, RecordError, EventError, UnsupportedEventError) as error:
             raise ReleaseError(f"{path}: {error} Ask the source party again.") from error
+
+    @staticmethod
+    def pack(path: Path | str) -> PackedRelease:
+        """Return the folder of a release as one byte stream, which is read from its files part by part.
+
+        Examples:
+            >>> import io, tempfile
+            >>> from datamodules import Synthetic
+            >>> from zoo.publishers.jlt import JLT
+            >>> ratings = Synthetic(num_users=60, num_items=40).source("book")
+            >>> book = JLT(epsilon=8.0, num_components=8).publish(ratings, "book").save(tempfile.mkdtemp() + "/book")
+            >>> stream = io.BytesIO(b"".join(Release.pack(book)))
+            >>> Release.unpack(stream, tempfile.mkdtemp() + "/arrived").num_users
+            60
+        """
+        return PackedRelease(user_path(path))
+
+    @classmethod
+    def unpack(
+        cls, stream: BinaryIO, path: Path | str, *, limit: int = LARGEST, trusted: TrustedKeys | None = None
+    ) -> Release:
+        """Write the folder of a packed release, atomically, if `load` accepts it; its files are those that were packed.
+
+        The stream is untrusted: at most ``limit`` bytes are read, and it can name only files of a release in this folder.
+
+        Raises:
+            ReleaseError: The stream is no packed release, is too large or cut off, or `load` refuses its files.
+            FileExistsError: ``path`` exists.
+        """
+        path = user_path(path)
+        if path.exists():
+            raise FileExistsError(f"{path} exists. A release is never overwritten. Choose another path.")
+        with atomic_folder(path) as folder:
+            unpack_files(stream, folder, limit)
+            return cls.load(folder, trusted)

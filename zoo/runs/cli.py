@@ -36,7 +36,7 @@ from zoo.runtime.suggestions import count_of
 
 #: Arguments of a single command, which a saved experiment leaves out.
 COMMAND_ARGUMENTS = (
-    *("ckpt_path", "resume", "weights_only", "verbose", "out", "source"),
+    *("ckpt_path", "resume", "weights_only", "verbose", "out", "source", "request"),
     *("return_predictions", "dataloaders"),
 )
 

@@ -1,7 +1,9 @@
 """Publishing at a source party: read the ratings, charge the budget, write the release."""
 
+import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +11,8 @@ from datamodules import CrossDomainDataModule
 from datamodules.cache import progress_reporter
 from zoo.data.ratings import Ratings
 from zoo.privacy.record.record import rounded_up, shown_delta
-from zoo.privacy.spending.budget import Budget
-from zoo.privacy.spending.total import Account
+from zoo.privacy.spending.budget import Budget, BudgetEntry, BudgetError
+from zoo.privacy.spending.total import Account, normalize_domain
 from zoo.publishers.base import PublicSizes, Publisher, Stamped
 from zoo.release.metadata import ReleaseMetadata, Statement
 from zoo.release.release import Release
@@ -32,6 +34,7 @@ def publish(
     budget: Path | str | None = None,
     sign: Path | str | None = None,
     about: Statement = Statement(),  # noqa: B008  frozen
+    request: str | None = None,
 ) -> Release:
     """Publish a source domain at the party that owns it; only data of this domain are opened.
 
@@ -43,6 +46,8 @@ def publish(
         budget: File of the privacy budget, which is charged and whose cap is enforced.
         sign: PEM file of this party's private Ed25519 key.
         about: Public statement of the publisher about the release.
+        request: Id of the request that the release answers; needs ``budget``. The same id returns the folder that it published,
+            at no cost, also after a crash. Another id for the same ratings is charged, or refused.
 
     Returns:
         The written release; ``release.record`` is its privacy record. In a distributed script the first process publishes; the
@@ -52,6 +57,7 @@ def publish(
         UsageError: Several sources and no ``source``; or the first process has not published yet.
         FileExistsError: ``out`` exists: a release is never overwritten.
         BudgetExceededError: The release would exceed the cap.
+        BudgetError: The request was answered with a folder that is gone, or for another domain.
 
     Examples:
         >>> import tempfile, zoo
@@ -73,14 +79,47 @@ def publish(
     name = source or names[0]
     if not is_first():
         return _load_of_first_process(out)
-    if out.exists():
-        raise FileExistsError(f"{out} exists, and a release is never overwritten. Choose another path.")
+    if request is not None and budget is None:
+        raise UsageError(f"request is {request!r} without a budget. Another request would be free. Pass --budget FILE.")
+    if out.exists() and request is None:
+        raise _exists(out)
     # Unreadable files are refused before the budget is charged.
     charged = None if budget is None else Budget(user_path(budget))
     key = None if sign is None else SigningKey.read(user_path(sign))
-    ratings = data.source(name)
-    published = ReleaseMetadata.today(about, f"cdr-zoo {VERSION}")
-    return publish_release(publisher, ratings, name, out, published, charged, key)
+    with nullcontext() if charged is None or request is None else charged.answering(request) as entry:
+        if charged is not None and entry is not None:
+            return _published_before(charged, entry, name, out)
+        if out.exists():
+            raise _exists(out)
+        ratings = data.source(name)
+        published = ReleaseMetadata.today(about, f"cdr-zoo {VERSION}")
+        return publish_release(publisher, ratings, name, out, published, charged, key, request)
+
+
+def _exists(out: Path) -> FileExistsError:
+    return FileExistsError(f"{out} exists, and a release is never overwritten. Choose another path.")
+
+
+def _unsent(out: Path, request: str) -> Path:
+    """Return the folder of a release that answers a request until it is paid for; only then it gets its name."""
+    return out.with_name(f".{out.name}.{request}")
+
+
+def _published_before(budget: Budget, entry: BudgetEntry, name: str, out: Path) -> Release:
+    """Return the release that a request paid for, and complete what a crash left open."""
+    request, unsent = str(entry.request), _unsent(out, str(entry.request))
+    if normalize_domain(entry.account.domain) != normalize_domain(name):
+        raise BudgetError(f"Request {request!r} was for {entry.account.domain!r}, not {name!r}. Use a new id.")
+    if not out.exists() and unsent.is_dir():
+        release = Release.load(unsent)
+        if entry.release is None:
+            budget.note_release(entry.number, release.digest)
+        unsent.rename(out)
+        return release
+    release = Release.load(out) if out.is_dir() else None
+    if release is None or release.digest != entry.release:
+        raise BudgetError(f"Request {request!r} paid for a folder that is not at {out}. Restore it, or use a new id.")
+    return release
 
 
 def _load_of_first_process(out: Path) -> Release:
@@ -99,11 +138,15 @@ def publish_release(
     about: ReleaseMetadata,
     budget: Budget | None = None,
     key: SigningKey | None = None,
+    request: str | None = None,
 ) -> Release:
     """Publish the ratings of a domain to a folder, signed if there is a key.
 
     A release above the cap of the budget is refused before noise is drawn, and again before it is written, in case others charged
     the budget meanwhile. The charge is on disk before the release. A refused release costs nothing, since nothing left the process.
+
+    A release that answers a ``request`` is written next to ``out`` first and gets its name once it is paid for, so that after a
+    crash at any moment the same request publishes the same release, or the first one. It runs inside `Budget.answering`.
     """
     progress_reporter(ratings.num_ratings)(
         f"Publishing {ratings.num_ratings:,} ratings of {name!r} by {type(publisher).__name__}."
@@ -116,7 +159,10 @@ def publish_release(
     if budget is None:
         release.save(out, key)
         return release
-    line = budget.spend(Account("the release", name, release.source_users, release.record, release.ledger), data)
+    account = Account("the release", name, release.source_users, release.record, release.ledger)
+    if request is not None:
+        return _publish_for(request, release, account, data, out, budget, key)
+    line = budget.spend(account, data)
     try:
         release.save(out, key)
     except BaseException:
@@ -125,6 +171,22 @@ def publish_release(
         )
         raise
     budget.note_release(line, release.digest)
+    return release
+
+
+def _publish_for(
+    request: str, release: Release, account: Account, data: str, out: Path, budget: Budget, key: SigningKey | None
+) -> Release:
+    unsent = _unsent(out, request)
+    shutil.rmtree(unsent, ignore_errors=True)  # of a crash before it was paid for
+    try:
+        release.save(unsent, key)
+        line = budget.spend(account, data, request)
+    except BudgetError:
+        shutil.rmtree(unsent, ignore_errors=True)
+        raise
+    budget.note_release(line, release.digest)
+    unsent.rename(out)
     return release
 
 

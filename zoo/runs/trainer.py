@@ -191,6 +191,7 @@ class ZooTrainer(Trainer):
         budget: Path | None = None,
         sign: Path | None = None,
         about: Statement = Statement(),  # noqa: B008  frozen
+        request: str | None = None,
         publisher: Publisher | Namespace | None = None,
     ) -> Release:
         """Write the release of a source party; only data of that party are opened.
@@ -204,10 +205,11 @@ class ZooTrainer(Trainer):
                 `python -m zoo privacy budget FILE --epsilon E --delta D --relation R`.
             sign: PEM file of this party's private Ed25519 key (`openssl genpkey -algorithm ed25519 -out key.pem`).
             about: Public statement of the publisher about the release.
+            request: Id of the request that the release answers; needs a budget. The same id returns the same folder at no cost.
             publisher: Publisher of the release, or its settings.
         """
         made = make_publisher(publisher)
-        return publish(made, datamodule, out, source=source, budget=budget, sign=sign, about=about)
+        return publish(made, datamodule, out, source=source, budget=budget, sign=sign, about=about, request=request)
 
     @contextmanager
     def prepared_run(

@@ -13,6 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from scipy.sparse import csr_array
 
+import zoo
+from datamodules import Synthetic
 from tests.kills import killed_at, moments
 from tests.quickstart import PROJECTED
 from tests.samples import binary
@@ -143,6 +145,56 @@ def test_wherever_a_publisher_dies_no_release_is_unpaid(tmp_path: Path) -> None:
             publish(file, place / "c")
         assert sorted(path.name for path in place.iterdir() if path.name.startswith(".a")) == []
     assert seen == {(0, False), (1, False), (1, True)}, "before it is paid, before it is written, and after"
+
+
+@pytest.mark.processes
+def test_wherever_an_answer_to_a_request_dies_it_is_published_and_paid_once(tmp_path: Path) -> None:
+    """Asked again with the same id after a crash at every third moment; another id is then paid for, and a third refused."""
+
+    class Read(Synthetic):
+        def source(self, name: str) -> Ratings:
+            return RATINGS  # forks have no threads of polars
+
+    data = Read(num_users=9, num_items=6, ratings_per_user=3)
+    made = partial(Budget.create, cap=Cap(TWICE * (1 + 1e-9), 1e-5, Relation.CHANGE_ONE_RATING))
+
+    def answer(place: Path, request: str, out: str = "a") -> Release:
+        jlt = JLT(epsilon=2.0, num_components=5)
+        return zoo.publish(jlt, data, place / out, budget=place / "spent.jsonl", request=request)
+
+    made(tmp_path / "spent.jsonl")
+    for moment in moments(tmp_path, lambda: answer(tmp_path, "r1"), most=60)[::3]:
+        place = tmp_path / f"died-{moment}"
+        place.mkdir()
+        made(place / "spent.jsonl")
+        killed_at(place, moment, partial(answer, place, "r1"))
+        paid, first = Budget(place / "spent.jsonl").entries, answer(place, "r1")
+        files = {file.name: file.read_bytes() for file in (place / "a").iterdir()}
+        assert answer(place, "r1").digest == first.digest
+        assert files == {file.name: file.read_bytes() for file in (place / "a").iterdir()}
+        (entry,) = Budget(place / "spent.jsonl").entries
+        assert (entry.request, entry.release) == ("r1", first.digest)
+        assert [one.number for one in paid] in ([], [entry.number])
+        answer(place, "r2", "b")
+        with pytest.raises(BudgetExceededError):
+            answer(place, "r3", "c")
+        assert sorted(path.name for path in place.iterdir() if path.is_dir()) == ["a", "b"]
+
+
+def test_a_request_is_for_one_domain_one_folder_and_a_budget(file: Path, tmp_path: Path) -> None:
+    data, jlt = Synthetic(num_users=9, num_items=6, ratings_per_user=3), JLT(epsilon=2.0, num_components=5)
+    with pytest.raises(UsageError, match="without a budget"):
+        zoo.publish(jlt, data, tmp_path / "a", request="r1")
+    with pytest.raises(BudgetError, match=r"Allowed: 1 to 64 letters"):
+        zoo.publish(jlt, data, tmp_path / "a", budget=file, request="../r1")
+    zoo.publish(jlt, data, tmp_path / "a", budget=file, request="r1")
+    with pytest.raises(BudgetError, match=r"not at .*Restore it, or use a new id"):
+        zoo.publish(jlt, data, tmp_path / "b", budget=file, request="r1")
+    with pytest.raises(BudgetError, match="Request 'r1' was for 'book', not 'film'"):
+        zoo.publish(jlt, Synthetic(sources=["film"]), tmp_path / "a", budget=file, request="r1")
+    with pytest.raises(FileExistsError):
+        zoo.publish(jlt, data, tmp_path / "a", budget=file, request="r2")
+    assert len(Budget(file).entries) == 1
 
 
 @pytest.fixture

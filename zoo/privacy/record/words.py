@@ -66,6 +66,10 @@ SENTENCES = {
     "users_from_ratings": "the user list is public; here it was derived from the ratings, so one rating can reveal a user",
     "items_from_ratings": "the item list is public; here it was derived from the ratings, so one rating can reveal an item",
     "users_in_common": "the list of common users is public; here it was derived from all ratings",
+    "users_by_intersection": (
+        "both parties may know the common users; private set intersection of semi-honest parties showed them to each, with the "
+        "number of the other's users, and no epsilon covers that"
+    ),
     "counts_decide": "no single rating decides which users and items reach a minimum count; here one rating can remove others",
     "threshold_from_ratings": "the threshold is public; here it is the mean of all ratings",
     "times_from_rows": "no single rating decides when held-out items begin; here shares of all rows do",

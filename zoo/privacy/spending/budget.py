@@ -42,6 +42,7 @@ LONGEST_NAME = 256
 """Largest number of characters of a name, as in a release."""
 _CAP = {"schema", "made", "epsilon", "delta", "relation"}
 _SPENT = {"number", "previous", "date", "entry", "domain", "data", "num_users", "record", "ledger"}
+_PAID = _SPENT | {"request"}
 _PUBLISHED = {"number", "previous", "date", "entry", "of", "release"}
 
 
@@ -53,12 +54,18 @@ def _is_name(value: object) -> bool:
     return isinstance(value, str) and value.isprintable() and 0 < len(value) <= LONGEST_NAME
 
 
+def is_request(value: object) -> bool:
+    """Return whether a value is an id of a request: 1 to 64 letters, digits, ``.``, ``_`` or ``-``, the first no sign."""
+    return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value) is not None
+
+
 #: Checks of the values of a line that nothing else checks.
 _VALUES: dict[str, Callable[[object], bool]] = {
     "date": _is_name,
     "domain": _is_name,
     "data": _is_digest,
     "release": _is_digest,
+    "request": is_request,
     "num_users": lambda value: type(value) is int and value >= 0,
     "of": lambda value: type(value) is int,
 }
@@ -103,6 +110,7 @@ class BudgetEntry:
     data: str  # SHA-256 of the ratings that it was made from
     account: Account
     release: str | None  # SHA-256 of the release; None after a crash or a failure, which is paid for too
+    request: str | None = None  # id of the request that it answers
 
 
 class Budget:
@@ -201,10 +209,20 @@ class Budget:
         of_entries = (text for entry in self.entries for text in entry.account.record.sentences("conditions"))
         return list(dict.fromkeys([*stated, *of_entries]))
 
-    def spend(self, account: Account, data: str) -> int:
-        """Pay for a release before it is written, and return the number of the line, which is then on the disk.
+    @contextmanager
+    def answering(self, request: str) -> Iterator[BudgetEntry | None]:
+        """Yield the entry that paid for a request, or None, while no other process answers a request from this budget."""
+        if not is_request(request):
+            raise BudgetError(f"request is {str(request)[:80]!r}. Allowed: 1 to 64 letters, digits, '.', '_', '-'.")
+        with _locked(self.path.with_name(f"{self.path.name}.requests")):
+            self._read()
+            yield next((entry for entry in self.entries if entry.request == request), None)
 
-        The current file is read under a lock. If `total_after` raises a `BudgetError`, nothing is written.
+    def spend(self, account: Account, data: str, request: str | None = None) -> int:
+        """Pay for a release before it is published, and return the number of the line, which is then on the disk.
+
+        The current file is read under a lock. If `total_after` raises a `BudgetError`, nothing is written. A ``request`` is paid
+        for inside `answering` alone.
         """
         with _locked(self.path):
             self._read()
@@ -212,6 +230,7 @@ class Budget:
             return self._append(
                 {
                     "entry": "spent",
+                    **({} if request is None else {"request": request}),
                     "domain": account.domain,
                     "data": data,
                     "num_users": account.num_users,
@@ -270,7 +289,7 @@ class Budget:
 
     def _entry(self, number: int, line: bytes, found: dict[int, BudgetEntry]) -> None:
         """Read one line after the first: add an entry to ``found`` by its number, or complete one."""
-        values = self._values(number, line, _SPENT, _PUBLISHED)
+        values = self._values(number, line, _SPENT, _PAID, _PUBLISHED)
         if values["number"] != number or values["previous"] != self._last:
             raise self._altered(number, "it does not continue the previous line")
         if wrong := [name for name, right in _VALUES.items() if name in values and not right(values[name])]:
@@ -284,7 +303,7 @@ class Budget:
         except (KeyError, TypeError, RecordError, EventError) as error:
             raise self._altered(number, f"{type(error).__name__}: {error}") from error
         account = Account(f"line {number}", values["domain"], values["num_users"], record, ledger)
-        found[number] = BudgetEntry(number, values["date"], values["data"], account, None)
+        found[number] = BudgetEntry(number, values["date"], values["data"], account, None, values.get("request"))
 
     def _values(self, number: int, line: bytes, *allowed: set[str]) -> Mapping[str, Any]:
         try:

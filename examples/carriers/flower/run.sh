@@ -1,0 +1,8 @@
+# Two silos and a target on this machine; each command could run on a machine of its own.
+set -eu
+folder=$(mktemp -d)/federation
+python -m zoo_flower provision "$folder" --config ../experiment.yaml --sources book film
+python -m zoo_flower silo "$folder/book" --runtime-port 9094 > "$folder/book.log" 2>&1 &
+python -m zoo_flower silo "$folder/film" --runtime-port 9095 > "$folder/film.log" 2>&1 &
+trap 'kill $(jobs -p)' EXIT
+python -m zoo_flower target "$folder/target" --request first "$@"

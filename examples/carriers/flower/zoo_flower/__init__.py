@@ -1,0 +1,1 @@
+"""Flower as a carrier of releases: a ServerApp at the target, a ClientApp at each source, and their certificates."""

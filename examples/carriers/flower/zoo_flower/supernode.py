@@ -1,0 +1,65 @@
+"""A SuperNode that runs one app: the one whose SHA-256 its owner wrote down, and no other.
+
+Flower's ``--trusted-entities`` accepts apps that its hub signed, and refuses all others. Here the site itself signs the app that
+it knows, in memory and with a key of this process, so Flower's own check refuses every other app before any of its code runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from flwr.supercore.primitives.asymmetric_ed25519 import create_message_to_sign
+from flwr.supernode import start_client_internal
+from flwr.supernode.cli.flower_supernode import flower_supernode
+
+SITE = "site"
+
+
+def run(arguments: list[str], app: str) -> None:
+    """Run a SuperNode with the arguments of ``flower-supernode``, which accepts the app with this SHA-256 alone."""
+    key, connect = Ed25519PrivateKey.generate(), start_client_internal._init_connection
+
+    @contextmanager
+    def connected(*given: Any, **named: Any) -> Iterator[Any]:  # noqa: ANN401  Flower's own
+        with connect(*given, **named) as (node, receive, send, get_run, get_fab, *others):
+            yield (node, receive, send, get_run, known_alone(get_fab, key, app), *others)
+
+    start_client_internal._init_connection = connected
+    with tempfile.TemporaryDirectory() as folder:
+        trusted = Path(folder) / "trusted.yaml"
+        public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+        trusted.write_text(json.dumps({SITE: public}), encoding="utf-8")  # JSON is YAML
+        sys.argv = ["flower-supernode", *arguments, "--trusted-entities", str(trusted)]
+        flower_supernode()
+
+
+def known_alone(get_fab: Callable[[str, int], Any], key: Ed25519PrivateKey, app: str) -> Callable[[str, int], Any]:
+    """Return Flower's function that fetches an app, with the site's signature on the known one and none on others."""
+
+    def fetched(digest: str, number: int) -> Any:  # noqa: ANN401  Flower's own
+        fab = get_fab(digest, number)
+        fab.verifications.clear()
+        fab.verifications["valid_license"] = "by the site"
+        if hashlib.sha256(fab.content).hexdigest() == app:
+            signed_at = int(time.time())
+            signature = key.sign(create_message_to_sign(hashlib.sha256(fab.content).digest(), signed_at))
+            fab.verifications[SITE] = json.dumps({"signed_at": signed_at, "signature": _encoded(signature)})
+        return fab
+
+    return fetched
+
+
+def _encoded(signature: bytes) -> str:
+    from base64 import urlsafe_b64encode
+
+    return urlsafe_b64encode(signature).rstrip(b"=").decode()

@@ -1,0 +1,127 @@
+"""Private set intersection over files: what both learn, what is refused, and what the record says."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from datamodules import Synthetic
+from datamodules.public_lists import is_intersection, read_users
+from zoo import NoisyRows
+from zoo.commands.psi import main
+
+psi = pytest.importorskip("private_set_intersection", reason="not installed: the extra psi")
+
+HERE, THERE = [f"u{number:04d}" for number in range(60)], [f"u{number:04d}" for number in range(40, 90)]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, ids in (("a", HERE), ("b", THERE)):
+        listed(name, ids)
+
+
+def listed(name: str, ids: Sequence[str]) -> None:
+    Path(f"{name}.csv").write_text("user_id,rank\n" + "".join(f"{user},1\n" for user in ids))
+
+
+def step(words: str, mode: str = "list") -> None:
+    """A step in short: ``ask a >1``, ``serve b <1 >2``, and ``=list`` for a list to write."""
+    command, name, *files = words.split()
+    options = {"<": "--receive", ">": "--send", "=": "--out"}
+    given = [part for file in files for part in (options[file[0]], file[1:])]
+    main([command, f"{name}.csv", "--state", f"{command}.json", "--mode", mode, *given])
+
+
+def refused(words: str, message: str, mode: str = "list") -> None:
+    with pytest.raises(SystemExit, match=message):
+        step(words, mode)
+
+
+def test_both_get_the_same_marked_list_and_records_name_it() -> None:
+    for words in ("ask a >1", "serve b <1 >2", "ask a <2 >3 =agreed_a.csv", "serve b <3 =agreed_b.csv"):
+        step(words)
+    assert read_users(Path("agreed_a.csv")) == sorted({*HERE} & {*THERE})
+    assert Path("agreed_a.csv").read_bytes() == Path("agreed_b.csv").read_bytes()
+    assert is_intersection("agreed_a.csv")
+    assert not is_intersection("a.csv")
+    for message in "12":  # ids are in no message but the result
+        assert b"u0045" not in Path(message).read_bytes()
+    assert b"u0045" in Path("3").read_bytes()
+    assert b"u0001" not in Path("3").read_bytes()
+    source = Synthetic(num_users=100, users="agreed_a.csv").source("book")
+    record = NoisyRows(epsilon=2.0).publish(source, "book").record
+    assert "users_by_intersection" in record.conditions
+    assert any("no epsilon covers that" in text and "semi-honest" in text for text in record.sentences("conditions"))
+
+
+def test_only_the_size_is_learned(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ("ask a >1", "serve b <1 >2", "ask a <2 >3 =agreed.csv", "serve b <3 =agreed.csv"):
+        step(words, "size")
+    assert capsys.readouterr().out.count("20 users in common.") == 2
+    assert not Path("agreed.csv").exists()
+    assert b"u00" not in b"".join(Path(message).read_bytes() for message in "123")
+
+
+def test_replayed_and_foreign_messages_are_refused() -> None:
+    step("ask a >1")
+    refused("serve b <1 >2", "is a 'request' of mode 'list'. Expected: 'request' of mode 'size'", "size")
+    step("serve b <1 >2")
+    refused("serve b <1 >again", "was answered before")
+    Path("serve.json").rename("used.json")
+    step("serve b <1 >other")  # by a party without memory: the same request under another key
+    Path("used.json").replace("serve.json")
+    step("ask a <2 >3")
+    refused("ask a <2 >4", "answers no open request")
+    refused("ask a <other >4", "answers no open request")
+    step("serve b <3 =agreed.csv")
+    refused("serve b <3 =more.csv", "answers no open reply")
+    refused("serve b <3 =agreed.csv", "agreed.csv exists")
+    Path("ask.json").unlink()
+    step("ask a >5")
+    step("serve b <5 >6")
+    listed("a", HERE[1:])
+    refused("ask a <6 >7", "was changed after the request")
+
+
+def test_wrong_and_altered_files_are_refused() -> None:
+    step("ask a >1")
+    for wrong in ("a.csv", "ask.json", "absent"):
+        refused(f"serve b <{wrong} >2", "is no message|is no file")
+    whole = Path("1").read_bytes()
+    header, _, content = whole.partition(b"\n")
+    fields = json.loads(header)
+    for bad in (
+        whole[:-1], whole + b"x", header, header + b"\n" + content[::-1],
+        json.dumps({**fields, "count": 59}).encode() + b"\n" + content,
+        json.dumps({**fields, "parts": [1, -1]}).encode() + b"\n" + content,
+    ):  # fmt: skip
+        Path("bad").write_bytes(bad)
+        refused("serve b <bad >2", "cut off|altered|no message|another number")
+    assert not Path("2").exists()
+    step("serve b <1 >2")
+    step("ask a <2 >3")
+    fields = json.loads(Path("3").read_bytes().partition(b"\n")[0])
+    lie = json.dumps([1, ["u0001"]]).encode()  # a user whom the other party does not have
+    Path("lie").write_bytes(json.dumps({**fields, "parts": [len(lie)]}).encode() + b"\n" + lie)
+    refused("serve b <lie =agreed.csv", "names users who are not in b.csv")
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([user.upper() for user in THERE], "The ids are spelled"),
+        ([f"u{number}" for number in range(40, 90)], "The ids are spelled"),
+        ([f"u-{number:04d}" for number in range(40, 90)], "The ids are spelled"),
+        ([*THERE, "U0041"], "differ only in case or form, such as 'u0041'"),
+        ([*THERE, " u0001"], "without blanks at the ends"),
+        ([*THERE, "cafe\u0301"], "Allowed: Unicode NFC"),
+    ],
+)
+def test_other_spellings_are_refused(ids: list[str], message: str) -> None:
+    step("ask a >1")
+    listed("b", ids)
+    refused("serve b <1 >2", re.escape(message))

@@ -1,0 +1,281 @@
+"""``python -m zoo psi``: two parties find the users that both have, by private set intersection over files that they exchange.
+
+Reference: the ECDH protocol of OpenMined's PSI (Google's Private Join and Compute; Angelou et al., *Asymmetric Private Set
+Intersection*, 2020). Departure: one of the four messages carries both the setup and the response of the serving party.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import secrets
+import sys
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from polars.exceptions import PolarsError
+
+from zoo.runtime.arguments import Arguments
+from zoo.runtime.run_folder import atomic_write, refusal
+from zoo.runtime.settings_files import read_json
+
+#: Probability that the asking party sees any user in common who is not.
+FALSE_POSITIVE = 1e-9
+LARGEST = 2**30
+"""Most bytes of a message."""
+
+_HEADER = 2**12  # most bytes of its first line
+_KEYS = {"psi", "step", "session", "mode", "count", "spelling", "answers", "parts"}
+DESCRIPTION = (
+    "Two parties with lists of users find those that both have. The modes: 'list', both learn the users in common; 'size', both "
+    "learn only their number. Each also learns the number of the other's users. Both must follow the protocol (semi-honest): a "
+    "party may list users that it does not have. No epsilon covers what they learn. Steps: ask --send REQUEST; serve --receive "
+    "REQUEST --send REPLY; ask --receive REPLY --send RESULT --out LIST; serve --receive RESULT --out LIST."
+)
+
+
+class PsiError(ValueError):
+    """A message, list or state that the protocol does not allow."""
+
+
+def parser() -> Arguments:
+    """Options of the commands."""
+    made = Arguments(prog="python -m zoo psi", description=DESCRIPTION)
+    commands = made.add_subparsers(dest="command", required=True)
+    for name, about in (("ask", "the party that asks, and computes the result"), ("serve", "the other party")):
+        each = commands.add_parser(name, help=about)
+        each.add_argument(
+            "users", type=Path, metavar="USERS", help="CSV file with a column user_id; stays with the party"
+        )
+        each.add_argument(
+            "--state", type=Path, required=True, metavar="FILE", help="secret file of this party's open sessions"
+        )
+        each.add_argument(
+            "--mode", choices=["list", "size"], default="list", help="what both learn (default: %(default)s)"
+        )
+        each.add_argument("--receive", type=Path, metavar="FILE", help="message of the other party")
+        each.add_argument("--send", type=Path, metavar="FILE", help="message to write for the other party")
+        each.add_argument("--out", type=Path, metavar="FILE", help="agreed list to write, for --data.users; mode list")
+    return made
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run one step; an expected error ends it with its message."""
+    options = parser().parse_args(arguments)
+    try:
+        for path in (options.send, options.out):
+            if path is not None and path.exists():
+                raise PsiError(f"{path} exists.")
+        print(ask(options) if options.command == "ask" else serve(options))
+    except ImportError as error:
+        sys.exit(f"{refusal(error)} Install the extra: pip install 'cdr-zoo[psi]'.")
+    except (OSError, TypeError, ValueError, PolarsError) as error:
+        sys.exit(refusal(error))
+
+
+def ask(options: argparse.Namespace) -> str:
+    """Write a request, or compute the result from the reply and write it."""
+    import private_set_intersection.python as psi
+
+    ids, reveal = checked_users(options.users), options.mode == "list"
+    state = _read_state(options.state)
+    if options.receive is None:
+        client = psi.client.CreateWithNewKey(reveal)
+        fields = _fields("request", secrets.token_hex(16), options.mode, ids)
+        message = _message(fields, client.CreateRequest(ids).SerializeToString())
+        state[fields["session"]] = {
+            "key": client.GetPrivateKeyBytes().hex(),
+            "ids": _digest(ids),
+            "request": _sha(message),
+        }
+        _write_state(options.state, state)
+        return _sent(options.send, message)
+    fields, (setup, response) = _received(options.receive, "reply", options.mode, ids, 2)
+    opened = state.get(fields["session"])
+    if opened is None or opened["request"] != fields["answers"]:
+        raise PsiError(f"{options.receive} answers no open request: it is replayed, or another's.")
+    if opened["ids"] != _digest(ids):
+        raise PsiError(f"{options.users} was changed after the request. Ask again.")
+    client = psi.client.CreateFromKey(bytes.fromhex(opened["key"]), reveal)
+    parsed = _parsed(psi.ServerSetup, setup, options.receive), _parsed(psi.Response, response, options.receive)
+    found = sorted(ids[at] for at in client.GetIntersection(*parsed)) if reveal else []
+    size = len(found) if reveal else int(client.GetIntersectionSize(*parsed))
+    del state[fields["session"]]
+    _write_state(options.state, state)  # before the result leaves: a reply is used once
+    result = _fields("result", fields["session"], options.mode, ids) | {"answers": _sha(options.receive.read_bytes())}
+    said = _sent(options.send, _message(result, json.dumps([size, found]).encode()))
+    return f"{_finished(options, found, size)} {said}"
+
+
+def serve(options: argparse.Namespace) -> str:
+    """Answer a request, or read the result of the session."""
+    import private_set_intersection.python as psi
+
+    ids, reveal = checked_users(options.users), options.mode == "list"
+    state = _read_state(options.state)
+    if options.receive is None:
+        raise PsiError("receive is not set. serve needs the other party's message. Pass --receive FILE.")
+    step = "result" if options.send is None else "request"
+    fields, (content,) = _received(options.receive, step, options.mode, ids, 1)
+    session = fields["session"]
+    if step == "request":
+        if session in state:
+            raise PsiError(f"{options.receive} was answered before. A request is answered once. Ask for a new one.")
+        server, request = psi.server.CreateWithNewKey(reveal), _parsed(psi.Request, content, options.receive)
+        if len(request.encrypted_elements) != fields["count"] or request.reveal_intersection is not reveal:
+            raise PsiError(
+                f"{options.receive} has another number of users, or mode, than it states. Ask for a new one."
+            )
+        setup = server.CreateSetupMessage(FALSE_POSITIVE, fields["count"], ids)
+        reply = _fields("reply", session, options.mode, ids) | {"answers": _sha(options.receive.read_bytes())}
+        message = _message(reply, setup.SerializeToString(), server.ProcessRequest(request).SerializeToString())
+        state[session] = {"reply": _sha(message), "ids": _digest(ids)}
+        _write_state(options.state, state)
+        return _sent(options.send, message)
+    if state.get(session, {}).get("reply") != fields["answers"]:
+        raise PsiError(f"{options.receive} answers no open reply: it is replayed, or another's.")
+    size, found = read_json(content.decode("utf-8"))
+    if not isinstance(found, list) or not {*found} <= {*ids} or (reveal and len({*found}) != size):
+        raise PsiError(f"{options.receive} names users who are not in {options.users}. Do not use it. Ask the party.")
+    state[session] = {}  # used; its request stays known
+    _write_state(options.state, state)
+    return _finished(options, sorted(found), int(size))
+
+
+def checked_users(path: Path) -> list[str]:
+    """Return the ids of a list, sorted; refuse ids that another party would probably write otherwise.
+
+    Ids must be in Unicode form NFC without blanks at their ends, and no two may differ only in case or form.
+    """
+    # Not by `datamodules`, whose import of training libraries would take longer than the protocol.
+    listed = pl.read_csv(path, infer_schema=False)
+    if "user_id" not in listed.columns or not listed.height:
+        raise PsiError(f"{path} has the columns {listed.columns} and {listed.height} rows. Needed: ids under user_id.")
+    ids: list[str] = listed["user_id"].drop_nulls().unique().sort().to_list()
+    for user in ids:
+        if user != unicodedata.normalize("NFC", user).strip():
+            raise PsiError(
+                f"{path} has the id {user[:80]!r}. Allowed: Unicode NFC without blanks at the ends. Rewrite it."
+            )
+    folded = Counter(unicodedata.normalize("NFKC", user).casefold() for user in ids)
+    if len(folded) < len(ids):
+        ((alike, _),) = folded.most_common(1)
+        raise PsiError(f"{path} has ids that differ only in case or form, such as {alike[:80]!r}. Use one spelling.")
+    return ids
+
+
+def spelling_of(ids: Sequence[str]) -> dict[str, Any]:
+    """Return how most ids are written: case of letters, leading zeros, and other signs; it becomes known to the other party.
+
+    Examples:
+        >>> spelling_of(["u-01", "u-02"])
+        {'letters': 'lower', 'padded': True, 'signs': '-'}
+    """
+    cases = Counter(_case(user) for user in ids)
+    signs = Counter(sign for user in ids for sign in {*user} if not sign.isalnum())
+    return {
+        "letters": cases.most_common(1)[0][0],
+        "padded": any(re.search(r"(?<!\d)0\d", user) is not None for user in ids),
+        "signs": "".join(sorted(sign for sign, count in signs.items() if 2 * count > len(ids))),
+    }
+
+
+def _case(user: str) -> str:
+    lower, upper = any(map(str.islower, user)), any(map(str.isupper, user))
+    return "mixed" if lower and upper else "lower" if lower else "upper" if upper else "none"
+
+
+def _fields(step: str, session: str, mode: str, ids: Sequence[str]) -> dict[str, Any]:
+    spelling, common = spelling_of(ids), {"psi": 1, "step": step, "session": session, "mode": mode}
+    return {**common, "count": len(ids), "spelling": spelling, "answers": ""}
+
+
+def _message(fields: Mapping[str, Any], *parts: bytes) -> bytes:
+    return json.dumps({**fields, "parts": [len(part) for part in parts]}).encode() + b"\n" + b"".join(parts)
+
+
+def _received(
+    path: Path, step: str, mode: str, ids: Sequence[str], num_parts: int
+) -> tuple[dict[str, Any], list[bytes]]:
+    """Return the fields and parts of a message of another party; `PsiError` refuses another step, mode, form or spelling."""
+    if not path.is_file() or path.stat().st_size > LARGEST:
+        raise PsiError(f"{path} is no file of at most {LARGEST:,} bytes. Pass the other party's message.")
+    header, _, content = path.read_bytes().partition(b"\n")
+    try:
+        fields = read_json(header.decode("utf-8")) if len(header) <= _HEADER else None
+    except (ValueError, RecursionError):
+        fields = None
+    if (
+        not isinstance(fields, dict)
+        or fields.keys() != _KEYS
+        or fields["psi"] != 1
+        or not isinstance(fields["session"], str)
+    ):
+        raise PsiError(f"{path} is no message of private set intersection. Pass the other party's {step}.")
+    if (fields["step"], fields["mode"]) != (step, mode):
+        raise PsiError(
+            f"{path} is a {fields['step']!r} of mode {fields['mode']!r}. Expected: {step!r} of mode {mode!r}."
+        )
+    if fields["spelling"] != (own := spelling_of(ids)):
+        raise PsiError(f"The ids are spelled {fields['spelling']} there and {own} here. Write both lists in one way.")
+    sizes = fields["parts"]
+    right = (
+        isinstance(sizes, list) and len(sizes) == num_parts and all(type(size) is int and size >= 0 for size in sizes)
+    )
+    if not right or sum(sizes) != len(content) or type(fields["count"]) is not int or not 0 < fields["count"] < 2**31:
+        raise PsiError(f"{path} is cut off or was altered. Ask for it again.")
+    ends = [sum(sizes[: at + 1]) for at in range(num_parts)]
+    return fields, [content[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+
+
+def _parsed(kind: Any, content: bytes, path: Path) -> Any:  # noqa: ANN401  a class of the library's messages
+    """Return a message of the library; `PsiError` if it is none."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        return kind.FromString(content)
+    except DecodeError as error:
+        raise PsiError(f"{path} was altered. Ask for it again.") from error
+
+
+def _finished(options: argparse.Namespace, found: Sequence[str], size: int) -> str:
+    if options.mode == "list" and options.out is not None:
+        if not found:
+            raise PsiError("The parties have no user in common. Check that both lists have the same kind of ids.")
+        from datamodules.public_lists import write_intersection
+
+        write_intersection(found, options.out)
+        return f"{size:,} users in common: {options.out}."
+    return f"{size:,} users in common."
+
+
+def _sent(path: Path | None, message: bytes) -> str:
+    if path is None:
+        return ""
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(message)
+    return f"Send {path} ({len(message):,} bytes) to the other party."
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    return dict(read_json(path.read_text(encoding="utf-8"), path)) if path.is_file() else {}
+
+
+def _write_state(path: Path, state: Mapping[str, Any]) -> None:
+    with atomic_write(path) as temporary:
+        temporary.touch(mode=0o600)
+        temporary.write_text(json.dumps(state), encoding="utf-8")
+
+
+def _sha(message: bytes) -> str:
+    return hashlib.sha256(message).hexdigest()
+
+
+def _digest(ids: Sequence[str]) -> str:
+    return _sha(json.dumps([*ids]).encode())
