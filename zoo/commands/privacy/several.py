@@ -4,15 +4,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zoo.privacy.accounting.accountant import UnsupportedEventError, attack_success_of, epsilon_of
+from zoo.privacy.accounting.accountant import UnsupportedEventError, attack_success_of, epsilon_of, flattened
 from zoo.privacy.accounting.events import (
     GaussianEvent,
     GaussianProjectionEvent,
     NoOpEvent,
     PrivacyEvent,
+    PureEvent,
     RandomisedResponseEvent,
     SelfComposedEvent,
 )
+from zoo.privacy.accounting.pure import flips_epsilon
 from zoo.privacy.mechanisms.jlt import JLT
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.rows.group_stretch import group_stretch
@@ -114,18 +116,25 @@ def group_events(
 
     The shift of a Gaussian release grows at most with the number of ratings. It grows with the square root if each rating moves
     its own coordinate, or if a Gaussian matrix independent of the data projects the row: the norm of the projected change then
-    has the same distribution for all cells. ``stretch`` is a smaller bound of the growth if one is known (`stretches`).
+    has the same distribution for all cells. ``stretch`` is a smaller bound of the growth if one is known (`stretches`). The
+    mechanisms of other candidates of a selection are unknown, so all of them count at worst.
     """
-    worst = math.sqrt(ratings) if record.mechanism.independent_ratings else float(ratings)
+    independent = record.mechanism.independent_ratings and record.selection is None
+    worst = math.sqrt(ratings) if independent else float(ratings)
     factor = worst if stretch is None else min(worst, stretch)
     grown: list[PrivacyEvent] = []
-    for event in ledger:
-        if isinstance(event, RandomisedResponseEvent) and len(ledger) == 1:
-            return [SelfComposedEvent(event, ratings)]
-        if isinstance(event, GaussianEvent):
-            grown.append(GaussianEvent(event.noise_multiplier / factor))
+    for event, count in (single for one in ledger for single in flattened(one, 1.0)):
+        more: PrivacyEvent
+        if isinstance(event, RandomisedResponseEvent):
+            p = event.flip_probability
+            more = SelfComposedEvent(event, ratings) if independent else PureEvent(ratings * flips_epsilon(p, p))
+        elif isinstance(event, GaussianEvent):
+            more = GaussianEvent(event.noise_multiplier / factor)
         elif isinstance(event, GaussianProjectionEvent):
-            grown.append(GaussianProjectionEvent(event.noise_multiplier / math.sqrt(ratings), event.dim))
-        elif not isinstance(event, NoOpEvent):
+            more = GaussianProjectionEvent(event.noise_multiplier / math.sqrt(ratings), event.dim)
+        elif isinstance(event, NoOpEvent):
+            continue
+        else:
             return None
+        grown.append(more if count == 1 else SelfComposedEvent(more, int(count)))
     return grown

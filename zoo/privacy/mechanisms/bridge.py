@@ -48,6 +48,7 @@ class Bridge(GaussianMechanism):
     name = "BridgePublisher"
     relations = ONE_RATING | ONE_USER
     tensors, output_name, checks_noise = frozenset({"map"}), "a map", True
+    independent_ratings = True
 
     clip: float  # L2 norm that each user's row is clipped to, under every relation
     counts_share: float  # of the squared mu, for the counts
