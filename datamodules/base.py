@@ -61,7 +61,8 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         sources: Domains to learn from, one release each.
         users: `own` (the users who pass this domain's filters, or all that the data set defines), `common` (those who pass every
             domain's filters; for research, needs all domains locally), or a CSV file with a column user_id that the parties
-            agreed on beforehand. The list is public. Sources are limited to it; a target with sources keeps all its users.
+            agreed on beforehand. The list is public. Sources are limited to it, and so is a target without sources: each listed
+            user has a row. A target with sources keeps all its users.
         missing_users: `error`, or `zero`: target users without a row in a release are left out of what reads it. Default: `zero`
             with an agreed list, else `error`.
         catalogues: By domain: a CSV file with a column item_id, the items that the domain may have, rated or not. The list is
@@ -274,11 +275,13 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
     def _split(self, name: str, table: pl.DataFrame) -> Split:
         return hold_out(table, self.evaluation, self.split_seed, name, self.shipped_rows(name))
 
-    def _ids(self, name: str, table: pl.DataFrame) -> tuple[pl.Series, pl.Series | list[str]]:
-        """Return the users and items of a domain: of the data set or a catalogue, else of its ratings."""
+    def _ids(self, name: str, table: pl.DataFrame) -> tuple[pl.Series | list[str], pl.Series | list[str]]:
+        """Return the users and items of a domain: of an agreed list, the data set or a catalogue, else of its ratings."""
         users, items = self.public_ids(name) or (table[column].unique().sort() for column in PAIR)
         listed = self.catalogues.get(name)
-        return users, items if listed is None else public_lists.catalogue_ids(listed)
+        agreed = None if self._derived_users or not self.limited_to_list(name) else self.users
+        named = None if agreed is None else public_lists.agreed_users(agreed)
+        return users if named is None else named, items if listed is None else public_lists.catalogue_ids(listed)
 
     # The target.
 

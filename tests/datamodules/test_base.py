@@ -124,6 +124,11 @@ def test_users_in_common_are_for_one_place_and_a_list_for_parties(tmp_path: Path
     target = files(users=str(tmp_path / "agreed.csv"))
     target.read_target()
     assert target.train.num_users == 20, "who is linked is agreed on, not whom the target has"
+    (tmp_path / "few.csv").write_text("user_id\nu2\nnobody\nu1\n")
+    alone = files(users=str(tmp_path / "few.csv"), sources=(), evaluation=Evaluation("none"))
+    alone.read_target()
+    assert listed in alone.train.applied[2].words
+    assert alone.train.user_ids.tolist() == ["nobody", "u1", "u2"], "else the number of rows reveals one user's ratings"
     write_users([*common, "nobody"], tmp_path / "more.csv")
     more = files(users=str(tmp_path / "more.csv")).source("right")
     assert more.user_ids.tolist() == sorted([*common, "nobody"]), "listed users have a row, rated anything or not"

@@ -119,6 +119,7 @@ DATAMODULES = (
             "(*self._read_by_plugin, *lists, last)",
         ),
         ("users without ratings are none of the list", "users if listed is None else listed", "users"),
+        ("listed users without ratings are not of the target", "users if named is None else named", "users"),
     ),
     *edits_of(
         "datamodules/alignment.py",

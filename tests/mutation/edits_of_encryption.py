@@ -23,6 +23,7 @@ ENCRYPTION = (
         ),
         ("the noise is left out under encryption", "halves[0, :directions] + steps[key][item]", "halves[0, :directions]"),
         ("noise stands as float64 has it", "return steps if step < 2 else", "return steps if True else"),
+        ("rows are shortened in the bound alone", "rows_factor(len(items), directions) * ROWS_SCALE", "ROWS_SCALE"),
         ("places are encrypted as long as they are", "bounded * SHORTER * PLACES_SCALE", "bounded * PLACES_SCALE"),
         ("the target does not clip", "clip_vectors(places[:, None, :], LONGEST)[:, 0, :]", "places"),
         ("powers turn the wrong way", "np.where(power > 0, DEGREE - power, 0)", "power"),
@@ -41,6 +42,7 @@ ENCRYPTION = (
         ("errors of places move no difference", "+ half**2 * room", "+ 0 * room"),
         ("errors of places are forgotten", "return SHORTER + math.sqrt(directions)", "return SHORTER + 0 * math.sqrt(directions)"),
         ("what cutting rows off moves is forgotten", "2 * math.sqrt(kept) / ROWS_SCALE", "0 * math.sqrt(kept) / ROWS_SCALE"),
+        ("the target's noise has one size", "return max(FLOOD * plan.noise_std, least)", "return FLOOD * plan.noise_std"),
         ("sums beyond the modulus", "MODULUS / (2 * SCALE)", "MODULUS / SCALE"),
     ),
     *edits_of(
@@ -69,7 +71,7 @@ ENCRYPTION = (
     *edits_of(
         f"{PACKAGE}/protocol.py",
         (f"{TESTS}/test_deviation.py",),
-        ("the target adds no noise of its own", "own = FLOOD *", "own = 0 *"),
+        ("the target adds no noise of its own", "own = flood(plan, *maps.shape[1:]) *", "own = 0 *"),
     ),
     *edits_of(
         f"{PACKAGE}/kinds.py",

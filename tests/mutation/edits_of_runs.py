@@ -161,6 +161,7 @@ RUNS = (
         ("the first of several releases speaks for all", "len(ledger) == 1 and", "len(ledger) >= 1 and"),
         ("a large projection is looked into", "matrix.fits and", "matrix.fits or"),
         ("several ratings cost a root of what they do", "else float(ratings)", "else math.sqrt(ratings)"),
+        ("other candidates count like the chosen one", " and record.selection is None", ""),
         (
             "a guess about several ratings is that about one",
             "None if together is None else attack_success_of(together)",

@@ -51,6 +51,7 @@ class GeneratorPublisher(TrainedPublisher):
     Args:
         network: The trained and released network: `SPPG`, or another LightningModule with `release`.
         callbacks: Callbacks of the training, such as `GANStabilizer` and `PrivacyBudget`; no guarantee depends on them.
+        attack_success: Must be null: the network has an epsilon.
         **training: Further arguments of :class:`TrainedPublisher`.
 
     Examples:
@@ -64,12 +65,15 @@ class GeneratorPublisher(TrainedPublisher):
         self,
         network: LightningModule,
         callbacks: list[Callback] | None = None,
+        attack_success: float | None = None,
         **training: Any,  # noqa: ANN401
     ) -> None:
         if not isinstance(network, ReleasableGenerator):
             raise TypeError(
                 f"{type(network).__name__} has no generator to release. Take SPPG, or a ReleasableGenerator."
             )
+        if attack_success is not None:
+            raise ValueError(f"attack_success is {attack_success}. A generator takes an epsilon. Set network.epsilon.")
         super().__init__(network, callbacks, **training)
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:

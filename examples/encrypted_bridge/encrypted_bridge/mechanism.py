@@ -27,8 +27,8 @@ class EncryptedBridge(Bridge):
     tensors, output_name = frozenset({"map", "masks"}), "a map, encrypted or decrypted"
     sentences: ClassVar[Mapping[str, str]] = {
         "whole_numbers": (
-            "rows, positions and noise are rounded to integers; encryption errors are bounded, and positions are shortened to "
-            "leave room for them"
+            "rows, positions and noise are rounded to integers; encryption errors are bounded, and positions and rows are "
+            "shortened to leave room for them"
         ),
         "target_follows": (
             "the target follows the protocol, which the source cannot check: keys are drawn as specified, and positions have "

@@ -2,6 +2,7 @@
 
 import math
 
+from scipy.special import erfinv
 from scipy.stats import chi2
 
 from zoo.privacy.accounting.relation import Unit
@@ -22,17 +23,17 @@ SHORTER = 1 - 2**-10
 """Factor by which embeddings are shortened before encryption, to leave room for its errors."""
 ERROR = 21
 """Largest absolute coefficient of an error of SEAL (centred binomial, 42 bits)."""
-FLOOD = 0.25
-"""Noise of the target on a decrypted map, in units of the source's sigma. Both together are 3.1 % more than sigma."""
-
-MOST_DISTANCE = 0.9
-"""Largest `flooded_distance` of a map that is made or decrypted."""
+FLOOD, MOST_DISTANCE = 0.25, 0.04
+"""Least noise of the target on a decrypted map, in units of the source's sigma (both together are 3.1 % more than sigma), and the
+largest statistical distance that an accepted difference makes under this noise."""
 
 MOST_DIRECTIONS = 2048
 """Largest width of an embedding: beyond it errors could make an embedding of length `SHORTER` longer than 1."""
 
 _FAR = 12  # standard deviations that the noise never exceeds in practice
 _RARE_BITS = 80  # an error of a fresh zero exceeds its bound with a probability of 2^-80
+_ROOM, _FEW = 2**-9, 2400  # of the squared sensitivity, for the errors of so many numbers or fewer
+_SHORTEST = 0.7  # factor of rows
 _LEAST_RATIO = 128  # of sigma to the noise between the two ciphertexts, at least
 _FALSE_ALARM = 1e-9  # probability that a map of a source that follows the protocol is refused
 
@@ -68,6 +69,16 @@ def error_of_zero(numbers: int) -> float:
     return math.sqrt(numbers * 2 * math.log(2) * (_RARE_BITS + 1) * variance) / SCALE
 
 
+def rows_factor(kept: int, directions: int) -> float:
+    """Return the factor of the source's rows in a map: 1 up to 2,400 numbers, then less, so that more errors have more room.
+
+    Together with `SHORTER` it leaves a part of the squared sensitivity that grows with the numbers. So the noise between the
+    ciphertexts falls with their root, and its norm stays the same.
+    """
+    more = max(1.0, kept * directions / _FEW)
+    return math.sqrt(max(0.0, 1 - _ROOM * more) / (1 - _ROOM))
+
+
 def noise_between(plan: Bridge, kept: int, directions: int) -> float:
     """Return the standard deviation of the noise that is added to one ciphertext and subtracted from the other.
 
@@ -76,15 +87,16 @@ def noise_between(plan: Bridge, kept: int, directions: int) -> float:
     ``hypot(mean / sigma, half / s) + 2 zeros / s <= sensitivity / sigma``, so epsilon is that of the plain map.
 
     Raises:
-        ValueError: Errors need more than 1 / 128 of sigma, for which the two maps differ too much to be compared.
+        ValueError: Errors need more than 1 / 128 of sigma, for which the two maps differ too much to be compared, or rows would
+            be shortened below 0.7.
     """
     cut = 0.0 if plan.relation.unit is Unit.USER else 2 * math.sqrt(kept) / ROWS_SCALE
-    most, zeros = plan.sensitivity, error_of_zero(kept * directions)
-    mean = (most + cut) * longest_place(directions)
-    half = (most + cut) * math.sqrt(directions) * ERROR / PLACES_SCALE
+    most, zeros, factor = plan.sensitivity, error_of_zero(kept * directions), rows_factor(kept, directions)
+    mean = (factor * most + cut) * longest_place(directions)
+    half = (factor * most + cut) * math.sqrt(directions) * ERROR / PLACES_SCALE
     room = most**2 - mean**2
     ratio = room / (2 * most * zeros + math.sqrt(4 * (zeros * mean) ** 2 + half**2 * room)) if room > 0 else 0.0
-    if ratio < _LEAST_RATIO:
+    if ratio < _LEAST_RATIO or factor < _SHORTEST:
         raise ValueError(
             f"Encryption errors of {kept} items and {directions} directions exceed the sensitivity {most:g}. Lower "
             "either, or raise clip."
@@ -103,30 +115,23 @@ def largest_half(plan: Bridge, kept: int, directions: int) -> float:
     return math.sqrt(variance * float(chi2.isf(_FALSE_ALARM, numbers))) + error_of_zero(numbers)
 
 
-def flooded_distance(plan: Bridge, kept: int, directions: int) -> float:
-    """Return the largest statistical distance that the largest accepted difference makes under the target's noise.
+def flood(plan: Bridge, kept: int, directions: int) -> float:
+    """Return the standard deviation of the target's noise on a decrypted map: `FLOOD` sigma, or more where that is too little.
 
-    Two Gaussians of deviation `FLOOD` sigma whose means are `largest_half` apart have the distance ``erf(d / sqrt(8))``, where
-    ``d`` is the quotient.
+    Two Gaussians whose means are `largest_half` apart have the statistical distance ``erf(d / sqrt(8))``, where ``d`` is the
+    quotient of this and their deviation. The result keeps it at `MOST_DISTANCE` at most, for every size.
     """
-    return math.erf(largest_half(plan, kept, directions) / (FLOOD * plan.noise_std) / math.sqrt(8))
-
-
-def check_hidden(plan: Bridge, kept: int, directions: int) -> None:
-    """Refuse a plan whose numbers let two maps differ by more than the target's noise hides; the source states these numbers."""
-    if (distance := flooded_distance(plan, kept, directions)) > MOST_DISTANCE:
-        raise ValueError(
-            f"The two maps may be {distance:.3f} apart. Allowed: {MOST_DISTANCE}. Lower epsilon, users or kept_items."
-        )
+    least = largest_half(plan, kept, directions) / (math.sqrt(8) * float(erfinv(MOST_DISTANCE)))
+    return max(FLOOD * plan.noise_std, least)
 
 
 def check_room(plan: Bridge, kept: int, directions: int, num_users: int) -> None:
-    """Refuse public sizes whose encryption errors exceed the sensitivity or the target's noise, or whose sums exceed the modulus.
+    """Refuse public sizes whose encryption errors exceed the sensitivity, or whose sums exceed the modulus.
 
     The sensitivity of the plan must cover a user's contribution with an embedding of length `SHORTER`, the fresh encryptions of
     zero (reason: `encrypted_bridge.protocol`) and, for one rating, the truncation of the two rows.
     """
-    check_hidden(plan, kept, directions)
+    noise_between(plan, kept, directions)
     if (largest := num_users * min(1.0, plan.clip) + _FAR * plan.noise_std) > (most := MODULUS / (2 * SCALE)):
         raise ValueError(
             f"Noisy sums over {num_users:,} users may reach {largest:,.0f}, above the limit {most:,.0f}. Lower clip "

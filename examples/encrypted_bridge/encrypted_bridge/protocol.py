@@ -27,7 +27,7 @@ with noise ``g``, two independent Gaussians.
    twice ``E``, up to step 1: computational differential privacy (Mironov, Pandey, Reingold & Vadhan, CRYPTO 2009).
 
 `error_of_zero` bounds ``|E|``, and `noise_between` chooses ``g``. They fit, because embeddings are encrypted shorter by a
-thousandth (`check_room`), so sigma is that of the plain map.
+thousandth, and above 2,400 numbers rows are shortened too (`rows_factor`). So sigma is that of the plain map.
 
 **Trust in the target.** The source cannot check that keys are drawn as specified and embeddings with errors have length 1 at
 most. No cheap check is known: an embedding of length 1000 looks the same.
@@ -43,7 +43,6 @@ from scipy.sparse import csc_array, csr_array
 from encrypted_bridge.ckks import Ckks
 from encrypted_bridge.parameters import (
     DEGREE,
-    FLOOD,
     KEYS,
     MODULUS,
     PLACES_SCALE,
@@ -52,9 +51,11 @@ from encrypted_bridge.parameters import (
     SHORTER,
     check_directions,
     check_room,
+    flood,
     largest_half,
     noise_between,
     num_blocks,
+    rows_factor,
     users_at_once,
 )
 from zoo.privacy.mechanisms.bridge import LONGEST, Bridge, NoisyMap, chosen_items
@@ -125,7 +126,8 @@ def encrypted_map(
     check_directions(directions)
     check_room(plan, min(rows.shape[1], plan.kept_items or rows.shape[1]), directions, len(known))
     counts, items, clipped = chosen_items(rows, plan, noise)
-    weights = csr_array((np.trunc(clipped.data * ROWS_SCALE), clipped.indices, clipped.indptr), shape=clipped.shape)
+    scale = rows_factor(len(items), directions) * ROWS_SCALE
+    weights = csr_array((np.trunc(clipped.data * scale), clipped.indices, clipped.indptr), shape=clipped.shape)
     weights.eliminate_zeros()  # the library cannot multiply by zero
     found = np.flatnonzero(known >= 0)
     of_items = csc_array(weights[known[found]])
@@ -207,9 +209,9 @@ def agree(maps: Floats, plan: Bridge) -> bool:
 def decrypted_map(maps: Floats, plan: Bridge, noise: NoiseSource) -> Singles:
     """Return the map (kept, directions) that may leave the target: the mean of both, with noise of the target's own.
 
-    ``noise`` is the target's. It hides what the two maps may differ by (`encrypted_bridge.parameters.flooded_distance`).
+    ``noise`` is the target's. It hides what the two maps may differ by (`encrypted_bridge.parameters.flood`).
     """
-    own = FLOOD * plan.noise_std * noise.normal(maps.shape[1:])
+    own = flood(plan, *maps.shape[1:]) * noise.normal(maps.shape[1:])
     return round_to_lattice(maps.mean(axis=0) + own, plan.noise_std).astype(np.float32)
 
 

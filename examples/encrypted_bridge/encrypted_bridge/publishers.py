@@ -74,7 +74,7 @@ class EncryptedBridgePublisher(BridgePublisher):
     epsilon are those of the plain map, under further conditions in the record.
 
     Args:
-        epsilon: Privacy loss of sums and map together.
+        epsilon: Privacy loss of sums and map together; null with `attack_success`.
         received: Folder of the release of `EncryptedProjectionPublisher`.
         delta: Null: the smaller of 1e-5 and a tenth of one over the number of users, or of entries if one rating is protected.
         relation: `zero_out_one_user`, `replace_one_user` or `change_one_rating`.
@@ -85,13 +85,15 @@ class EncryptedBridgePublisher(BridgePublisher):
             subtract the noise: the record then says `guarantee: none`.
         trusted: Public keys (PEM file or folder), one of which must have signed ``received``. The source cannot inspect encrypted
             embeddings, so accept only signed ones.
+        attack_success: Instead of epsilon: largest success rate of an attack on a yes-or-no fact with even odds, such as 0.6.
+            Under `zero_out_one_user` the fact is whether a user's ratings were used at all.
     """
 
     projections_kind = EncryptedPlaces.kind
 
     def __init__(
         self,
-        epsilon: float,
+        epsilon: float | None,
         received: Path,
         delta: float | None = None,
         relation: Literal["zero_out_one_user", "replace_one_user", "change_one_rating"] = "zero_out_one_user",
@@ -100,6 +102,7 @@ class EncryptedBridgePublisher(BridgePublisher):
         counts_share: float = 0.1,
         noise_seed: int | None = None,
         trusted: Path | None = None,
+        attack_success: float | None = None,
     ) -> None:
         super().__init__(
             epsilon,
@@ -111,6 +114,7 @@ class EncryptedBridgePublisher(BridgePublisher):
             received=received,
             noise_seed=noise_seed,
             trusted=trusted,
+            attack_success=attack_success,
         )
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:

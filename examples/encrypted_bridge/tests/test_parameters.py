@@ -1,6 +1,7 @@
 """Parameters of the encryption: how much room its errors need, and what does not fit."""
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from encrypted_bridge.parameters import (
     ERROR,
     FLOOD,
     MODULUS,
+    MOST_DISTANCE,
     PLACES_SCALE,
     ROWS_SCALE,
     SCALE,
@@ -18,11 +20,12 @@ from encrypted_bridge.parameters import (
     check_directions,
     check_room,
     error_of_zero,
-    flooded_distance,
+    flood,
     largest_half,
     longest_place,
     noise_between,
     num_blocks,
+    rows_factor,
     users_at_once,
 )
 from zoo.privacy.accounting.relation import Relation
@@ -63,24 +66,31 @@ def test_the_error_of_a_fresh_zero_is_bounded_but_for_a_chance_of_2_to_the_minus
 def test_errors_fit_beside_the_sensitivity_of_the_map_that_is_shipped(relation: Relation) -> None:
     """What neighbours may differ by, and what leaving the error out moves twice, together: no more than without encryption."""
     plan = Bridge.calibrate(epsilon=2.0, delta=1e-5, relation=relation, clip=1.0)
-    check_room(plan, 400, 6, 4 * 10**5)
-    row = plan.sensitivity + (2 * 20 / ROWS_SCALE if relation is Relation.CHANGE_ONE_RATING else 0)
     place = SHORTER + math.sqrt(6) * ERROR / PLACES_SCALE
     assert longest_place(6) == place
-    sigma, between = plan.noise_std, noise_between(plan, 400, 6)
-    half = row * math.sqrt(6) * ERROR / PLACES_SCALE
-    moved = math.hypot(row * place / sigma, half / between) + 2 * error_of_zero(2400) / between
-    assert moved == pytest.approx(plan.sensitivity / sigma, rel=1e-9)
-    assert between < sigma / 1000
+    for kept, factor in ((40, 1.0), (400, 1.0), (20_000, math.sqrt((1 - 50 / 512) / (1 - 1 / 512)))):
+        check_room(plan, kept, 6, 4 * 10**5)
+        assert rows_factor(kept, 6) == pytest.approx(factor)
+        cut = 2 * math.sqrt(kept) / ROWS_SCALE if relation is Relation.CHANGE_ONE_RATING else 0
+        row = rows_factor(kept, 6) * plan.sensitivity + cut
+        sigma, between = plan.noise_std, noise_between(plan, kept, 6)
+        half = row * math.sqrt(6) * ERROR / PLACES_SCALE
+        moved = math.hypot(row * place / sigma, half / between) + 2 * error_of_zero(6 * kept) / between
+        assert moved == pytest.approx(plan.sensitivity / sigma, rel=1e-9)
+        assert between < sigma / 1000
     assert SHORTER > 0.999
 
 
 def test_the_target_s_noise_hides_what_the_maps_may_differ_by() -> None:
     """Distance of two Gaussians, by their distribution functions; half a difference of noise is refused once in 10^9 maps."""
+    for epsilon, users, kept in product((2.0, 16.0), (1000, 500_000), (40, 400, 20_000)):
+        plan = Bridge.calibrate(epsilon=epsilon, delta=1e-7, num_users=users)
+        quotient = largest_half(plan, kept, 6) / flood(plan, kept, 6)
+        assert norm.cdf(quotient / 2) - norm.cdf(-quotient / 2) <= MOST_DISTANCE * (1 + 1e-9)
+        assert flood(plan, kept, 6) >= FLOOD * plan.noise_std
     plan = Bridge.calibrate(epsilon=2.0, delta=1e-5, num_users=1000)
-    quotient = largest_half(plan, 400, 6) / (FLOOD * plan.noise_std)
-    assert flooded_distance(plan, 400, 6) == pytest.approx(norm.cdf(quotient / 2) - norm.cdf(-quotient / 2))
-    assert flooded_distance(plan, 400, 6) < 0.05
+    assert flood(plan, 400, 6) == FLOOD * plan.noise_std
+    assert flood(plan, 20_000, 6) == FLOOD * plan.noise_std, "rows are shortened, so the two maps are as close"
     least = noise_between(plan, 400, 6) * math.sqrt(chi2.isf(1e-9, 2400))
     assert least < largest_half(plan, 400, 6) < 1.01 * least
 
@@ -121,10 +131,11 @@ def test_of_one_rating_what_cutting_rows_off_moves_them_counts_too() -> None:
         Bridge.calibrate(epsilon=2.0, delta=1e-8, relation=relation)
         for relation in (Relation.ZERO_OUT_ONE_USER, Relation.CHANGE_ONE_RATING)
     )
-    check_room(user, 20_000, 6, 1000)
-    check_room(rating, 5_000, 6, 1000)
+    check_room(user, 400, 6, 1000)
+    check_room(rating, 100_000, 6, 1000)
+    assert noise_between(rating, 400, 6) > 1.1 * noise_between(user, 400, 6)
     with pytest.raises(ValueError, match="exceed the sensitivity"):
-        check_room(rating, 20_000, 6, 1000)
+        check_room(rating, 110_000, 6, 1000)
 
 
 @pytest.mark.parametrize("directions", [0, 4097])

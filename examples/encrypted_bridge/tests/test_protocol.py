@@ -17,6 +17,7 @@ from encrypted_bridge.parameters import (
     SHORTER,
     error_of_zero,
     noise_between,
+    rows_factor,
 )
 from encrypted_bridge.protocol import _steps, agree, decrypted_maps, encrypted_map, encrypted_places, through_encryption
 from tests.zoo.privacy.audits.lying import lying
@@ -61,7 +62,7 @@ def test_sums_of_whole_numbers_are_exact_but_for_bounded_errors(directions: int)
     assert agree(maps, plan)
     again = NoiseSource.seeded(1)
     again.normal(7)
-    rows = np.trunc(clip_rows(ratings().matrix, 1.5).toarray() * ROWS_SCALE)
+    rows = np.trunc(clip_rows(ratings().matrix, 1.5).toarray() * (rows_factor(7, directions) * ROWS_SCALE))
     whole = np.trunc(sent * SHORTER * PLACES_SCALE)
     expected = sum(np.outer(rows[row], whole[at]) for at, row in enumerate(known) if row >= 0)
     expected = expected + np.rint(plan.noise_std * SCALE * again.normal((7, directions)))

@@ -102,6 +102,8 @@ def test_the_record_of_the_map_names_what_encryption_rests_on(handed_over: Path)
     assert "target_encrypted" in encrypted.not_protected
     assert "target_users" not in encrypted.not_protected
     assert any("ring learning with errors" in text for text in encrypted.sentences("conditions"))
+    limited = EncryptedBridgePublisher(None, handed_over / "places", attack_success=0.6).forecast(8, 7)
+    assert limited.attack_success == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(

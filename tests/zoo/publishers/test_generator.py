@@ -266,6 +266,8 @@ def test_ratings_that_no_generator_makes_are_refused(values: list[float], messag
 def test_a_network_without_a_generator_is_refused() -> None:
     with pytest.raises(TypeError, match=r"EASE has no generator to release. Take SPPG, or a ReleasableGenerator"):
         GeneratorPublisher(EASE())
+    with pytest.raises(ValueError, match=r"attack_success is 0.6. A generator takes an epsilon. Set network.epsilon."):
+        GeneratorPublisher(network(), attack_success=0.6)
 
 
 @pytest.mark.parametrize("mechanism", ["private_d", "none"])

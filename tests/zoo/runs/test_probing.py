@@ -54,7 +54,9 @@ def test_rules_that_need_times_are_left_out_with_a_reason_and_few_users_name_not
     assert found.window is None
     few = protocol("largest id", users=20, items=120)
     assert "too few" in zoo.probe(few).verdict
-    assert zoo.probe(few.tables["b"].to_pandas()).verdict == zoo.probe(few.tables["b"]).verdict  # a table has default settings
+    assert (
+        zoo.probe(few.tables["b"].to_pandas()).verdict == zoo.probe(few.tables["b"]).verdict
+    )  # a table has default settings
 
 
 def test_the_error_is_that_of_means_of_users() -> None:

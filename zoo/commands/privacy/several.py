@@ -14,6 +14,7 @@ from zoo.privacy.accounting.events import (
     RandomisedResponseEvent,
     SelfComposedEvent,
 )
+from zoo.privacy.accounting.pure import flips_epsilon
 from zoo.privacy.mechanisms.jlt import JLT
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.record.words import CLAIMED_BY
@@ -116,25 +117,28 @@ def group_events(
 
     The shift of a Gaussian release grows at most with the number of ratings. It grows with the square root if each rating moves
     its own coordinate, or if a Gaussian matrix independent of the data projects the row: the norm of the projected change then
-    has the same distribution for all cells. ``stretch`` is a smaller bound of the growth if one is known (`stretches`). Of another
-    package, and of other candidates of a selection, only the number of ratings is known.
+    has the same distribution for all cells. ``stretch`` is a smaller bound of the growth if one is known (`stretches`). The
+    mechanisms of other candidates of a selection, and of another package, are unknown, so all of them count at worst.
     """
-    mechanism, singles = record.mechanism, [single for entry in ledger for single in flattened(entry, 1.0)]
-    if record.exceeds(ledger) or any(count > 1 for _, count in singles):
+    if record.exceeds(ledger):
         return None
     outside = any(code.startswith(CLAIMED_BY) for code in record.conditions)
-    alone = mechanism.independent_ratings and record.selection is None
-    worst, through = math.sqrt(ratings) if alone else float(ratings), ratings if outside else math.sqrt(ratings)
+    independent = record.mechanism.independent_ratings and record.selection is None
+    worst, through = math.sqrt(ratings) if independent else float(ratings), ratings if outside else math.sqrt(ratings)
     factor = worst if stretch is None else min(worst, stretch)
     grown: list[PrivacyEvent] = []
-    for event, _ in singles:
-        if isinstance(event, RandomisedResponseEvent) and len(singles) == 1:
-            pure = PureEvent(ratings * epsilon_of([event], 0.0))
-            return [pure if outside else SelfComposedEvent(event, ratings)]
-        if isinstance(event, GaussianEvent):
-            grown.append(GaussianEvent(event.noise_multiplier / factor))
+    for event, count in (single for one in ledger for single in flattened(one, 1.0)):
+        more: PrivacyEvent
+        if isinstance(event, RandomisedResponseEvent):
+            p, apart = event.flip_probability, independent and not outside
+            more = SelfComposedEvent(event, ratings) if apart else PureEvent(ratings * flips_epsilon(p, p))
+        elif isinstance(event, GaussianEvent):
+            more = GaussianEvent(event.noise_multiplier / factor)
         elif isinstance(event, GaussianProjectionEvent):
-            grown.append(GaussianProjectionEvent(event.noise_multiplier / through, event.dim))
-        elif not isinstance(event, NoOpEvent):
+            more = GaussianProjectionEvent(event.noise_multiplier / through, event.dim)
+        elif isinstance(event, NoOpEvent):
+            continue
+        else:
             return None
+        grown.append(more if count == 1 else SelfComposedEvent(more, int(count)))
     return grown

@@ -71,7 +71,7 @@ class Mechanism(ABC):
     output_name: ClassVar[str] = "no release"  # the same in words
     checks_noise: ClassVar[bool] = False  # whether `check` tests the noise
     sentences: ClassVar[Mapping[str, str]] = {}  # of codes that `zoo.privacy.record.words` does not have
-    independent_ratings: ClassVar[bool] = False  # whether k ratings of a user cost sqrt(k) times mu
+    independent_ratings: ClassVar[bool] = False  # whether k ratings of a user cost sqrt(k) times mu, or k flips
     made = OldName("output_name")
     cells = OldName("entry_model")
 

@@ -35,6 +35,7 @@ class FlippedRows(ResponseMechanism):
     name = "FlippedRows"
     relations = ONE_RATING
     tensors, output_name, checks_noise = frozenset({"rows", "starts"}), "rows", True
+    independent_ratings = True
 
     relation: Relation = Relation.CHANGE_ONE_RATING
     flip_probability: float  # that an entry is reported wrongly; a multiple of 2^-53

@@ -242,11 +242,9 @@ class PrivacyRecord(Derived):
 
     def sentences(self, field_name: str) -> list[str]:
         """Return the sentences of `conditions`, `assumptions` (with earlier steps) or `not_protected`."""
-        codes = getattr(self, field_name)
-        if (
-            self.selection is not None
-        ):  # what k ratings cost differs between mechanisms, and only the chosen one is known
-            codes = [words.SEVERAL_OF_ALL if code.startswith("several_ratings") else code for code in codes]
+        codes: tuple[str, ...] = getattr(self, field_name)
+        if self.selection is not None:  # other candidates may have other mechanisms
+            codes = tuple(words.SEVERAL_CHOSEN if code.startswith("several_") else code for code in codes)
         texts = [words.sentence(code, self.mechanism) for code in codes]
         return texts + ([f"earlier step: {step.words}" for step in self.steps] if field_name == "assumptions" else [])
 

@@ -23,10 +23,10 @@ OWN_VECTOR = "for this user's own vector alone"
 """Scope of the attack bound of a guarantee with the condition `others_given`, which never holds."""
 USED = "on whether this user's ratings were used at all"
 """Scope of the attack bound under `zero_out_one_user`: two sets of ratings of the user are no neighbours."""
-SEVERAL_OF_ALL = "several_of_all"
-"""Code of what several ratings cost after a choice among releases; records do not store it."""
 CHOSEN_BY_METRICS = "chosen_by_metrics"
 """Condition of a run that chose settings or weights by metrics of scores that read the source's rows without noise."""
+SEVERAL_CHOSEN = "several_chosen"
+"""Code of the sentence about several ratings of a release that was chosen among several."""
 
 _OF_USER = "several ratings of one user: k of them cost"
 
@@ -102,7 +102,7 @@ SENTENCES = {
     "several_ratings_linear": f"{_OF_USER} k times as much",
     "several_ratings_mu": f"{_OF_USER} at most k times mu",
     "several_ratings_random": f"{_OF_USER} as much as one change that is sqrt(k) times as large",
-    SEVERAL_OF_ALL: f"{_OF_USER} up to k times mu, or k times the epsilon of flips, of each candidate",
+    "several_chosen": f"{_OF_USER} at most what k of them cost in each candidate, together",
     "several_signs": f"{_OF_USER} k times the epsilon",
     "several_signs_gaussian": f"{_OF_USER} sqrt(k) times mu, which is more than sqrt(k) times the epsilon",
     "several_signs_output": f"{_OF_USER} up to k times mu, which is more than k times the epsilon",

@@ -11,7 +11,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from tests.samples import binary
-from zoo import JLT, SJLT, BridgePublisher, NoisyRows, Ratings, Release
+from zoo import JLT, SJLT, BridgePublisher, FlippedRows, NoisyRows, Ratings, Release
 from zoo.commands.privacy import several as module
 from zoo.commands.privacy.several import (
     ANALYSED,
@@ -21,6 +21,7 @@ from zoo.commands.privacy.several import (
     group_epsilon,
     is_analysable,
     projection_of,
+    several_ratings,
     stretches,
 )
 from zoo.commands.privacy.show import UNSEEN_CANDIDATES, parts
@@ -28,8 +29,10 @@ from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import GaussianEvent, GaussianProjectionEvent, PrivacyEvent, RandomisedResponseEvent
 from zoo.privacy.accounting.gaussian import gauss_epsilon
 from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.mechanisms.bridge import Bridge
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import PrivacyRecord
+from zoo.privacy.record.words import sentence
 from zoo.privacy.rows.public_matrix import GaussianMatrix
 from zoo.privacy.rows.sparse_matrix import SparseMatrix
 
@@ -160,3 +163,20 @@ def test_other_releases_and_several_have_no_projection_to_look_into() -> None:
     assert stretches(one.record, one.ledger, GROUPS)
     chosen = one.chosen_among([two])
     assert stretches(chosen.record, chosen.ledger, GROUPS) == {}, "the other's projection is not named"
+
+
+def test_every_candidate_of_a_choice_counts_at_worst_and_a_bridge_by_its_coordinates() -> None:
+    published = [of.publish(binary(), "books") for of in (NoisyRows(2.0), JLT(2.0, 5), FlippedRows(1.0))]
+    for first in (0, 1):
+        chosen = published[first].chosen_among([published[1 - first]])
+        assert page(chosen)[1]["5 ratings"] == pytest.approx(
+            gauss_epsilon(1e-5, 5 * float(chosen.record.mu or 0)), rel=0.01
+        )
+        assert sentence("several_chosen") in chosen.record.sentences("not_protected")
+    assert page(published[2])[1]["5 ratings"] == pytest.approx(5, rel=0.01)
+    assert page(published[2].chosen_among([published[2]]))[1]["5 ratings"] == pytest.approx(10, rel=0.01)
+    of_map = Bridge.calibrate(epsilon=2.0, delta=1e-5, relation=Relation.CHANGE_ONE_RATING)
+    record = PrivacyRecord.of(of_map, NoiseSource.os())
+    found = {one.ratings: one.epsilon for one in several_ratings(record, record.ledger)}
+    assert found[1] == pytest.approx(2.0)
+    assert found[5] == pytest.approx(gauss_epsilon(1e-5, math.sqrt(5) * float(record.mu or 0)))
