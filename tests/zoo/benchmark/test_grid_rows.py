@@ -198,11 +198,11 @@ def test_seeds_are_those_of_the_system_else_of_the_task_else_of_the_benchmark(ma
 
 def test_folds_set_split_and_seeds_of_every_system(made: Made) -> None:
     task = {"title": "Folds", "folds": 3, "repeats": 2}
-    benchmark = made(tasks={"t": task}, systems={"S": system(seeds=[0])})
+    benchmark = made(tasks={"t": task}, **system(seeds=[0]))
     assert [benchmark.seeds_of(row) for row in benchmark.rows()] == [[0, 1, 2, 3, 4, 5]]
     arguments = benchmark.arguments(next(benchmark.rows()), 4)
     assert arguments[arguments.index("--data.evaluation.split") :][:4] == [
         "--data.evaluation.split", "folds", "--data.evaluation.folds", "3",
     ]  # fmt: skip
     with pytest.raises(BenchmarkError, match="folds of t are 1"):
-        made(tasks={"t": task | {"folds": 1}}, systems={"S": system()})
+        made(tasks={"t": task | {"folds": 1}}, **system())
