@@ -91,6 +91,7 @@ def test_the_figure_of_pricdr_shows_its_sweeps_and_in_each_the_row_at_8(figures:
         **{("n'", kind): [(100.0, 0.4, 0.0), (400.0, 0.5, 0.01)] for kind in ("JLT", "SJLT")},
         **{("ratings", kind): [(12.5, 0.4, 0.0), (100.0, 0.5, 0.01)] for kind in ("JLT", "SJLT")},
         ("ratings", "Plaintext"): [(25.0, 0.4, 0.0), (100.0, 0.4, 0.0)],
+        ("epsilon", "JLT, noise"): [(8.0, 0.5, 0.01)],
         ("density", "SJLT"): [(0.1, 0.4, 0.0), (0.5, 0.5, 0.01)],
     }
     levels = [(label, line[0][1]) for (axis, _, label), line in found.items() if axis == "n'" and line[0][0] is None]

@@ -347,6 +347,8 @@ RUNS = (
         (f"{OF_REPORT}/test_significance.py",),
         ("every p-value has the first's factor", "(len(p_values) - position) *", "len(p_values) *"),
         ("pairs are torn apart", "stats.ttest_rel(x, y)", "stats.ttest_ind(x, y)"),
+        ("a trend is tested on one side", "min(1.0, 2 * min(", "min(1.0, min("),
+        ("a bell is a valley", "paired(middle, ends)", "paired(ends, middle)"),
     ),
     *edits_of(
         f"{REPORT}/paired_differences.py",
@@ -356,6 +358,7 @@ RUNS = (
             '(row.system, row.control, row.of) == (own.system, "noise", own.release)',
             '(row.system, row.control) == (own.system, "noise")',
         ),
+        ("a sweep lacks noise baselines", "len(others) < len(noise) or", ""),
     ),
     *edits_of(
         f"{REPORT}/paired_differences.py",

@@ -6,6 +6,7 @@ seed with the users of every seed of the other counts as a deterministic recomme
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -112,7 +113,7 @@ def shape(figures: npt.ArrayLike) -> Shape:
     """
     values = np.asarray(figures, dtype=np.float64)
     seeds, levels = values.shape
-    method = "exact" if levels < 8 else "asymptotic"  # exact takes a second at eight
+    method: Literal["exact", "asymptotic"] = "exact" if levels < 8 else "asymptotic"  # exact takes a second at eight
     rising, falling = (stats.page_trend_test(sign * values, method=method) for sign in (1, -1))
     correlation = 12 * float(rising.statistic) / (seeds * levels * (levels**2 - 1)) - 3 * (levels + 1) / (levels - 1)
     squares = (np.arange(levels) - (levels - 1) / 2) ** 2
