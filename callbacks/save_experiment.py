@@ -1,5 +1,6 @@
 """SaveExperiment: save the settings of a run in its folder and in its checkpoints."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,17 +9,18 @@ import yaml
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from zoo.runtime.exports import VERSION
-from zoo.runtime.run_folder import CONFIG, atomic_write, class_path, folder_of_run
+from zoo.runtime.run_folder import CONFIG, TARGET, atomic_write, class_path, folder_of_run
 from zoo.runtime.settings_files import with_absolute_paths
 
 
 class SaveExperiment(Callback):
     """Save the experiment as ``config.yaml`` in the run folder; every command accepts the file.
 
-    It has the datamodule's current releases and list of users, so it is the target's form. Paths of data are absolute.
+    It has the datamodule's current releases and list of users, so it is the target's form. Paths of data are absolute. A fit also
+    saves the training ratings in the private folder ``target``, so that the run scores after its files changed.
 
     Args:
-        settings: Plain settings of the experiment: ``model``, ``data``, ``trainer`` and so on.
+        settings: Plain settings of the experiment: ``model``, ``data``, ``trainer`` and so on; ``keep_ratings``: false saves none.
         others: Callbacks given as objects, which settings cannot hold; a comment names them.
 
     Examples:
@@ -34,6 +36,8 @@ class SaveExperiment(Callback):
         folder = folder_of_run(trainer)
         if folder is not None and trainer.is_global_zero and not self._saved:
             self._write(folder, trainer.datamodule)  # type: ignore[attr-defined]
+            if stage == "fit" and self.settings.get("keep_ratings", True):
+                self._keep_ratings(folder / TARGET, trainer.datamodule)  # type: ignore[attr-defined]
         self._saved = True
 
     def _write(self, folder: Path, data: Any) -> None:  # noqa: ANN401  any datamodule
@@ -50,6 +54,12 @@ class SaveExperiment(Callback):
         with atomic_write(folder / CONFIG) as file:
             text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
             file.write_text(head + text, encoding="utf-8")
+
+    def _keep_ratings(self, folder: Path, data: Any) -> None:  # noqa: ANN401  any datamodule
+        shutil.rmtree(folder, ignore_errors=True)  # of a run that is resumed
+        data.save_target(folder)
+        if folder.is_dir() and Path(data.users).is_file():  # an agreed list
+            shutil.copyfile(data.users, folder / Path(data.users).name)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Store the version, the method's class, and the publisher's settings, to refuse others later."""

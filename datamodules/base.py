@@ -300,11 +300,19 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         applied = self.steps(self.target)
         users = self.users if self.users in (OWN, COMMON) else "a list"
         settings = cache_key_settings(vars(self), class_path(type(self)), users, self.split_seed)
-        made = load_or_prepare(self._files(), settings, applied, lambda: self._prepare(applied))
+        self.use_target(load_or_prepare(self._files(), settings, applied, lambda: self._prepare(applied)))
+
+    def use_target(self, made: PreparedTarget) -> None:
+        """Take a prepared target, such as that of a run folder, instead of reading the ratings."""
+        self._prepared = made
         self.train, self.validation, self.test, _ = made
         self.summary = made.summary(self.target, self.evaluation, self.signs, self.split_seed)
         if not self.limited_to_list(self.target):
             self.summary["remarks"] += users_not_listed(self.train, public_lists.agreed_users(self.users) or ())
+
+    def save_target(self, folder: Path) -> None:
+        """Write the training ratings and held-out cases to a private folder, without candidates, for `use_target`."""
+        self._prepared.without_candidates().save(folder)
 
     def _prepare(self, applied: tuple[Step, ...]) -> PreparedTarget:
         table = self._filtered(self.target)

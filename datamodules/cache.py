@@ -74,6 +74,11 @@ class PreparedTarget(NamedTuple):
             },
         }
 
+    def without_candidates(self) -> PreparedTarget:
+        """Return the same target without sampled candidates, which scoring does not need."""
+        parts = (part._replace(candidates=part.candidates[:, :0]) for part in (self.validation, self.test))
+        return PreparedTarget(self.train, *parts, self.facts)
+
     def save(self, folder: Path, warned: Sequence[str] = ()) -> None:
         """Write it to a folder, atomically, with the warnings given while it was made."""
         with suppress(*_BROKEN):  # a full disk, a read-only folder, or a faster process

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from collections.abc import Callable, Sequence
 
 from zoo.commands.cached_help import requested_help
 from zoo.commands.listing import KINDS, listing
@@ -25,6 +26,9 @@ commands:
   predict    write recommendations of a checkpoint as Parquet
   publish    write the release of a source party
   recommend  show the best items for some users, from a run or a bundle
+  similar    show the most similar items or users, from a run or a bundle
+  vectors    write the vectors of users and items, of a method that has some
+  serve      answer requests for recommendations over HTTP, from a run or a bundle
   export     write a run as a bundle to hand over: weights, item ids, metrics, privacy record, model card
   benchmark  run a grid of experiments, in parallel, resumable
   report     write tables, tests and figures of a benchmark
@@ -115,10 +119,8 @@ def run_command() -> None:
             from zoo.benchmark.command import main as run
         case "report":
             from zoo.benchmark.report.command import main as run
-        case "recommend":
-            from zoo.commands.recommend import main as run
-        case "export":
-            from zoo.commands.export import main as run
+        case "recommend" | "similar" | "vectors" | "serve" | "export":
+            run = _command_of_runs(arguments[0])
         case "configs":
             from zoo.commands.configs import main as run
         case "data":
@@ -130,6 +132,22 @@ def run_command() -> None:
 
             return run_experiment()
     run(arguments[1:])
+
+
+def _command_of_runs(name: str) -> Callable[[Sequence[str]], None]:
+    """Return a command that uses a finished run."""
+    match name:
+        case "recommend":
+            from zoo.commands.recommend import main as run
+        case "similar":
+            from zoo.commands.similar import main as run
+        case "vectors":
+            from zoo.commands.similar import vectors as run
+        case "serve":
+            from zoo.commands.serve import main as run
+        case _:
+            from zoo.commands.export import main as run
+    return run
 
 
 if __name__ == "__main__":

@@ -79,4 +79,5 @@ def folder_arguments(folder: Path) -> list[str]:
         "init_args": {"save_dir": str(folder.parent), "name": "", "version": folder.name},
     }
     quiet = ["--trainer.enable_progress_bar", "false", "--checkpoint.keep_last", "false"]
+    quiet += ["--keep_ratings", "false"]  # many runs of the same data
     return ["--trainer.logger", json.dumps(logger), "--trainer.devices", "1", *quiet]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import re
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,16 +17,23 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from zoo.runtime.arguments import Arguments, offer_imports
-from zoo.runtime.run_folder import refusal, visible, write_table
+from zoo.runtime.run_folder import atomic_write, refusal, visible
 from zoo.runtime.suggestions import count_of
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from zoo.runs.predictor import Predictor
+
 #: Suffixes of a file of recommendations.
 FORMS = (".parquet", ".csv")
-#: Column of user ids in a CSV file.
-USER_ID = "user_id"
+#: Columns of ids in a CSV file, and the form of lists of items.
+USER_ID, ITEM_ID = "user_id", "item_id"
+PAIRS = f"a CSV or Parquet file with the columns {USER_ID} and {ITEM_ID}"
+#: Choices of ``--unknown``.
+UNKNOWN = ("error", "skip", "popular")
+#: Number of users from which on a progress bar is shown.
+MANY = 5000
 
 
 class RequestError(ValueError):
@@ -47,6 +57,23 @@ def parser() -> Arguments:
     option("--k", type=int, default=10, help="number of items per user (default: %(default)s)")
     option("--out", type=Path, metavar="FILE", help="write a table (.parquet or .csv) instead of showing it")
     option(
+        "--unknown",
+        choices=UNKNOWN,
+        default=UNKNOWN[0],
+        help="users without ratings, history and release: refuse all, leave them out, or give them popular items",
+    )
+    option("--include-seen", action="store_true", help="also show items that users have")
+    option("--histories", type=Path, metavar="FILE", help=f"ratings since training, to score users by: {PAIRS}")
+    option("--seen", type=Path, metavar="FILE", help="further items to leave out, in the same form")
+    option("--candidates", type=Path, metavar="FILE", help="items to rank for each user, in the same form")
+    offer_data(made)
+    return made
+
+
+def offer_data(made: Arguments) -> None:
+    """Add the options that say where the data of a run are."""
+    option = made.add_argument
+    option(
         "--release",
         action="append",
         default=[],
@@ -54,54 +81,136 @@ def parser() -> Arguments:
         help="folder of the release of a source, if it was moved; repeatable",
     )
     option(
-        "--data.root", dest="root", type=Path, metavar="FOLDER", help="folder of the run's ratings, if they were moved"
+        "--data.root", dest="root", type=Path, metavar="FOLDER", help="read the run's ratings again, from this folder"
     )
     offer_imports(made)
-    return made
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command; an expected error ends it with its message."""
     options = parser().parse_args(arguments)
-    try:
-        if options.out is not None and options.out.suffix not in FORMS:
-            raise RequestError(f"--out is {options.out}. It must end with {' or '.join(FORMS)}.")
+    with ending_with_message():
+        check_form(options.out)
         users = ids_in(options.users) if options.users is not None else read_users_file(options.users_file)
-        releases = _releases(options.release)
-    except (OSError, ValueError) as error:
-        sys.exit(refusal(error))
-    from zoo.methods.target_data import ReleaseMismatchError
-    from zoo.runs.import_policy import import_trusted
-    from zoo.runs.loading import load
-    from zoo.runs.predictor import DataNotAvailableError
-    from zoo.runs.trainer import quietly
+        given = {name: read_lists(getattr(options, name)) for name in ("seen", "candidates")}
+        predictor = opened(options)
+        histories = read_lists(options.histories, threshold_of(predictor))
+        from zoo.runs.requests import Request, counted
 
-    try:
-        with quietly():
-            import_trusted(options.imports)
-            predictor = load(options.run, releases=releases, root=options.root)
-            table = predictor.recommend(users, options.k)
+        request = Request.of(
+            options.k, histories=histories, include_seen=options.include_seen, unknown=options.unknown, **given
+        )
+        answers = []
+
+        def tables() -> Iterator[pl.DataFrame]:
+            for answer in predictor.answers(list(dict.fromkeys(users)), request):
+                answers.append(answer._replace(table=answer.table.clear()))
+                yield answer.table
+
+        if options.out is None:
+            for table in tables():
+                Console().print(recommendation_table(table))
+        else:
+            write_tables(with_progress(tables(), len(users)), options.out)
+        if said := counted(answers):
+            sys.stderr.write(f"{said}\n")
         if not predictor.has_ratings:
             sys.stderr.write("The bundle has no ratings, so items that users have may be recommended.\n")
-        if options.out is None:
-            Console().print(recommendation_table(table))
-        else:
-            options.out.parent.mkdir(parents=True, exist_ok=True)
-            write_table(options.out, table)
-            print(f"Recommendations for {count_of(table[USER_ID].n_unique(), 'user')}: {visible(str(options.out))}")
-    except (OSError, TypeError, ValueError, DataNotAvailableError, ReleaseMismatchError) as error:
-        sys.exit(refusal(error))
+        if options.out is not None:
+            answered = len({*users}) - (request.unknown == "skip") * sum(
+                len(answer.unknown_users) for answer in answers
+            )
+            print(f"Recommendations for {count_of(answered, 'user')}: {visible(str(options.out))}")
 
 
-def ids_in(text: str) -> list[str]:
-    """Return user ids that commas separate.
+def check_form(out: Path | None) -> None:
+    """Refuse an output file of another form."""
+    if out is not None and out.suffix not in FORMS:
+        raise RequestError(f"--out is {out}. It must end with {' or '.join(FORMS)}.")
+
+
+@contextmanager
+def ending_with_message() -> Iterator[None]:
+    """End the program with the message of an expected error."""
+    try:
+        yield
+    except (OSError, TypeError, ValueError, LookupError, RuntimeError) as error:
+        own = type(error).__name__ in ("ReleaseMismatchError", "DataNotAvailableError")
+        if isinstance(error, OSError | TypeError | ValueError) or own:
+            sys.exit(refusal(error))
+        raise
+
+
+def opened(options: argparse.Namespace) -> Predictor:
+    """Return the predictor of the run or bundle that the options name."""
+    releases = _releases(options.release)
+    from zoo.runs.import_policy import import_trusted
+    from zoo.runs.loading import load
+    from zoo.runs.trainer import quietly
+
+    with quietly():
+        import_trusted(options.imports)
+        return load(options.run, releases=releases, root=options.root)
+
+
+def threshold_of(predictor: Predictor) -> float | None:
+    """Return the least rating that counts as positive in a run, or None if all do."""
+    found = getattr(getattr(predictor.data, "filters", None), "threshold", None)
+    return float(found) if isinstance(found, int | float) else None
+
+
+def read_lists(path: Path | None, threshold: float | None = None) -> dict[str, list[str]] | None:
+    """Return the items of each user in a CSV or Parquet file; with a threshold only those whose column ``rating`` reaches it."""
+    import polars as pl
+
+    if path is None:
+        return None
+    if not path.is_file():
+        raise FileNotFoundError(f"No file at {path}. Write {PAIRS}.")
+    try:
+        table = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema=False)
+    except (pl.exceptions.PolarsError, UnicodeDecodeError) as error:
+        raise RequestError(f"{path} is no table ({type(error).__name__}). Write {PAIRS}.") from error
+    if missing := [name for name in (USER_ID, ITEM_ID) if name not in table.columns]:
+        raise RequestError(f"{path} has no column {' and '.join(missing)}. Write {PAIRS}.")
+    if threshold is not None and "rating" in table.columns:
+        table = table.filter(pl.col("rating").cast(pl.Float64, strict=False) >= threshold)
+    pairs = table.select(pl.col(USER_ID, ITEM_ID).cast(pl.String).str.strip_chars()).drop_nulls()
+    return dict(pairs.group_by(USER_ID, maintain_order=True).agg(ITEM_ID).iter_rows())
+
+
+def with_progress(tables: Iterable[pl.DataFrame], num_users: int) -> Iterator[pl.DataFrame]:
+    """Yield the tables with a progress bar on the terminal, if there are many users."""
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), disable=num_users < MANY, transient=True) as progress:
+        task = progress.add_task("users", total=num_users)
+        for table in tables:
+            yield table
+            progress.advance(task, table[USER_ID].n_unique())
+
+
+def write_tables(tables: Iterable[pl.DataFrame], out: Path) -> None:
+    """Write tables one below the other, atomically, without all of them in memory."""
+    import polars as pl
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(out) as temporary, tempfile.TemporaryDirectory(dir=out.parent) as folder:
+        for number, table in enumerate(tables):
+            table.write_parquet(Path(folder) / f"{number:08d}.parquet")
+        whole = pl.scan_parquet(Path(folder) / "*.parquet")
+        whole.sink_csv(temporary) if out.suffix == ".csv" else whole.sink_parquet(temporary)
+
+
+def ids_in(text: str, option: str = "--users") -> list[str]:
+    """Return ids that commas separate.
 
     Examples:
         >>> ids_in("u1, u2")
         ['u1', 'u2']
     """
     if not (users := [user.strip() for user in text.split(",") if user.strip()]):
-        raise RequestError(f"--users is {text!r}. Pass ids such as u0001,u0002.")
+        raise RequestError(f"{option} is {text!r}. Pass ids such as u0001,u0002.")
     return users
 
 

@@ -6,6 +6,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from zoo.data.arrays import Ids
 from zoo.data.batch_types import NONE, PredictBatch, RankingBatch
 from zoo.data.ratings import Ratings
 
@@ -93,7 +94,14 @@ def _highest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values, columns.gather(1, positions)
 
 
-def table_of(train: Ratings, found: Recommendations) -> pl.DataFrame:
+class Names(NamedTuple):
+    """Ids of users and items."""
+
+    user_ids: Ids
+    item_ids: Ids
+
+
+def table_of(train: Ratings | Names, found: Recommendations) -> pl.DataFrame:
     """Return recommendations as a table with ids (`SCHEMA`), without rows for missing items."""
     users, items, scores = (tensor.cpu().numpy() for tensor in found)
     count = items.shape[1]

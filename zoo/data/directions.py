@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ class Directions(NamedTuple):
     mean: Floats  # mean of the non-empty rows, scaled to unit length, (items,)
     projections: Floats  # user embeddings of length 1 at most, zero without a rating, (users, directions)
     decoder: Floats  # row of a unit step in each direction, (directions, items)
+    embed: Callable[[csr_array], Floats]  # embeddings (users, directions) of other users' rows (users, items)
 
 
 def directions_of(rows: csr_array, num_directions: int, item_damping: float) -> Directions:
@@ -41,15 +43,31 @@ def directions_of(rows: csr_array, num_directions: int, item_damping: float) -> 
     has = np.diff(rows.indptr) > 0
     projections, decoder = np.zeros((num_users, num_directions)), np.zeros((num_directions, num_items))
     if not has.any():
-        return Directions(np.zeros(num_items), projections, decoder)
+        return Directions(
+            np.zeros(num_items), projections, decoder, lambda other: projections[:1].repeat(other.shape[0], 0)
+        )
     rated = csr_array(rows[np.flatnonzero(has)].astype(np.float64))
     unit = _unit(rated)
     mean: Floats = np.asarray(unit.mean(axis=0)).ravel()
     counts = np.maximum(np.bincount(rated.indices, minlength=num_items), 1.0)
-    own = _balanced(leading_projections(_unit(csr_array(rated @ diags_array(counts**-item_damping))), num_directions))
+    damping = diags_array(counts**-item_damping)
+    damped = _unit(csr_array(rated @ damping))
+    leading = leading_projections(damped, num_directions)
+    own, centres, length = _balanced(leading)
+    right = _right_vectors(damped, leading)
+    centre = np.asarray(damped.mean(axis=0)).ravel() @ right
+
+    def embed(other: csr_array) -> Floats:
+        found, rated = np.zeros((other.shape[0], num_directions)), np.diff(other.indptr) > 0
+        placed = _unit(csr_array(other.astype(np.float64) @ damping)) @ right - centre
+        for middle in centres:
+            placed = _normalised(placed) - middle
+        found[rated, : right.shape[1]] = placed[rated] / length
+        return found
+
     projections[has, : own.shape[1]] = own
     decoder[: own.shape[1]] = np.linalg.pinv(own.T @ own) @ (unit.T @ own - np.outer(mean, own.sum(axis=0))).T
-    return Directions(mean, projections, decoder)
+    return Directions(mean, projections, decoder, embed)
 
 
 def check_form(num_directions: int, item_damping: float) -> None:
@@ -97,9 +115,24 @@ def leading_projections(rows: csr_array, count: int, *, centred: bool = True) ->
     return projections
 
 
-def _balanced(rows: Floats) -> Floats:
+def _right_vectors(rows: csr_array, projections: Floats) -> Floats:
+    """Return the singular vectors (items, directions) that give centred rows these projections."""
+    mean = np.asarray(rows.mean(axis=0)).ravel()
+    energies = np.square(projections).sum(axis=0)
+    found: Floats = rows.T @ projections - np.outer(mean, projections.sum(axis=0))
+    return found / np.where(energies > 0, energies, np.inf)
+
+
+def _normalised(rows: Floats) -> Floats:
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+
+def _balanced(rows: Floats) -> tuple[Floats, list[Floats], float]:
+    """Return balanced rows, and by what they were centred and divided."""
+    centres = []
     for _ in range(_ROUNDS):
-        rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-        rows = rows - rows.mean(axis=0)
-    balanced: Floats = rows / max(float(np.linalg.norm(rows, axis=1).max()), 1e-12)
-    return balanced
+        rows = _normalised(rows)
+        centres.append(rows.mean(axis=0))
+        rows = rows - centres[-1]
+    length = max(float(np.linalg.norm(rows, axis=1).max()), 1e-12)
+    return rows / length, centres, length

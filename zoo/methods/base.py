@@ -1,12 +1,14 @@
 """Recommender: building from data, training steps and penalties, shared by all methods."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor
+from torch.nn import functional as F
 
 from zoo.data.batch_types import Batch
 from zoo.data.released_pairs import ReleasedPairs
@@ -62,6 +64,11 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
     scores_by_rows: bool = False
     #: What scoring needs beside the weights and counts of ratings: the target's ``ratings``, the ``releases`` that it reads.
     scoring_needs: frozenset[str] = frozenset({"ratings", "releases"})
+    #: How `fold_in` scores a history that training has not seen. ``rows``: scores read nothing else of a user, so a training user's
+    #: own history gives the same list. ``solve``: the user's factors are solved for, with items fixed. None: not at all.
+    folds_in: Literal["rows", "solve"] | None = None
+    #: What `fold_in` needs, as in `scoring_needs`, which it is by default.
+    fold_in_needs: frozenset[str] | None = None
     #: Whether the method learns from ratings that are signs, +1 and -1, instead of implicit feedback.
     reads_signs: ClassVar[bool] = False
     #: Whether the method learns from the times of ratings, which data have if the split is by time.
@@ -249,6 +256,72 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
             return torch.ones_like(users, dtype=torch.bool)
         known = self.target_rows.counts_of(users) > 0
         return known | self.has_row(users) if self.scores_cold_users else known
+
+    # Users and ratings that training has not seen.
+
+    def fold_in(self, rows: SparseRows, known: Tensor, links: Mapping[str, Tensor]) -> Tensor:
+        """Return logits of all items for users by their histories, item counts for users that cannot be scored.
+
+        Call `prepare_scoring` before. Nothing is trained, and items stay as they are.
+
+        Args:
+            rows: Histories, a row per user (batch, num_items).
+            known: Index of each user in the training ratings, -1 for a new one, (batch,).
+            links: By source, row of each user in its release, -1 for none, (batch,).
+
+        Returns:
+            Scores, shape ``(batch, num_items)``.
+
+        Raises:
+            ValueError: The method cannot fold in (`folds_in`).
+        """
+        if self.folds_in is None:
+            raise ValueError(
+                f"{type(self).__name__} cannot score histories that training has not seen. Train again, or choose "
+                "another method."
+            )
+        with self.reading(rows, links):
+            users = torch.arange(rows.num_rows, device=self.item_counts.device)
+            scores = self._shaped("fold_in_scores", self.fold_in_scores(users, known), (len(users), rows.width))
+            return self._without_cold(users, scores, self.item_counts.expand(len(users), -1))
+
+    @contextmanager
+    def reading(self, rows: SparseRows, links: Mapping[str, Tensor]) -> Iterator[None]:
+        """Let scores read other users' histories and release rows; see `fold_in`."""
+        own = self.target_rows, self.sources
+        read = {name: LinkedRows(linked.rows, links[name]) for name, linked in self.sources.items()}
+        self.target_rows, self.sources = rows, ModulesOf(read)
+        try:
+            yield
+        finally:
+            self.target_rows, self.sources = own
+
+    def fold_in_scores(self, users: Tensor, known: Tensor) -> Tensor:
+        """Return the logits of all items (batch, num_items) for users (batch,) of the rows that `reading` set; see `fold_in`.
+
+        A method whose scores read more of a user than these rows overrides it.
+        """
+        return self.score_all(users)
+
+    def factors_of_all(self) -> tuple[Tensor, Tensor]:
+        """Return the vectors of users (num_users, dim) and items (num_items, dim) whose products are the scores.
+
+        Raises:
+            ValueError: The method has no such vectors.
+        """
+        raise ValueError(
+            f"{type(self).__name__} has no vectors of users and items. Choose BPR or another method of factors."
+        )
+
+    def item_similarities(self, items: Tensor) -> Tensor:
+        """Return the similarity of items (batch,) to all items, shape ``(batch, num_items)``: the cosine of their vectors."""
+        vectors = F.normalize(self.factors_of_all()[1], dim=1)
+        return vectors[items] @ vectors.T
+
+    def user_similarities(self, users: Tensor) -> Tensor:
+        """Return the similarity of users (batch,) to all users, shape ``(batch, num_users)``: the cosine of their vectors."""
+        vectors = F.normalize(self.factors_of_all()[0], dim=1)
+        return vectors[users] @ vectors.T
 
     # Training.
 

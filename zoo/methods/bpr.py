@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from zoo.data.batch_types import Batch, TripleBatch
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes
-from zoo.nn.factors import FactorTables
+from zoo.nn.factors import FactorTables, history_features, history_map
 from zoo.nn.losses import pairwise_loss
 from zoo.runtime import checks
 
@@ -40,6 +40,8 @@ class BPR(Recommender):
     """
 
     batches = "triples"
+    folds_in = "solve"
+    fold_in_needs = frozenset({"ratings"})
     scoring_needs = frozenset[str]()
     step_outputs = frozenset({"user_factors", "item_factors"})
 
@@ -73,6 +75,17 @@ class BPR(Recommender):
     def user_vectors(self) -> Tensor:
         """Return the user factors, shape ``(num_users, 1, num_factors)``."""
         return self.factors.users.weight[:, None]
+
+    def fold_in_scores(self, users: Tensor, known: Tensor) -> Tensor:
+        """Return inner products with all items (batch, num_items) of factors that `history_map` gives the users (batch,)."""
+        items = self.factors.items.weight
+        if "history" not in self.cache:
+            self.cache["history"] = history_map(self.target_columns.transposed(), items, self.factors.users.weight)
+        return history_features(self.target_rows, items)[users] @ self.cache["history"] @ items.T
+
+    def factors_of_all(self) -> tuple[Tensor, Tensor]:
+        """Return the factors of users and items."""
+        return self.factors.users.weight, self.factors.items.weight
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Return inner products with items (batch, candidates), in the same shape."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -9,10 +11,11 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from zoo.data.batch_types import Batch
-from zoo.data.directions import check_form, directions_of
+from zoo.data.directions import Directions, check_form, directions_of
 from zoo.data.ratings import Ratings, index_of
+from zoo.data.rows import SparseRows
 from zoo.methods.base import Outputs, Recommender
-from zoo.methods.target_data import ReleaseMismatchError, Sizes
+from zoo.methods.target_data import ReleaseMismatchError, Sizes, TargetData
 from zoo.privacy.rows.bounds import clip_rows
 from zoo.release.release import Release
 
@@ -61,6 +64,8 @@ class Bridge(Recommender):
     accepted_releases = frozenset({"map"})
     scores_cold_users = True
     scoring_needs = frozenset({"releases"})
+    folds_in = "rows"
+    fold_in_needs = frozenset({"ratings", "releases"})
 
     mean: Tensor
     decoder: Tensor
@@ -85,15 +90,25 @@ class Bridge(Recommender):
         self.register_buffer("decoder", torch.zeros(width, sizes["num_items"]))
         self.register_buffer("places", torch.zeros(sizes["num_users"], width))
 
+    def read_data(self, data: TargetData) -> None:
+        """Also store the damping of the mapping matrices."""
+        super().read_data(data)
+        maps = data.releases.values() if self.accepted_releases else ()
+        records = [release.record for release in maps if getattr(release, "num_users", 0)]
+        self._dampings = sorted({float(record.public_inputs.get("item_damping", 0.0)) for record in records})
+        self._embed: Callable[[csr_array], Floats] | None = None
+
+    def _directions(self, rows: csr_array) -> Directions:
+        return directions_of(rows, self.decoder.shape[0], self._dampings[0] if self._dampings else self.item_damping)
+
     def step(self, batch: Batch) -> Outputs:
         """Compute the target's directions and the position of every user."""
         train = self.data.train
-        damping = {float(release.record.public_inputs.get("item_damping", 0.0)) for release in self._maps().values()}
-        if len(damping) > 1:
+        if len(self._dampings) > 1:
             raise ReleaseMismatchError(
-                f"The maps have item_damping {sorted(damping)}. Ask for maps to the same projections."
+                f"The maps have item_damping {self._dampings}. Ask for maps to the same projections."
             )
-        found = directions_of(train.matrix, self.decoder.shape[0], damping.pop() if damping else self.item_damping)
+        found = self._directions(train.matrix)
         self.mean.copy_(torch.from_numpy(found.mean))
         self.decoder.copy_(torch.from_numpy(found.decoder))
         places = found.projections
@@ -117,9 +132,30 @@ class Bridge(Recommender):
         found: Floats = told[np.maximum(rows, 0)] * (rows >= 0)[:, None]
         return found
 
+    def fold_in_scores(self, users: Tensor, known: Tensor) -> Tensor:
+        """Return the mean row plus positions times decoder (batch, num_items).
+
+        A position is that of the row, plus what the mapping matrices add to a known user's position.
+        """
+        train = self.target_columns.transposed()
+        if self._embed is None:
+            self._embed = self._directions(_matrix(train)).embed
+        own, before = self._embed(_matrix(self.target_rows, users)), self._embed(_matrix(train, known.clamp(min=0)))
+        told = (self.places[known].double().cpu() - torch.from_numpy(before)) * (known.cpu() >= 0)[:, None]
+        return self.mean + (torch.from_numpy(own) + told).to(self.decoder) @ self.decoder
+
     def score_all(self, users: Tensor) -> Tensor:
         """Return the mean row plus positions times decoder, shape ``(batch, num_items)``."""
         return self.mean + self.places[users] @ self.decoder
+
+
+def _matrix(rows: SparseRows, index: Tensor | None = None) -> csr_array:
+    """Return rows, or some of them (batch,), as a sparse matrix."""
+    bags = rows.all_bags() if index is None else rows.bags(index)
+    starts = torch.cat([bags.offsets, bags.offsets.new_tensor([len(bags.items)])])
+    return csr_array(
+        tuple(part.cpu().numpy() for part in (bags.weights, bags.items, starts)), shape=(len(bags.offsets), rows.width)
+    )
 
 
 def place(release: Release, rows: Ratings, num_common: int, explained_share: float = 0.25) -> Floats:

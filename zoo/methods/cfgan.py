@@ -108,6 +108,8 @@ class CFGAN(Adversarial):
     discriminator: RowPerceptron
 
     step_outputs = frozenset({"real_scores", "fake_scores"})
+    folds_in = "rows"
+    fold_in_needs = frozenset[str]()
 
     def __init__(
         self,

@@ -143,6 +143,7 @@ class DARec(Recommender):
 
     accepted_releases = frozenset({"rows", "ratings"})
     scores_cold_users = True
+    folds_in = "rows"
     step_outputs = frozenset({"user_factors", "item_factors"})
 
     def __init__(

@@ -18,6 +18,8 @@ class ItemWeights(Recommender):
     """
 
     batches = "full_batch"
+    folds_in = "rows"
+    fold_in_needs = frozenset[str]()
 
     weights: Tensor
 
@@ -38,6 +40,10 @@ class ItemWeights(Recommender):
     def score_all(self, users: Tensor) -> Tensor:
         """Return the users' rows times the item-item matrix, shape ``(batch, num_items)``."""
         return self.target_rows.bags(users).times(self.weights)
+
+    def item_similarities(self, items: Tensor) -> Tensor:
+        """Return the weights of items (batch,) in the scores of all items, shape ``(batch, num_items)``."""
+        return self.weights[items]
 
 
 class EASE(ItemWeights):

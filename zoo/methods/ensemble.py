@@ -1,6 +1,7 @@
 """Ensemble: several methods, trained in sequence or taken from runs, and the weighted sum of their standardised scores."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from zoo.data.batch_types import Batch, RankingBatch
 from zoo.data.metrics import full_counts, listed_items, ranking_values, sampled_counts
+from zoo.data.rows import SparseRows
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.members import Member, check_names, checkpoint_in, copy_sizes, take, train
 from zoo.methods.target_data import Sizes, TargetData
@@ -135,6 +137,10 @@ class Ensemble(Recommender):
             _check_method(method)
         self.accepted_releases = frozenset[str]().union(*(method.accepted_releases for method in known))
         self.scoring_needs = frozenset[str]().union(*(method.scoring_needs for method in known))
+        ways = {method.folds_in for method in known}
+        self.folds_in = None if None in ways else "rows" if ways == {"rows"} else "solve"
+        needs = (method.scoring_needs if (own := method.fold_in_needs) is None else own for method in known)
+        self.fold_in_needs = frozenset[str]().union(*needs)
         self.scores_cold_users = any(method.scores_cold_users for method in known)
         self.scores_by_rows = any(method.scores_by_rows for method in known)
 
@@ -272,16 +278,38 @@ class Ensemble(Recommender):
         """Members with a nonzero weight, and that weight."""
         return [(weight, name) for weight, name in zip(self.weights.tolist(), self.members, strict=True) if weight]
 
-    def member_scores(self, name: str, users: Tensor) -> Tensor:
-        """Return mean standardised scores of a member's copies (batch, num_items), 0 for users (batch,) it cannot score."""
-        parts = [standardised(copy.score_all(users)) * copy.can_score(users)[:, None] for copy in self._finished(name)]
+    def member_scores(self, name: str, users: Tensor, known: Tensor | None = None) -> Tensor:
+        """Return mean standardised scores of a member's copies (batch, num_items), 0 for users (batch,) it cannot score.
+
+        With ``known``, users are those of `fold_in`.
+        """
+        copies, parts = self._finished(name), []
+        for copy in copies:
+            scores = copy.score_all(users) if known is None else copy.fold_in_scores(users, known)
+            parts.append(standardised(scores) * copy.can_score(users)[:, None])
         return torch.stack(parts).mean(0)
 
     def score_all(self, users: Tensor) -> Tensor:
         """Return the weighted sum, shape ``(batch, num_items)``."""
+        return self._sum(users)
+
+    def fold_in_scores(self, users: Tensor, known: Tensor) -> Tensor:
+        """Return the weighted sum of what the members give the rows, shape ``(batch, num_items)``."""
+        return self._sum(users, known)
+
+    @contextmanager
+    def reading(self, rows: SparseRows, links: Mapping[str, Tensor]) -> Iterator[None]:
+        """Let every copy read other users' histories and release rows."""
+        with ExitStack() as stack:
+            for copy in self.copies:
+                stack.enter_context(copy.reading(rows, links))
+            stack.enter_context(super().reading(rows, links))
+            yield
+
+    def _sum(self, users: Tensor, known: Tensor | None = None) -> Tensor:
         total = torch.zeros(len(users), len(self.item_counts), device=users.device)
         for weight, name in self._used():
-            total += weight * self.member_scores(name, users)
+            total += weight * self.member_scores(name, users, known)
         return total
 
     def can_score(self, users: Tensor) -> Tensor:

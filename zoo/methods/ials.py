@@ -83,6 +83,7 @@ class IALS(Recommender):
     """
 
     batches = "steps"
+    folds_in = "solve"
     scoring_needs = frozenset[str]()
 
     user_factors: Tensor
@@ -129,6 +130,14 @@ class IALS(Recommender):
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Return products of the factors with items (batch, candidates), in the same shape."""
         return torch.einsum("ud,ucd->uc", self.user_factors[users], self.item_factors[items])
+
+    def fold_in_scores(self, users: Tensor, known: Tensor) -> Tensor:
+        """Return products with all items (batch, num_items) of the factors that half an epoch would give the users (batch,)."""
+        return self._solved(self.target_rows.counts(), users=True)[users] @ self.item_factors.T
+
+    def factors_of_all(self) -> tuple[Tensor, Tensor]:
+        """Return the factors of users and items."""
+        return self.user_factors, self.item_factors
 
     def score_all(self, users: Tensor) -> Tensor:
         """Return products with all items, shape ``(batch, num_items)``."""

@@ -11,7 +11,7 @@ from zoo.data.batch_types import Batch, TripleBatch
 from zoo.data.lookup import rows_at
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes, TargetData
-from zoo.nn.factors import FactorTables
+from zoo.nn.factors import FactorTables, history_features, history_map
 from zoo.nn.light_graph import LightGraph
 from zoo.nn.losses import pairwise_loss
 from zoo.runtime import checks
@@ -57,6 +57,10 @@ class GraphRecommender(Recommender):
         every_user, every_item = self._scored()
         return every_user[users] @ every_item.T
 
+    def factors_of_all(self) -> Nodes:
+        """Return the propagated vectors of users and items."""
+        return self._scored()
+
     def _scored(self) -> Nodes:
         return (self.cache["users"], self.cache["items"]) if self.cache else self.nodes()
 
@@ -93,6 +97,9 @@ class LightGCN(GraphRecommender):
         (6, 4)
     """
 
+    folds_in = "solve"
+    fold_in_needs = frozenset({"ratings"})
+
     def __init__(
         self,
         num_factors: int = 64,
@@ -124,6 +131,29 @@ class LightGCN(GraphRecommender):
         """Return the weighted sums of factors and layers."""
         users, items = self.graph(self.factors.users.weight, self.factors.items.weight, self.layer_weights)
         return users, items
+
+    def fold_in_scores(self, users: Tensor, known: Tensor) -> Tensor:
+        """Return inner products with all items (batch, num_items) of vectors for the rows of users (batch,).
+
+        Their layers follow exactly from the items' layers. Their own factors follow from the mean item vector by `history_map`.
+        """
+        items = self.cache["items"]
+        if "history" not in self.cache:
+            self.cache["history"] = history_map(self.target_columns.transposed(), items, self.factors.users.weight)
+            self.cache["passed"] = self._passed_to_users()
+        rows = self.target_rows
+        own = history_features(rows, items) @ self.cache["history"]
+        layers = rows.times(self.cache["passed"]) / rows.counts().clamp(min=1)[:, None].sqrt()
+        return (self.layer_weights[0] * own + layers)[users] @ items.T
+
+    def _passed_to_users(self) -> Tensor:
+        """Return what each item adds to its users in all layers, before division by the root of the user's degree."""
+        users, items = self.factors.users.weight, self.factors.items.weight
+        total = torch.zeros_like(items)
+        for weight in self.layer_weights[1:]:
+            total = total + weight * items
+            users, items = self.graph.layer(users, items)
+        return total / self.item_counts.clamp(min=1)[:, None].sqrt()
 
     @property
     def vector_shape(self) -> tuple[int, int]:

@@ -43,6 +43,8 @@ class LowRank(Recommender):
     """
 
     batches = "full_batch"
+    folds_in = "rows"
+    fold_in_needs = frozenset({"ratings"})
     scoring_needs = frozenset[str]()
 
     places: Tensor
@@ -79,6 +81,30 @@ class LowRank(Recommender):
         self.places[:, : len(energies)] = torch.from_numpy(places)
         self.decoder[: len(energies)] = torch.from_numpy(decoder)
         return {}
+
+    def fold_in_scores(self, users: Tensor, known: Tensor) -> Tensor:
+        """Return positions of the rows (batch, num_items) times decoder, shape ``(batch, num_items)``.
+
+        The singular vectors follow from positions and training rows: ``V = X' P / s^2``.
+        """
+        if "directions" not in self.cache:
+            self.cache["directions"] = self._directions()
+        rows = self.target_rows
+        lengths = rows.counts().clamp(min=1).double() ** -self.user_exponent
+        places = rows.times(self.cache["directions"]) * lengths[:, None]
+        return places[users].to(self.decoder) @ self.decoder
+
+    def _directions(self) -> Tensor:
+        """Return the right singular vectors, scaled by item (num_items, num_directions)."""
+        places, columns = self.places.double(), self.target_columns
+        by_user = torch.bincount(columns.items, minlength=len(places)).clamp(min=1).double() ** -self.user_exponent
+        energies = places.square().sum(0)
+        scaled = by_user[:, None] * places / torch.where(energies > 0, energies, torch.inf)
+        return columns.times(scaled) * self.item_counts.clamp(min=1).double()[:, None] ** -(2 * self.item_exponent)
+
+    def factors_of_all(self) -> tuple[Tensor, Tensor]:
+        """Return positions of users and decoder columns of items."""
+        return self.places, self.decoder.T
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Return scores of items (batch, candidates), in the same shape."""

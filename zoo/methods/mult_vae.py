@@ -47,6 +47,8 @@ class MultVAE(Recommender):
     """
 
     step_outputs = frozenset({"user_factors"})
+    folds_in = "rows"
+    fold_in_needs = frozenset[str]()
 
     steps: Tensor
 

@@ -26,6 +26,7 @@ class Popularity(Recommender):
 
     batches = "full_batch"
     scores_cold_users = True
+    folds_in = "rows"
     scoring_needs = frozenset[str]()
 
     popularity: Tensor

@@ -47,6 +47,7 @@ class RecentPopularity(Recommender):
 
     batches = "full_batch"
     scores_cold_users = True
+    folds_in = "rows"
     scoring_needs = frozenset[str]()
     reads_times = True
     logs = frozenset({"train/window", "train/window_days"})

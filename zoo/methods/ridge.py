@@ -52,6 +52,7 @@ class Ridge(Recommender):
     scores_cold_users = True
     scoring_needs = frozenset({"releases"})
     scores_by_rows = True
+    folds_in = "rows"
 
     weights: Tensor
     centre: Tensor

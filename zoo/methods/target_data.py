@@ -72,14 +72,20 @@ class ReleaseMismatchError(RuntimeError):
     """A checkpoint meets other data, or another release, than those of its training."""
 
 
-def refuse_other_data(stored: Mapping[str, Any], digests: Mapping[str, str]) -> None:
+def refuse_other_data(stored: Mapping[str, Any], digests: Mapping[str, str], target: str = "") -> None:
     """Raise a `ReleaseMismatchError` if data or releases differ, by digest, from those of a checkpoint.
 
     Args:
         stored: ``digests`` and ``paths`` of the checkpoint's training.
         digests: Digests of the data and releases at hand, by domain.
+        target: Name of the target, where its new ratings may be passed as histories.
     """
     theirs = stored["digests"]
+    if target and digests.get(target) != theirs.get(target):
+        raise ReleaseMismatchError(
+            f"The ratings of {target!r}, or their split, changed since training. Train again, or load without data and "
+            "pass new ratings as histories."
+        )
     if differing := sorted(k for k in {*digests, *theirs} if digests.get(k) != theirs.get(k)):
         raise ReleaseMismatchError(
             f"The checkpoint was trained on other data or releases; these differ: {differing}. Pass "

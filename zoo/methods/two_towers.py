@@ -18,6 +18,7 @@ class TwoTowerRecommender(Recommender):
     """
 
     step_outputs = frozenset({"user_factors", "item_factors"})
+    folds_in = "rows"
 
     def __init__(self, dims: Sequence[int], scale: float, lr: float, weight_decay: float, **dropouts: float) -> None:
         super().__init__()
@@ -53,6 +54,10 @@ class TwoTowerRecommender(Recommender):
     def score_all(self, users: Tensor) -> Tensor:
         """Return scaled cosines with all items, shape ``(batch, num_items)``."""
         return self.towers.logits(self.user_factors(users), self._item_factors())
+
+    def factors_of_all(self) -> tuple[Tensor, Tensor]:
+        """Return the factors of users and items; scores are their cosines, scaled."""
+        return self.user_factors(torch.arange(self.target_rows.num_rows, device=self.device)), self._item_factors()
 
     def _item_factors(self) -> Tensor:
         return self.cache["items"] if self.cache else self.item_factors()

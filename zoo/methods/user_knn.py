@@ -1,5 +1,7 @@
 """UserKNN: neighbours of a user by target rows and release rows; the simplest transfer."""
 
+from collections.abc import Iterable, Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -49,6 +51,7 @@ class UserKNN(Recommender):
     accepted_releases = frozenset({"rows", "ratings"})
     scores_cold_users = True
     scores_by_rows = True
+    folds_in = "rows"
 
     def __init__(
         self,
@@ -88,10 +91,15 @@ class UserKNN(Recommender):
 
     def kernel(self, users: Tensor) -> Tensor:
         """Return the weight of each user for the users (batch,), shape ``(num_users, batch)``; 0 for oneself."""
-        kernel = self._powered(self.target_cosine(users))
-        for cosine in self.source_cosines.values():
-            kernel.add_(self._powered(cosine(users)), alpha=self.source_weight)
-        own = (users, torch.arange(len(users), device=users.device))
+        return self._kernel(self.target_cosine(users), {n: c(users) for n, c in self.source_cosines.items()}, users)
+
+    def _kernel(self, target: Tensor, sources: Mapping[str, Tensor], known: Tensor) -> Tensor:
+        """Return the kernel of cosines (num_users, batch) for users of index ``known`` (batch,), -1 for new ones."""
+        kernel = self._powered(target)
+        for cosines in sources.values():
+            kernel.add_(self._powered(cosines), alpha=self.source_weight)
+        batch = (known >= 0).nonzero().squeeze(1)
+        own = known[batch], batch
         if self.num_neighbours is not None:
             kernel[own] = -torch.inf
             count = min(self.num_neighbours, max(len(kernel) - 1, 1))
@@ -106,9 +114,27 @@ class UserKNN(Recommender):
 
     def score_all(self, users: Tensor) -> Tensor:
         """Return the neighbours' rows, summed by kernel, plus the item counts; shape ``(batch, num_items)``."""
+        return self._votes(self.kernel(chunk) for chunk in torch.split(users, self.chunk_size))
+
+    def fold_in_scores(self, users: Tensor, known: Tensor) -> Tensor:
+        """Return the same (batch, num_items) for the rows of users (batch,), who do not vote for themselves if they are known."""
+        kernels = (self._folded(chunk, known[chunk]) for chunk in torch.split(users, self.chunk_size))
+        return self._votes(kernels)
+
+    def _folded(self, users: Tensor, known: Tensor) -> Tensor:
+        target = self.target_cosine.of_rows(self.target_rows.dense(users))
+        sources = {
+            name: cosine.of_rows(self.source_rows(name, users)[0]) for name, cosine in self.source_cosines.items()
+        }
+        return self._kernel(target, sources, known)
+
+    def user_similarities(self, users: Tensor) -> Tensor:
+        """Return the kernel of users (batch,) with all users, shape ``(batch, num_users)``."""
+        return self.kernel(users).T
+
+    def _votes(self, kernels: Iterable[Tensor]) -> Tensor:
         voters = self.target_columns
-        votes = [voters.times(self.kernel(chunk)).T for chunk in torch.split(users, self.chunk_size)]
-        summed = torch.cat(votes)
+        summed = torch.cat([voters.times(kernel).T for kernel in kernels])
         if self.popularity_damping:
             summed /= self.item_counts.clamp(min=1) ** self.popularity_damping
         return summed + self.popularity_weight * self.item_counts
@@ -132,9 +158,12 @@ class Cosine(nn.Module):
         self.register_buffer("mean", mean, persistent=False)
         everybody = torch.arange(len(linked.links), device=linked.links.device)
         norms = torch.cat([self._centred(users).norm(dim=1) for users in torch.split(everybody, chunk_size)])
-        # A row that is the mean up to rounding has no direction.
-        inverse = torch.where(norms > 1e-6 * norms.max(), norms.reciprocal(), 0)
-        self.register_buffer("inverse_norms", inverse, persistent=False)
+        self.shortest = 1e-6 * float(norms.max())
+        self.register_buffer("inverse_norms", self._inverse(norms), persistent=False)
+
+    def _inverse(self, norms: Tensor) -> Tensor:
+        """Return inverse norms; a row that is the mean up to rounding has no direction."""
+        return torch.where(norms > self.shortest, norms.reciprocal(), 0)
 
     def _centred(self, users: Tensor) -> Tensor:
         rows, present = self.linked.dense(users)
@@ -142,6 +171,14 @@ class Cosine(nn.Module):
 
     def forward(self, users: Tensor) -> Tensor:
         """Return cosines with the users (batch,), shape ``(num_users, batch)``."""
-        directions = (self._centred(users) * self.inverse_norms[users, None]).T
+        return self._with(self._centred(users) * self.inverse_norms[users, None])
+
+    def of_rows(self, rows: Tensor) -> Tensor:
+        """Return cosines with rows (batch, width) of anybody, shape ``(num_users, batch)``; 0 for a row of zeros."""
+        centred = (rows - self.mean) * rows.any(dim=1)[:, None]
+        return self._with(centred * self._inverse(centred.norm(dim=1))[:, None])
+
+    def _with(self, rows: Tensor) -> Tensor:
+        directions = rows.T
         products = self.rows.times(directions) - self.mean @ directions
         return products[self.linked.links.clamp(min=0)] * self.inverse_norms[:, None]

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.data.lookup import Table, linear_at
+from zoo.data.rows import SparseRows
 
 
 class FactorTables(nn.Module):
@@ -25,6 +27,29 @@ class FactorTables(nn.Module):
     def score_all(self, users: Tensor) -> Tensor:
         """Inner products of users (batch,) with all items, shape ``(batch, num_items)``."""
         return self.users(users) @ self.items.weight.T
+
+
+def history_features(rows: SparseRows, items: Tensor) -> Tensor:
+    """Return the mean vector of the items (num_items, dim) in each row, and a 1 behind it, shape ``(rows, dim + 1)``."""
+    means = rows.times(items) / rows.counts().clamp(min=1)[:, None]
+    return torch.cat([means, torch.ones_like(means[:, :1])], dim=1)
+
+
+def history_map(rows: SparseRows, items: Tensor, users: Tensor, penalty: float = 1e-4) -> Tensor:
+    """Return the ridge regression of user vectors (rows, dim) on `history_features`, shape ``(dim + 1, dim)``.
+
+    Users without a rating do not count. It gives vectors to users that training has not seen, with items fixed.
+
+    Args:
+        rows: Training ratings.
+        items: Vectors of items (num_items, dim).
+        users: Vectors of users (rows, dim).
+        penalty: Weight of the squared norm, in units of the mean squared feature.
+    """
+    features = history_features(rows, items).double() * (rows.counts() > 0)[:, None]
+    gram = features.T @ features
+    gram += penalty * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    return torch.linalg.solve(gram, features.T @ users.double()).to(users)
 
 
 def _small_normal(table: Tensor) -> Tensor:

@@ -134,7 +134,7 @@ def load_bundle(
         check_names(releases or {}, data.sources)
         data.release_paths |= {name: user_path(path) for name, path in (releases or {}).items()}
         read_inputs(data, method)
-        refuse_other_data({"digests": manifest["digests"], "paths": None}, data.digests)
+        refuse_other_data({"digests": manifest["digests"], "paths": None}, data.digests, data.target)
         return Predictor(method, data, data.test.seen, folder)
     own, seen = _bundle_data(folder, manifest, tensors, releases or {})
     user_ids, ratings = (bool(manifest["holds"].get(part)) for part in ("user_ids", "ratings"))

@@ -114,6 +114,12 @@ class ZooCLI(LightningCLI):
                 help="In place of the method's own, for methods with one optimizer.",
             )  # fmt: skip
             parser.set_defaults({name: None})
+        parser.add_argument(
+            "--keep_ratings",
+            type=bool,
+            default=True,
+            help="Whether the run folder has the training ratings, to score by.",
+        )
         parser.add_lightning_class_args(BestCheckpoint, "checkpoint")
         parser.add_lightning_class_args(RecommendationWriter, "recommendations")
         parser.add_lightning_class_args(Trackers, "trackers")

@@ -106,7 +106,8 @@ class _Content:
             "signs": data.signs,
             "holds": {"user_ids": user_ids, "ratings": ratings},
             "needs": needs_of(
-                method, [*([] if ratings else ["ratings"]), *(["releases"] if method.accepted_releases else [])]
+                method.scoring_needs,
+                [*([] if ratings else ["ratings"]), *(["releases"] if method.accepted_releases else [])],
             ),
         }
         tensors = {STATE + name: value for name, value in checkpoint["state_dict"].items()}

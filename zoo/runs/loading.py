@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ import yaml
 from jsonargparse import ArgumentError
 
 from datamodules import CrossDomainDataModule, Frames
+from datamodules.cache import PreparedTarget
 from datamodules.frames import as_datamodule
 from zoo.methods.base import Recommender
 from zoo.methods.target_data import refuse_other_data
@@ -19,7 +21,7 @@ from zoo.runs.import_policy import importing_nothing
 from zoo.runs.inputs import UsageError, instantiate, read_checkpoint
 from zoo.runs.predictor import Predictor, check_names, explain_mismatch, read_inputs
 from zoo.runtime.exports import VERSION
-from zoo.runtime.run_folder import BEST, CONFIG, class_path, refusal
+from zoo.runtime.run_folder import BEST, CONFIG, TARGET, class_path, refusal
 from zoo.runtime.settings_files import RepeatedKeyError, read_yaml, user_path
 
 
@@ -32,16 +34,16 @@ def load(
 ) -> Predictor:
     """Load a run's best checkpoint, or a bundle, for recommendation.
 
-    A run folder may be moved or copied; releases that it published are read from it. Its ratings are read again, from the
-    location in its ``config.yaml``. Loading imports nothing: the classes that the files name must be those of the zoo, or of
-    packages that you have imported.
+    A run folder may be moved or copied; releases that it published and its training ratings are read from it. Without them (``fit``
+    with ``keep_ratings=False``) the ratings are read again, from the location in its ``config.yaml``. Loading imports nothing: the
+    classes that the files name must be those of the zoo, or of packages that you have imported.
 
     Args:
         path: Folder of a run or of a bundle.
-        data: Data of the target, if they were moved since or are tables in memory; for a bundle if its method needs data. A table
-            counts as in `zoo.fit`.
+        data: Data of the target, if the run has none and they were moved or are tables; for a bundle if its method needs data. A
+            table counts as in `zoo.fit`.
         releases: Folder of the release of each source, if it was moved since.
-        root: Folder of the ratings of a run, if it was moved since.
+        root: Folder of the ratings of a run, if they are to be read again and were moved.
 
     Returns:
         A predictor.
@@ -81,10 +83,14 @@ def load_run(
     checkpoint = read_checkpoint(folder / BEST)
     method = _instantiate("model", Recommender, settings["model"], folder)
     if data is None:
-        data = data_of_run(folder, root)
+        kept = root is None and (folder / TARGET).is_dir()
+        data = data_of_run(folder, root, kept=kept)
         data.release_paths |= {name: path for name in data.sources if (path := folder / "releases" / name).is_dir()}
-        if not Path(data.users).exists() and (beside := folder / Path(data.users).name).is_file():
-            data.users = str(beside)
+        beside = [path for part in (folder, folder / TARGET) if (path := part / Path(data.users).name).is_file()]
+        if beside and not Path(data.users).exists():
+            data.users = str(beside[0])
+        if kept and (made := PreparedTarget.load(folder / TARGET, data.steps(data.target))) is not None:
+            data.use_target(made)
     check_names(releases or {}, data.sources)
     data.release_paths |= {name: user_path(path) for name, path in (releases or {}).items()}
     with explain_mismatch(folder, checkpoint):
@@ -97,20 +103,38 @@ def load_run(
         read_inputs(data, method)
     finally:
         warned.setLevel(level)
-    refuse_other_data(checkpoint["zoo"], data.digests)
+    refuse_other_data(checkpoint["zoo"], data.digests, data.target)
     return Predictor(method, data, data.test.seen, folder)
 
 
-def data_of_run(folder: Path, root: Path | str | None = None) -> CrossDomainDataModule:
-    """Return the datamodule of a run, from its config, without opening data; ``root`` replaces its folder of ratings.
+class KeptData(CrossDomainDataModule):
+    """Training ratings of a run whose own datamodule needs tables in memory."""
+
+    def read(self, domain: str) -> Any:  # noqa: ANN401  no table
+        """Refuse to read ratings."""
+        raise FileNotFoundError(f"The table of {domain!r} is not in the run. Pass data=Frames(...).")
+
+
+def data_of_run(folder: Path, root: Path | str | None = None, *, kept: bool = False) -> CrossDomainDataModule:
+    """Return the datamodule of a run, from its config, without opening data.
+
+    Args:
+        folder: Folder of the run.
+        root: Replaces its folder of ratings.
+        kept: Whether the ratings in the run folder will be used, so that tables in memory are not needed.
 
     Raises:
         UsageError: The folder is no run, or its config does not fit this version.
     """
     settings = settings_of(folder)
-    if str(settings["data"].get("class_path", "")) == class_path(Frames):
-        raise UsageError(f"{folder} was trained on tables in memory. Pass them: data=Frames(...).")
     part = settings["data"]
+    if str(part.get("class_path", "")) == class_path(Frames):
+        if not kept:
+            raise UsageError(f"{folder} was trained on tables in memory. Pass them: data=Frames(...).")
+        given = part.get("init_args") or {}
+        own = {name: given[name] for name in inspect.signature(CrossDomainDataModule).parameters if name in given}
+        own |= {"target": given.get("name", "target"), "sources": list(given.get("sources") or ())}
+        part = {"class_path": f"{KeptData.__module__}.{KeptData.__qualname__}", "init_args": own}
     if root is not None:
         part = {**part, "init_args": {**part.get("init_args", {}), "root": str(user_path(root))}}
     data: CrossDomainDataModule = _instantiate("data", CrossDomainDataModule, part, folder)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -13,22 +15,27 @@ import torch
 from torch import Tensor
 
 from datamodules import CrossDomainDataModule
-from datamodules.frames import in_kind_of, values_of
+from datamodules.frames import in_kind_of
+from zoo.data.arrays import Ids
 from zoo.data.batch_types import PredictBatch
-from zoo.data.best_items import SCHEMA, best_unseen, table_of
-from zoo.data.held_out_cases import entries
-from zoo.data.ratings import as_ids, index_of
+from zoo.data.best_items import SCHEMA, Names, best_unseen, table_of
+from zoo.data.ratings import index_of
 from zoo.data.rows import SparseRows
 from zoo.methods.base import Recommender
 from zoo.methods.target_data import TargetData
 from zoo.runs.inputs import UsageError
+from zoo.runs.requests import Answer, Lists, Request, Unknown, counted, listed_ids
 from zoo.runtime.exports import VERSION
 from zoo.runtime.renamed import OldName
 from zoo.runtime.run_folder import visible
 from zoo.runtime.suggestions import suggest
 
+logger = logging.getLogger(__name__)
+
 #: Number of users that are scored together.
 BATCH = 512
+#: Columns of a table of similar items or users.
+SIMILAR = {"id": pl.String, "rank": pl.Int32, "similar_id": pl.String, "similarity": pl.Float32}
 
 
 class UnknownUserError(ValueError):
@@ -43,9 +50,9 @@ class DataNotAvailableError(LookupError):
 NotHeldError = DataNotAvailableError
 
 
-def needs_of(method: Recommender, missing: Collection[str]) -> str:
-    """Return which of the missing data (``ratings``, ``releases``) a method needs for scoring, in words; "" for none."""
-    needed = " and the ".join(sorted(method.scoring_needs & set(missing)))
+def needs_of(needed: Collection[str], missing: Collection[str]) -> str:
+    """Return which of the needed data (``ratings``, ``releases``) are missing, in words; "" for none."""
+    needed = " and the ".join(sorted(set(needed) & set(missing)))
     return f"the {needed} of its training" if needed else ""
 
 
@@ -101,7 +108,13 @@ class Predictor:
     ) -> None:
         self.method, self.data, self.seen, self.folder = method.eval().requires_grad_(False), data, seen, folder
         self.has_user_ids, self.has_ratings, self.missing = has_user_ids, has_ratings, missing
+        self.device = torch.device("cpu")  # on which scores are computed
         self._read: object = None  # data that the method reads now
+
+    def to(self, device: torch.device | str) -> Predictor:
+        """Compute scores on a device from now on, and return the predictor."""
+        self.device, self._read = torch.device(device), None
+        return self
 
     @property
     def user_ids(self) -> list[str]:
@@ -115,17 +128,40 @@ class Predictor:
         ids: list[str] = self.data.train.item_ids.tolist()
         return ids
 
+    @cached_property
+    def user_at(self) -> dict[str, int]:
+        return {user: at for at, user in enumerate(self.user_ids)}
+
+    @cached_property
+    def item_at(self) -> dict[str, int]:
+        return {item: at for at, item in enumerate(self.item_ids)}
+
     def recommend(
-        self, user_ids: Iterable[str | int], k: int = 10, *, seen: Mapping[str, Iterable[str]] | None = None
+        self,
+        user_ids: Iterable[str | int],
+        k: int = 10,
+        *,
+        seen: Lists | None = None,
+        histories: Lists | None = None,
+        candidates: Lists | None = None,
+        include_seen: bool = False,
+        unknown: Unknown = "error",
     ) -> Any:  # noqa: ANN401  any table
         """Return the ``k`` best items for each user, without items that the user has.
 
-        A user who is in a release but not in the target is scored by the release, if the method can.
+        A user who is in a release but not in the target is scored by the release, if the method can. Counts of unknown ids are
+        logged as a warning.
 
         Args:
-            user_ids: Ids of users, as in the target or in a release.
+            user_ids: Ids of users, as in the target, in a release, or in ``histories``.
             k: Number of items for each user, or fewer if fewer are left.
             seen: Further items to exclude, by user.
+            histories: Items by user that count as ratings since training, next to those of training. The user is scored by all of
+                them, if the method can fold in (`zoo.Recommender.folds_in`).
+            candidates: Items to rank, by user; a user without an entry has none.
+            include_seen: Whether items that users have may be recommended.
+            unknown: What happens to users without ratings, history and release: ``error``, ``skip``, or ``popular`` (the items with
+                most training ratings).
 
         Returns:
             Columns user_id, rank (from 1), item_id and score; users in the given order. It is a polars table, or of the kind of the
@@ -133,85 +169,204 @@ class Predictor:
 
         Raises:
             DataNotAvailableError: The method needs data that are not available.
-            UnknownUserError: A user is in neither the target nor a release that the method can score by.
-            ValueError: ``k`` is below 1.
+            UnknownUserError: A user is unknown, and ``unknown`` is ``error``.
+            ValueError: ``k`` is below 1, or the method cannot fold in.
         """
-        users = list(dict.fromkeys(_listed(user_ids)))
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise ValueError(f"k is {k!r}. It must be an integer of at least 1.")
-        at = index_of(self.data.train.user_ids, users) if users and self.has_user_ids else [-1] * len(users)
-        known = [user for user, index in zip(users, at, strict=True) if index >= 0]
-        others = [user for user, index in zip(users, at, strict=True) if index < 0]
-        more = {str(user): _listed(items) for user, items in (seen or {}).items()}
-        tables = [pl.DataFrame(schema=SCHEMA), self._recommended(self.data, self.seen, known, k, more)]
-        if others:
-            tables.append(self._recommended(*self._with_extra_users(others), others, k, more))
+        users = list(dict.fromkeys(listed_ids(user_ids)))
+        request = Request.of(k, seen, histories, candidates, include_seen, unknown)
+        answers = list(self.answers(users, request))
+        if said := counted(answers):
+            logger.warning(said)
+        return in_kind_of(self.data, pl.concat([pl.DataFrame(schema=SCHEMA), *(answer.table for answer in answers)]))
+
+    def answers(self, users: Sequence[str], request: Request) -> Iterator[Answer]:
+        """Yield the answer for each batch of distinct users, in order; see `recommend`."""
+        if request.unknown == "error":
+            self._refuse_unknown([user for user in users if not self._is_known(user, request)])
+        for first in range(0, len(users), BATCH):
+            yield self._answer(users[first : first + BATCH], request)
+
+    def _is_known(self, user: str, request: Request) -> bool:
+        return user in self.user_at or bool(request.histories.get(user)) or user in self._released_users
+
+    @cached_property
+    def _released_users(self) -> set[str]:
+        """Ids in releases by which the method scores users without target history."""
+        releases = self.data.releases if self.method.scores_by_rows else {}
+        return {user for release in releases.values() for user in release.user_ids.tolist()}
+
+    def _refuse_unknown(self, missing: Sequence[str]) -> None:
+        if not missing:
+            return
+        method, found = self.method, sorted(self.data.releases) if self.method.scores_by_rows else []
+        where = "the training data" + (f" or the releases of {found}" if found else "")
+        reason = "" if method.scores_by_rows else f" {type(method).__name__} scores only users of its training."
+        if not self.has_user_ids:
+            reason += " The bundle has no user ids. Export it --with-user-ids, or load it with data=..."
+        listed = ", ".join(repr(visible(user)) for user in missing[:5]) + (", ..." if len(missing) > 5 else "")
+        raise UnknownUserError(f"{len(missing)} users are not in {where}: {listed}.{reason} Omit them.")
+
+    def _answer(self, users: Sequence[str], request: Request) -> Answer:
+        """Return the answer for at most `BATCH` users."""
+        folded = [user for user in users if request.histories.get(user)]
+        others = [user for user in users if user not in request.histories or not request.histories[user]]
+        known = [user for user in others if user in self.user_at]
+        released = [user for user in others if user not in self.user_at and user in self._released_users]
+        if released and self.method.folds_in == "rows":
+            folded, released = folded + released, []
+        unknown = [user for user in others if user not in self.user_at and user not in self._released_users]
+        parts, fallbacks = [pl.DataFrame(schema=SCHEMA)], list[str]()
+        index = torch.tensor([self.user_at[user] for user in known], dtype=torch.long)
+        if known:
+            scores = self.scores(self.data, index)
+            can = self.method.can_score(index.to(self.device)).tolist()
+            fallbacks += [user for user, scored in zip(known, can, strict=True) if not scored]
+            parts.append(self._ranked(known, scores, request))
+        if folded:
+            parts.append(self._ranked(folded, self._folded(folded, request), request))
+        if released:
+            wide = self._with_extra_users(released)
+            added = torch.arange(len(released)) + self.data.train.num_users
+            parts.append(self._ranked(released, self.scores(wide, added), request))
+        if unknown and request.unknown == "popular":
+            self._read_once(self.data)
+            popular = self.method.item_counts.cpu().expand(len(unknown), -1)
+            parts.append(self._ranked(unknown, popular, request))
+            fallbacks += unknown
         order = pl.DataFrame({"user_id": users, "at": range(len(users))}, schema={"user_id": pl.String, "at": pl.Int64})
-        table = pl.concat(tables).join(order, on="user_id")
-        return in_kind_of(self.data, table.sort("at", "rank").select(*SCHEMA))
+        table = pl.concat(parts).join(order, on="user_id").sort("at", "rank").select(*SCHEMA)
+        return Answer(table, unknown, fallbacks, self.num_unknown_items(users, request))
 
-    def _with_extra_users(self, others: Sequence[str]) -> tuple[Any, SparseRows]:
-        """Return the data and seen items with users of releases added; refuse unknown users."""
-        method = self.method
-        releases = self.data.releases if method.scores_by_rows else {}
-        found = {name: index_of(release.user_ids, others) for name, release in releases.items()}
-        missing = [user for index, user in enumerate(others) if all(rows[index] < 0 for rows in found.values())]
-        if missing:
-            where = "the training data" + (f" or the releases of {sorted(found)}" if found else "")
-            reason = "" if method.scores_by_rows else f" {type(method).__name__} scores only users of its training."
-            if not self.has_user_ids:
-                reason += " The bundle has no user ids. Export it --with-user-ids, or load it with data=..."
-            listed = ", ".join(repr(visible(user)) for user in missing[:5]) + (", ..." if len(missing) > 5 else "")
-            raise UnknownUserError(f"{len(missing)} users are not in {where}: {listed}.{reason} Omit them.")
-        wide = WithExtraUsers(self.data, others, {name: torch.from_numpy(rows.copy()) for name, rows in found.items()})
-        starts = torch.cat([self.seen.starts, self.seen.starts[-1:].expand(len(others))])
-        return wide, SparseRows(starts, self.seen.items, self.seen.weights, self.seen.width)
+    def num_unknown_items(self, users: Iterable[str], request: Request) -> int:
+        """Return the number of unknown item ids in the lists of users."""
+        lists = (request.seen, request.histories, request.candidates or {})
+        return sum(item not in self.item_at for one in lists for user in users for item in one.get(user, ()))
 
-    def _recommended(
-        self,
-        data: Any,  # noqa: ANN401  as `TargetData`
-        seen: SparseRows,
-        users: Sequence[str],
-        k: int,
-        more: Mapping[str, Sequence[str]],
-    ) -> pl.DataFrame:
-        train = data.train
-        index = torch.from_numpy(index_of(train.user_ids, list(users)).copy()) if users else torch.zeros(0).long()
-        parts = [pl.DataFrame(schema=SCHEMA)]
-        for batch in torch.split(index, BATCH) if len(index) else ():
-            rows, items = entries(seen, batch)
-            for row, user in enumerate(train.user_ids[batch.numpy()].tolist()):
-                if found := [at for at in index_of(train.item_ids, more[user]) if at >= 0] if more.get(user) else []:
-                    rows = torch.cat([rows, torch.full((len(found),), row)])
-                    items = torch.cat([items, torch.tensor(found)])
-            best = best_unseen(self.scores(data, batch), PredictBatch(batch, rows, items), k)
-            parts.append(table_of(train, best))
-        return pl.concat(parts)
+    def _ranked(self, users: Sequence[str], scores: Tensor, request: Request) -> pl.DataFrame:
+        """Return the best items of users by scores (users, num_items)."""
+        if request.candidates is not None:
+            listed = torch.zeros_like(scores, dtype=torch.bool)
+            for row, user in enumerate(users):
+                listed[row, self._known_items(request.candidates.get(user, ()))] = True
+            scores = scores.masked_fill(~listed, -torch.inf)
+        rows, items = [], []
+        for row, user in enumerate(() if request.include_seen else users):
+            at = self.user_at.get(user)
+            own = self.seen.bags(torch.tensor([at])).items.tolist() if at is not None else []
+            own += self._known_items([*request.seen.get(user, ()), *request.histories.get(user, ())])
+            rows += [row] * len(own)
+            items += own
+        left_out = (torch.tensor(part, dtype=torch.long) for part in (rows, items))
+        best = best_unseen(scores, PredictBatch(torch.arange(len(users)), *left_out), request.k)
+        return table_of(Names(np.array(users, dtype=np.str_), self.data.train.item_ids), best)
+
+    def _known_items(self, items: Iterable[str]) -> list[int]:
+        return [self.item_at[item] for item in items if item in self.item_at]
+
+    def _with_extra_users(self, others: Sequence[str]) -> WithExtraUsers:
+        """Return the data with users of releases added."""
+        rows = {
+            name: torch.from_numpy(index_of(release.user_ids, others).copy())
+            for name, release in self.data.releases.items()
+        }
+        return WithExtraUsers(self.data, others, rows)
 
     @torch.inference_mode()
-    def scores(self, data: Any, users: Tensor) -> Tensor:  # noqa: ANN401  as `TargetData`
-        """Return logits of all items (batch, num_items) for users (batch,) of the data; the method reads the data first."""
-        if needs := needs_of(self.method, self.missing):
+    def _folded(self, users: Sequence[str], request: Request) -> Tensor:
+        """Return logits of all items (users, num_items) by the users' training ratings and histories."""
+        method, needs = self.method, self.method.fold_in_needs
+        self._require(method.scoring_needs if needs is None else needs)
+        self._read_once(self.data)
+        known = torch.tensor([self.user_at.get(user, -1) for user in users])
+        own = method.target_rows.bags(known.clamp(min=0).to(self.device))
+        trained = [part.tolist() for part in own.items.cpu().split(own.lengths.tolist())]
+        lists = []
+        for user, at, items in zip(users, known.tolist(), trained, strict=True):
+            kept = items if at >= 0 and self.has_ratings else []
+            lists.append(sorted({*kept, *self._known_items(request.histories.get(user, ()))}))
+        starts = torch.tensor([0, *map(len, lists)]).cumsum(0)
+        columns = torch.tensor([item for one in lists for item in one], dtype=torch.long)
+        rows = SparseRows(starts, columns, torch.ones(len(columns)), self.data.train.num_items)
+        links = {}
+        for name in method.sources:
+            release = torch.from_numpy(index_of(self.data.releases[name].user_ids, users).copy())
+            links[name] = torch.where(known >= 0, self.data.links[name][known], release)
+        moved = {name: link.to(self.device) for name, link in links.items()}
+        return method.fold_in(rows.to(self.device), known.to(self.device), moved).to("cpu", copy=True)
+
+    def similar(
+        self, ids: Iterable[str | int], k: int = 10, *, of: Literal["items", "users"] = "items"
+    ) -> pl.DataFrame:
+        """Return the ``k`` most similar items or users of each given one, by the method's vectors.
+
+        Args:
+            ids: Ids of items or users of the training.
+            k: Number of similar ones for each.
+            of: Kind of the ids.
+
+        Returns:
+            Columns id, rank (from 1), similar_id and similarity, in the given order.
+
+        Raises:
+            UnknownUserError: An id is not in the training data.
+            ValueError: The method has no vectors.
+        """
+        Request.of(k)
+        at, every = (self.item_at, self.item_ids) if of == "items" else (self.user_at, self.user_ids)
+        given = list(dict.fromkeys(listed_ids(ids)))
+        if missing := [one for one in given if one not in at]:
+            raise UnknownUserError(
+                f"{len(missing)} {of} are not in the training data: {visible(missing[0])!r}. Omit them."
+            )
+        tables = [pl.DataFrame(schema=SIMILAR)]
+        for first in range(0, len(given), BATCH):
+            some = given[first : first + BATCH]
+            tables.append(self._similar(some, torch.tensor([at[one] for one in some]), np.array(every), k, of))
+        return pl.concat(tables)
+
+    @torch.inference_mode()
+    def _similar(self, some: Sequence[str], index: Tensor, every: Ids, k: int, of: str) -> pl.DataFrame:
+        self._require(self.method.scoring_needs)
+        self._read_once(self.data)
+        score = self.method.item_similarities if of == "items" else self.method.user_similarities
+        batch = PredictBatch(torch.arange(len(some)), torch.arange(len(some)), index)  # without oneself
+        found = table_of(
+            Names(np.array(some), every), best_unseen(score(index.to(self.device)).to("cpu", copy=True), batch, k)
+        )
+        return found.rename(dict(zip(SCHEMA, SIMILAR, strict=True))).cast(SIMILAR)
+
+    @torch.inference_mode()
+    def vectors(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return the method's vectors of users and of items: columns id and vector; raise a `ValueError` without vectors."""
+        self._require(self.method.scoring_needs)
+        self._read_once(self.data)
+        both = zip((self.user_ids, self.item_ids), self.method.factors_of_all(), strict=True)
+        users, items = (
+            pl.DataFrame({"id": ids or [None] * len(rows), "vector": rows.float().cpu().numpy()}) for ids, rows in both
+        )
+        return users, items
+
+    def _require(self, needed: Collection[str]) -> None:
+        if needs := needs_of(needed, self.missing):
             raise DataNotAvailableError(
                 f"{type(self.method).__name__} needs {needs}, which the bundle lacks. Pass zoo.load(PATH, data=..., "
                 "releases={NAME: PATH}), or export --with-user-ids --with-ratings."
             )
+
+    def _read_once(self, data: Any) -> None:  # noqa: ANN401  as `TargetData`
         if self._read is not data:
             self._read = None
             self.method.cache = {}
             self.method.read_data(data)
-            self.method.prepare_scoring()
+            self.method.to(self.device).prepare_scoring()
             self._read = data
-        return self.method.ranking_scores(users).clone()
 
-
-def _listed(ids: Iterable[str | int]) -> list[str]:
-    """Return ids as strings; refuse a string, which would be read letter by letter."""
-    if isinstance(ids, str):
-        raise TypeError(f"Ids are the string {ids!r}. Pass a list: [{ids!r}].")
-    given = (str(one) if isinstance(one, int | np.integer) else one for one in values_of(ids))
-    found: list[str] = as_ids(list(given)).tolist()
-    return found
+    @torch.inference_mode()
+    def scores(self, data: Any, users: Tensor) -> Tensor:  # noqa: ANN401  as `TargetData`
+        """Return logits of all items (batch, num_items) for users (batch,) of the data; the method reads the data first."""
+        self._require(self.method.scoring_needs)
+        self._read_once(data)
+        return self.method.ranking_scores(users.to(self.device)).to("cpu", copy=True)
 
 
 def check_names(releases: Collection[str], sources: Collection[str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.runs.inputs import UsageError
-from zoo.runtime.run_folder import FREE, flat
+from zoo.runtime.run_folder import FREE, TARGET, flat
 
 #: Exit code after Ctrl-C: 128 and the number of SIGINT, as in a shell.
 INTERRUPTED = 130
@@ -82,10 +82,9 @@ def resume_hint(run: Path) -> str:
 
 
 def remove_if_empty(run: Path) -> None:
-    """Remove the folder of a run that failed before training: it holds at most settings."""
-    if not run.is_dir() or any(
-        path.name not in ("config.yaml", "hparams.yaml") for path in run.rglob("*") if path.is_file()
-    ):
+    """Remove the folder of a run that failed before training: it holds at most settings and ratings."""
+    files = [path for path in run.rglob("*") if path.is_file() and path.parent != run / TARGET]
+    if not run.is_dir() or any(path.name not in ("config.yaml", "hparams.yaml") for path in files):
         return
     shutil.rmtree(run)
     for folder in (run.parent, run.parent.parent):  # of the method, and of all runs

@@ -290,6 +290,7 @@ def fit(
     callbacks: Sequence[Callback] = (),
     optimizer: Callable[..., Optimizer] | None = None,
     lr_scheduler: Callable[..., Any] | None = None,
+    keep_ratings: bool = True,
     **trainer: Any,  # noqa: ANN401  the trainer's own
 ) -> Run:
     """Train a method at the target, and save the epoch with the best validation NDCG@10.
@@ -309,6 +310,7 @@ def fit(
             ``partial(torch.optim.SGD, lr=0.1)``; its step size replaces the method's ``lr``.
         lr_scheduler: Learning-rate schedule, in the same form; one step an epoch. A plateau is one of validation NDCG@10, or of the
             ``monitor`` of `pytorch_lightning.cli.ReduceLROnPlateau`.
+        keep_ratings: Whether the run folder has the training ratings (personal data), by which it scores after their files changed.
         **trainer: Arguments of a Lightning `Trainer`: `max_epochs`, `accelerator`, `enable_progress_bar` and so on.
 
     Returns:
@@ -336,7 +338,8 @@ def fit(
     seed_everything(seed, workers=True, verbose=False)
     logger = loggers(trainer.pop("logger", None), runs, method)
     chosen = use_optimizer(method, optimizer=optimizer, lr_scheduler=lr_scheduler)
-    settings = plain({"seed_everything": seed, "trainer": trainer, "model": method, "data": data, **chosen})
+    parts = {"trainer": trainer, "model": method, "data": data, "keep_ratings": keep_ratings}
+    settings = plain({"seed_everything": seed, **parts, **chosen})
     every = [*own_callbacks(), *with_trackers(callbacks), SaveExperiment(settings, callbacks), BestCheckpoint()]
     with quietly():
         fitted = ZooTrainer(logger=logger, callbacks=every, **{**TRAINER, **trainer})

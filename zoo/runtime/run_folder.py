@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Settings of a run, and its best checkpoint.
 CONFIG, BEST = "config.yaml", "checkpoints/best.ckpt"
+#: Training ratings and held-out cases of a run, for scoring without the files of the data; a private folder.
+TARGET = "target"
 #: Metrics of every test case.
 CASES = "test_cases.parquet"
 #: Weight of each source by layer, for methods with attention over domains.
@@ -45,7 +47,7 @@ FREE = (
         f"trainer.{name}"
         for name in ("enable_progress_bar", "enable_model_summary", "log_every_n_steps", "max_time", "profiler")
     ),
-    *("checkpoint.keep_last", "recommendations", "trackers"),
+    *("checkpoint.keep_last", "recommendations", "trackers", "keep_ratings"),
     *(f"data.init_args.{name}" for name in ("root", "releases", "trusted", "users", "evaluation_batch_size")),
 )
 

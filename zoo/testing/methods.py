@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -332,6 +333,25 @@ class MethodContract:
 
     def check_needs(self, name: str, needs: str) -> None:
         """Override to check what the bundle of a method needs ("" for nothing)."""
+
+    def test_folding_in_a_users_own_history_gives_that_users_list(self, loaded: Predictor) -> None:
+        """Exactly where scores read rows; where factors are solved for, scores are closer to the user's own than the mean is."""
+        users, train, exact = loaded.user_ids, loaded.data.train, loaded.method.folds_in == "rows"
+        items = np.split(train.item_ids[train.matrix.indices], train.matrix.indptr[1:-1])
+        own = {user: part.tolist() for user, part in zip(users, items, strict=True)}
+        if loaded.method.folds_in is None:
+            with pytest.raises(ValueError, match=f"{type(loaded.method).__name__} cannot score histories"):
+                loaded.recommend(users, histories=own)
+            return
+        expected, found = (
+            loaded.recommend(users, k=train.num_items, include_seen=True, histories=one).sort("user_id", "item_id")
+            for one in (None, own)
+        )
+        before, after = (table["score"].to_numpy().reshape(len(users), -1) for table in (expected, found))
+        if exact:
+            assert after == pytest.approx(before, abs=1e-4)
+            assert loaded.recommend(users, histories=own)["item_id"].equals(loaded.recommend(users)["item_id"])
+        assert exact or np.square(after - before).sum() < np.square(before.mean(axis=0) - before).sum()
 
     def test_somebody_of_a_release_alone_is_scored_as_a_user_without_ratings(self, make: Make, tmp_path: Path) -> None:
         """A user of a release alone is scored like a user without ratings."""

@@ -1,0 +1,232 @@
+"""Workers of a service: processes that hold a model, replace it when its files change, and score requests together."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import litserve
+from litserve.loops.simple_loops import BatchedLoop
+
+from zoo.commands.http_gate import WORKERS, Gate, Limits
+from zoo.commands.recommend import opened, read_lists, threshold_of
+from zoo.runs.predictor import Predictor, UnknownUserError
+from zoo.runs.requests import Request
+from zoo.runtime.run_folder import BEST
+
+#: Seconds between looks at the run and at the histories.
+LOOK = 5.0
+#: Requests that are scored together, and seconds of an idle worker between looks at the queue.
+MOST, IDLE = 64, 0.002
+
+logger = logging.getLogger(__name__)
+
+
+def identity(path: Path | None) -> tuple[Any, ...]:
+    """Return what changes when a run, a bundle or a file is replaced."""
+    if path is None:
+        return ()
+    real = path.resolve()
+    files = [file for name in (BEST, "bundle.json") if (file := real / name).is_file()] or [real]
+    return (str(real), *((found.st_mtime_ns, found.st_size) for file in files if (found := file.stat())))
+
+
+def trained_at(run: Path) -> float:
+    """Return the time at which a run or bundle was written, in seconds since 1970."""
+    files = [file for name in (BEST, "bundle.json") if (file := run / name).is_file()] or [run]
+    return files[0].stat().st_mtime
+
+
+class Served:
+    """The model of a worker, which is replaced when its files change."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.predictor: Predictor | None = None
+        self.histories: Mapping[str, list[str]] = {}
+        self.trained = 0.0
+        self._seen: tuple[Any, ...] = ()
+        self._looked = 0.0
+        self._thread: threading.Thread | None = None
+
+    def load(self) -> None:
+        """Load run and histories, and score one user, so that the first request finds everything ready."""
+        options = self.options
+        seen = identity(options.run), identity(options.histories)
+        if self.predictor is None or seen[0] != self._seen[0]:
+            predictor = opened(options).to(options.device)
+            predictor.method.to(options.device)
+            if predictor.user_ids:
+                predictor.recommend(predictor.user_ids[:1], k=1)
+            self.trained = trained_at(options.run)
+        else:
+            predictor = self.predictor
+        histories = read_lists(options.histories, threshold_of(predictor)) or {}
+        if histories and predictor.method.folds_in is None:
+            name = type(predictor.method).__name__
+            raise ValueError(
+                f"--histories is {options.histories}. {name} cannot score histories. Omit it, or train another method."
+            )
+        self.predictor, self.histories, self._seen = predictor, histories, seen
+
+    def look(self) -> None:
+        """Begin to load in the background if the files changed; until then the present model answers."""
+        now = time.monotonic()
+        if now - self._looked < LOOK or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._looked = now
+        try:
+            changed = (identity(self.options.run), identity(self.options.histories)) != self._seen
+        except OSError:  # being replaced
+            return
+        if changed:
+            self._thread = threading.Thread(target=self._reload, daemon=True)
+            self._thread.start()
+
+    def _reload(self) -> None:
+        try:
+            self.load()
+        except BaseException as error:  # the present model goes on
+            logger.warning("The new run is not loaded (%s). The present one stays.", type(error).__name__)
+
+    def answer(self, bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the answer to each body; those that allow it are scored together."""
+        predictor, answers = self.predictor, [{} for _ in bodies]
+        assert predictor is not None
+        for group in groups(bodies):
+            try:
+                found = self._scored(predictor, [bodies[at] for at in group])
+            except (ValueError, LookupError) as error:  # such as: the method has no vectors
+                said = (
+                    "An id is unknown." if isinstance(error, UnknownUserError) else str(error)
+                )  # which names the method alone
+                found = [{"refused": said}] * len(group)
+            for at, one in zip(group, found, strict=True):
+                answers[at] = one | {"trained": self.trained}
+        return answers
+
+    def _scored(self, predictor: Predictor, bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        if bodies[0]["path"] == "/similar":
+            return [_similar(predictor, body) for body in bodies]
+        users = {user: at for at, body in enumerate(bodies) for user in body["user_ids"]}
+        lists: dict[str, Any] = {name: {} for name in ("seen", "histories", "candidates")}
+        for body in bodies:
+            for name, joined in lists.items():
+                joined |= {user: items for user, items in (body[name] or {}).items() if user in users}
+        for user in users.keys() & self.histories.keys():
+            lists["histories"][user] = [*self.histories[user], *lists["histories"].get(user, ())]
+        if bodies[0]["candidates"] is None:
+            lists["candidates"] = None
+        request = Request(
+            max(body["k"] for body in bodies),
+            include_seen=bodies[0]["include_seen"],
+            unknown=self.options.unknown,
+            **lists,
+        )
+        found = [
+            _empty(body, predictor.num_unknown_items(body["user_ids"], Request(**_lists(body)))) for body in bodies
+        ]
+        for answer in predictor.answers(list(users), request):
+            for user, rank, item, score in answer.table.iter_rows():
+                if rank <= bodies[users[user]]["k"]:
+                    shown = {"item_id": item, "score": score}
+                    found[users[user]]["recommendations"].setdefault(user, []).append(shown)
+            for name in ("unknown_users", "fallbacks"):
+                for user in getattr(answer, name):
+                    found[users[user]][name] += 1
+        return found
+
+
+def groups(bodies: Sequence[dict[str, Any]]) -> list[list[int]]:
+    """Return the positions of bodies that can be scored together: of one kind, and of different users.
+
+    Examples:
+        >>> one, two = ({"path": "/recommend", "user_ids": users} for users in (["ann"], ["bob"]))
+        >>> groups([one, two, one])
+        [[0, 1], [2]]
+    """
+    made: list[tuple[tuple[Any, ...], set[str], list[int]]] = []
+    for at, body in enumerate(bodies):
+        kind = body["path"], body.get("include_seen"), body.get("candidates") is None, bool(body.get("histories"))
+        users = {*body.get("user_ids", ())}
+        for other, taken, group in made:
+            if other == kind and not taken & users:
+                taken |= users
+                group.append(at)
+                break
+        else:
+            made.append((kind, users, [at]))
+    return [group for _, _, group in made]
+
+
+def _lists(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: body[name] for name in ("seen", "histories", "candidates")}
+
+
+def _empty(body: Mapping[str, Any], unknown_items: int) -> dict[str, Any]:
+    counts = {"users": len({*body["user_ids"]}), "unknown_users": 0, "fallbacks": 0, "unknown_items": unknown_items}
+    return {"recommendations": {}, **counts}
+
+
+def _similar(predictor: Predictor, body: Mapping[str, Any]) -> dict[str, Any]:
+    known = [item for item in dict.fromkeys(body["items"]) if item in predictor.item_at]
+    found: dict[str, Any] = {"similar": {}, "unknown_items": len({*body["items"]}) - len(known)}
+    for item, _, other, similarity in predictor.similar(known, body["k"]).iter_rows():
+        found["similar"].setdefault(item, []).append({"item_id": other, "similarity": similarity})
+    return found
+
+
+class Loop(BatchedLoop):
+    """Takes all requests that wait, at once."""
+
+    def get_batch_requests(self, lit_api: Any, request_queue: Any, transport: Any) -> tuple[list[Any], list[Any]]:  # noqa: ANN401  of LitServe
+        """Return the waiting requests; look at the files of the model before."""
+        lit_api.served.look()
+        found: tuple[list[Any], list[Any]] = super().get_batch_requests(lit_api, request_queue, transport)
+        if not any(found):
+            time.sleep(IDLE)
+        return found
+
+
+class Scoring(litserve.LitAPI):
+    """What each worker does."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        super().__init__(max_batch_size=MOST, batch_timeout=0.0, api_path=WORKERS, loop=Loop())
+        self.served = Served(options)
+
+    def setup(self, device: str) -> None:
+        """Load the model."""
+        self.served.load()
+
+    def batch(self, inputs: list[Any]) -> list[Any]:
+        """Return the bodies."""
+        return inputs
+
+    def predict(self, x: list[Any]) -> list[Any]:
+        """Return an answer for each body."""
+        return self.served.answer(x)
+
+    def unbatch(self, output: list[Any]) -> list[Any]:
+        """Return the answers."""
+        return output
+
+
+def server(options: argparse.Namespace) -> litserve.LitServer:
+    """Return the server: workers behind the gate. A worker that is killed is started again."""
+    limits = Limits(options.max_bytes, options.max_ids, options.rate, options.key)
+    gate = (Gate, {"limits": limits, "trained": trained_at(options.run)})
+    return litserve.LitServer(
+        Scoring(options),
+        accelerator="cpu",  # the predictor chooses its device
+        workers_per_device=options.workers,
+        timeout=60,
+        middlewares=[gate],
+        restart_workers=True,
+        disable_openapi_url=True,
+    )

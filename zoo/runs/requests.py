@@ -1,0 +1,83 @@
+"""Requests for recommendations, with ids as strings, and answers with counts of unknown ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import polars as pl
+
+from datamodules.frames import values_of
+from zoo.data.ratings import as_ids
+
+#: Items by user.
+Lists = Mapping[str, Iterable[str]]
+#: What happens to users without ratings, history and release.
+Unknown = Literal["error", "skip", "popular"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """Options of recommendations; see `Predictor.recommend`."""
+
+    k: int = 10
+    seen: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    histories: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    candidates: Mapping[str, Sequence[str]] | None = None
+    include_seen: bool = False
+    unknown: Unknown = "error"
+
+    @classmethod
+    def of(
+        cls,
+        k: int,
+        seen: Lists | None = None,
+        histories: Lists | None = None,
+        candidates: Lists | None = None,
+        include_seen: bool = False,
+        unknown: Unknown = "error",
+    ) -> Request:
+        """Return a request of given values, with ids as strings; refuse wrong ones."""
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise ValueError(f"k is {k!r}. It must be an integer of at least 1.")
+        if unknown not in get_args(Unknown):
+            raise ValueError(f"unknown is {unknown!r}. Allowed: {', '.join(get_args(Unknown))}.")
+        lists = [{str(user): listed_ids(items) for user, items in (given or {}).items()} for given in (seen, histories)]
+        ranked = None if candidates is None else {str(user): listed_ids(items) for user, items in candidates.items()}
+        return cls(k, *lists, ranked, include_seen, unknown)
+
+
+class Answer(NamedTuple):
+    """Recommendations for some users."""
+
+    table: pl.DataFrame  # columns of `zoo.data.best_items.SCHEMA`
+    unknown_users: Sequence[str] = ()
+    fallbacks: Sequence[str] = ()  # users who get the items with most training ratings
+    num_unknown_items: int = 0  # in lists of the request
+
+
+def counted(answers: Sequence[Answer]) -> str:
+    """Return a sentence on unknown ids in answers; "" without any.
+
+    Examples:
+        >>> counted([Answer(pl.DataFrame(), unknown_users=["ann"])])
+        '1 users are unknown.'
+    """
+    users = sum(len(answer.unknown_users) for answer in answers)
+    fallbacks = sum(len(answer.fallbacks) for answer in answers)
+    items = sum(answer.num_unknown_items for answer in answers)
+    said = [f"{users:,} users are unknown"] if users else []
+    said += [f"{items:,} item ids are unknown and ignored"] if items else []
+    said += [f"{fallbacks:,} users get popular items"] if fallbacks else []
+    return f"{'; '.join(said)}." if said else ""
+
+
+def listed_ids(ids: Iterable[str | int]) -> list[str]:
+    """Return ids as strings; refuse a string, which would be read letter by letter."""
+    if isinstance(ids, str):
+        raise TypeError(f"Ids are the string {ids!r}. Pass a list: [{ids!r}].")
+    given = (str(one) if isinstance(one, int | np.integer) else one for one in values_of(ids))
+    found: list[str] = as_ids(list(given)).tolist()
+    return found
