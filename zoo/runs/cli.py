@@ -43,7 +43,7 @@ COMMAND_ARGUMENTS = (
 
 def saver(parser: LightningArgumentParser, config: Namespace) -> SaveExperiment:
     """Return the callback that saves the settings of an experiment."""
-    unset = {key for key in KINDS if config.get(key) is None}
+    unset = {key for key in (*KINDS, "warm_start") if config.get(key) is None}
     saved = Namespace({key: value for key, value in vars(config).items() if key not in {*COMMAND_ARGUMENTS, *unset}})  # type: ignore[no-untyped-call]
     return SaveExperiment(yaml.safe_load(parser.dump(saved, skip_unset=False, skip_validation=True)))
 
@@ -97,7 +97,10 @@ class ZooCLI(LightningCLI):
         """Return each command with the arguments that it hides; only the given one, as each parser takes a second."""
         commands = {**LightningCLI.subcommands(), "publish": {"model", "datamodule"}}
         for name in ("fit", "publish"):
-            commands[name] = commands[name] | {"publisher"}  # parsed as a class
+            commands[name] = commands[name] | {
+                "publisher",
+                "warm_start",
+            }  # parsed as a class; an option of every command
         for name in ("validate", "test"):
             commands[name] = commands[name] | {"verbose"}  # `RunReport` prints the metrics
         return {self.first: commands[self.first]} if self.first in commands else commands
@@ -120,6 +123,7 @@ class ZooCLI(LightningCLI):
             default=True,
             help="Whether the run folder has the training ratings, to score by.",
         )
+        parser.add_argument("--warm_start", type=str | None, help="Run whose factors fit starts from, by id.")
         parser.add_lightning_class_args(BestCheckpoint, "checkpoint")
         parser.add_lightning_class_args(RecommendationWriter, "recommendations")
         parser.add_lightning_class_args(Trackers, "trackers")
@@ -204,7 +208,7 @@ class ZooCLI(LightningCLI):
     def fit(self, **arguments: Any) -> None:  # noqa: ANN401  of `ZooTrainer.fit`
         """Train, then test the best checkpoint once; print how to resume if interrupted."""
         with self._interruptible():
-            self.trainer.fit(**arguments, publisher=self.publisher)
+            self.trainer.fit(**arguments, publisher=self.publisher, warm_start=self.settings().get("warm_start"))
             self.end_fit()
 
     def end_fit(self) -> None:
