@@ -23,10 +23,16 @@ from zoo.commands.data import command as data
 from zoo.commands.export import parser as export
 from zoo.commands.privacy import command as privacy
 from zoo.commands.recommend import parser as recommend
+from zoo.commands.serve import parser as serve
+from zoo.commands.similar import parser as similar
+from zoo.commands.similar import vectors_parser as vectors
 
 ROOT = Path(__file__).parent.parent
 PARSERS = {
     "recommend": recommend,
+    "similar": similar,
+    "vectors": vectors,
+    "serve": serve,
     "export": export,
     "benchmark": benchmark.parser,
     "report": report.parser,

@@ -117,6 +117,8 @@ def test_a_library_stays_out_of_a_room(rooms: list[str], library: str) -> None:
         ("wandb", {"callbacks/trackers.py", "zoo/runs/trackers.py"}),
         ("opacus", {"zoo/privacy/training/user_norms.py"}),
         ("cryptography", {"zoo/release/signature.py"}),
+        ("litserve", {"zoo/commands/serve.py", "zoo/commands/service_workers.py"}),
+        ("prometheus_client", {"zoo/commands/http_gate.py"}),
         ("submitit", {"zoo/benchmark/cluster.py"}),
     ],
 )

@@ -1,5 +1,6 @@
 """Frames: tables in memory count as the same rows in a file do, and results come back in the caller's kind."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,8 @@ def test_a_table_is_trained_on_and_results_are_of_its_kind(made: Callable[[pl.Da
     config = (run.folder / "config.yaml").read_text()
     assert "target: a table in memory, which is not saved" in config
     assert " t1" not in config
+    assert zoo.load(run).recommend(["3", "1"], k=2)["item_id"].to_list() == found["item_id"].cast(pl.String).to_list()
+    shutil.rmtree(run.folder / "target")  # as with keep_ratings=False
     with pytest.raises(UsageError, match=r"was trained on tables in memory. Pass them: data=Frames"):
         zoo.load(run)
 

@@ -148,8 +148,8 @@ METHODS = (
         ),
         (
             "without a map no rating is damped",
-            "damping.pop() if damping else self.item_damping",
-            "damping.pop() if damping else 0.0",
+            "self._dampings[0] if self._dampings else self.item_damping",
+            "self._dampings[0] if self._dampings else 0.0",
         ),
         (
             "who has history is not moved by a map",
@@ -332,7 +332,7 @@ METHODS = (
         ("users vote for themselves", "kernel[own] = 0\n        return kernel", "return kernel"),
         ("sources count as much as the target", "alpha=self.source_weight", "alpha=1.0"),
         ("powers lose the sign of a cosine", ".copysign_(cosines)", ""),
-        ("a power is taken of the target alone", "self._powered(cosine(users))", "cosine(users)"),
+        ("a power is taken of the target alone", "self._powered(cosines)", "cosines"),
         ("popular items are raised", "summed /= self.item_counts", "summed *= self.item_counts"),
     ),
     *edits_of(

@@ -219,17 +219,37 @@ RUNS = (
     *edits_of(
         "zoo/runs/loading.py",
         ("tests/zoo/runs/test_loading.py",),
-        ("other data are scored", '    refuse_other_data(checkpoint["zoo"], data.digests)\n', ""),
+        ("other data are scored", '    refuse_other_data(checkpoint["zoo"], data.digests, data.target)\n', ""),
     ),
     *edits_of(
         "zoo/runs/predictor.py",
         ("tests/zoo/runs/test_loading.py", "tests/test_earlier_versions.py"),
-        ("a method scores without what it needs", "needs_of(self.method, self.missing):", "needs_of(self.method, ()):"),
+        (
+            "a history replaces the training ratings",
+            "kept = items if at >= 0 and self.has_ratings else []",
+            "kept = list[int]()",
+        ),
+        ("a method scores without what it needs", "needs_of(needed, self.missing):", "needs_of(needed, ()):"),
         (
             "what a user has is recommended",
-            "rows, items = entries(seen, batch)",
-            "rows, items = entries(seen, batch[:0])",
+            "own = self.seen.bags(torch.tensor([at])).items.tolist() if at is not None else []",
+            "own = list[int]()",
         ),
+    ),
+    *edits_of(
+        "zoo/commands/http_gate.py",
+        ("tests/zoo/commands/test_serve.py",),
+        (
+            "a wrong key is let in",
+            "if self.limits.key and not hmac.compare_digest(",
+            "if self.limits.key and hmac.compare_digest(",
+        ),
+        (
+            "a message quotes the request",
+            "f\"Field {name} is invalid: {first['type']}.",
+            "f\"Field {first['loc']} is invalid: {first['type']}.",
+        ),
+        ("the request of a lost worker is lost", "            self.repeats.inc()\n", "            break\n"),
     ),
     *edits_of(
         "zoo/runs/bundle.py",

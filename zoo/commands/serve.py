@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from zoo.commands.recommend import PAIRS, UNKNOWN, ending_with_message, offer_data
 from zoo.runtime.arguments import Arguments
@@ -16,8 +19,8 @@ def parser() -> Arguments:
     """Options of the command."""
     made = Arguments(
         prog="python -m zoo serve",
-        description="Answer requests for recommendations over HTTP: POST /recommend and /similar, GET /health and /metrics. The run "
-        "may be a link: when it or the histories change, the workers load them without dropping requests. "
+        description="Answer requests for recommendations over HTTP: POST /recommend and /similar, GET /health and /metrics. The "
+        "run may be a link: when it or the histories change, the workers load them without dropping requests. "
         f"If the environment variable {KEY} is set, clients must send it in the header X-API-Key. Needs the extra `serve`.",
     )
     option = made.add_argument
@@ -54,8 +57,10 @@ def main(arguments: Sequence[str]) -> None:
             raise ValueError("`serve` needs LitServe. Run pip install 'cdr-zoo[serve]'.") from error
         from zoo.commands.service_workers import Served, server
 
+        options.key = os.environ.get(KEY, "")
         Served(options).load()  # refuse what no worker could load
         made = server(options)
+        signal.signal(signal.SIGTERM, _stop)
         print(f"Serving {options.run} on http://{options.host}:{options.port}", flush=True)
         made.run(
             host=options.host,
@@ -65,3 +70,8 @@ def main(arguments: Sequence[str]) -> None:
             log_level="warning",
             generate_client_file=False,
         )
+
+
+def _stop(*_: object) -> NoReturn:
+    """End as after Ctrl-C, which stops the workers too."""
+    raise KeyboardInterrupt

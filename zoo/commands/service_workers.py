@@ -69,9 +69,7 @@ class Served:
         histories = read_lists(options.histories, threshold_of(predictor)) or {}
         if histories and predictor.method.folds_in is None:
             name = type(predictor.method).__name__
-            raise ValueError(
-                f"--histories is {options.histories}. {name} cannot score histories. Omit it, or train another method."
-            )
+            raise ValueError(f"--histories is set. {name} cannot score histories. Omit it, or train another method.")
         self.predictor, self.histories, self._seen = predictor, histories, seen
 
     def look(self) -> None:
@@ -96,15 +94,14 @@ class Served:
 
     def answer(self, bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the answer to each body; those that allow it are scored together."""
-        predictor, answers = self.predictor, [{} for _ in bodies]
+        predictor = self.predictor
         assert predictor is not None
+        answers: list[dict[str, Any]] = [{} for _ in bodies]
         for group in groups(bodies):
             try:
                 found = self._scored(predictor, [bodies[at] for at in group])
-            except (ValueError, LookupError) as error:  # such as: the method has no vectors
-                said = (
-                    "An id is unknown." if isinstance(error, UnknownUserError) else str(error)
-                )  # which names the method alone
+            except (ValueError, LookupError) as error:  # such as: the method has no vectors; it names no id
+                said = "An id is unknown." if isinstance(error, UnknownUserError) else str(error)
                 found = [{"refused": said}] * len(group)
             for at, one in zip(group, found, strict=True):
                 answers[at] = one | {"trained": self.trained}
@@ -114,24 +111,8 @@ class Served:
         if bodies[0]["path"] == "/similar":
             return [_similar(predictor, body) for body in bodies]
         users = {user: at for at, body in enumerate(bodies) for user in body["user_ids"]}
-        lists: dict[str, Any] = {name: {} for name in ("seen", "histories", "candidates")}
-        for body in bodies:
-            for name, joined in lists.items():
-                joined |= {user: items for user, items in (body[name] or {}).items() if user in users}
-        for user in users.keys() & self.histories.keys():
-            lists["histories"][user] = [*self.histories[user], *lists["histories"].get(user, ())]
-        if bodies[0]["candidates"] is None:
-            lists["candidates"] = None
-        request = Request(
-            max(body["k"] for body in bodies),
-            include_seen=bodies[0]["include_seen"],
-            unknown=self.options.unknown,
-            **lists,
-        )
-        found = [
-            _empty(body, predictor.num_unknown_items(body["user_ids"], Request(**_lists(body)))) for body in bodies
-        ]
-        for answer in predictor.answers(list(users), request):
+        found = [_empty(body, predictor.num_unknown_items(body["user_ids"], _lists(body))) for body in bodies]
+        for answer in predictor.answers(list(users), self._joined(bodies, users)):
             for user, rank, item, score in answer.table.iter_rows():
                 if rank <= bodies[users[user]]["k"]:
                     shown = {"item_id": item, "score": score}
@@ -140,6 +121,19 @@ class Served:
                 for user in getattr(answer, name):
                     found[users[user]][name] += 1
         return found
+
+    def _joined(self, bodies: Sequence[dict[str, Any]], users: Mapping[str, int]) -> Request:
+        """Return one request for the users of all bodies, with the histories of the service."""
+        lists: dict[str, Any] = {name: {} for name in ("seen", "histories", "candidates")}
+        for body in bodies:
+            for name, joined in lists.items():
+                joined |= {user: items for user, items in (body[name] or {}).items() if user in users}
+        for user in users.keys() & self.histories.keys():
+            lists["histories"][user] = [*self.histories[user], *lists["histories"].get(user, ())]
+        if bodies[0]["candidates"] is None:
+            lists["candidates"] = None
+        k = max(body["k"] for body in bodies)
+        return Request(k, include_seen=bodies[0]["include_seen"], unknown=self.options.unknown, **lists)
 
 
 def groups(bodies: Sequence[dict[str, Any]]) -> list[list[int]]:
@@ -164,8 +158,8 @@ def groups(bodies: Sequence[dict[str, Any]]) -> list[list[int]]:
     return [group for _, _, group in made]
 
 
-def _lists(body: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: body[name] for name in ("seen", "histories", "candidates")}
+def _lists(body: Mapping[str, Any]) -> Request:
+    return Request(**{name: body[name] for name in ("seen", "histories", "candidates")})
 
 
 def _empty(body: Mapping[str, Any], unknown_items: int) -> dict[str, Any]:

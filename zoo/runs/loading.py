@@ -107,7 +107,7 @@ def load_run(
     return Predictor(method, data, data.test.seen, folder)
 
 
-class KeptData(CrossDomainDataModule):
+class _KeptData(CrossDomainDataModule):
     """Training ratings of a run whose own datamodule needs tables in memory."""
 
     def read(self, domain: str) -> Any:  # noqa: ANN401  no table
@@ -132,9 +132,10 @@ def data_of_run(folder: Path, root: Path | str | None = None, *, kept: bool = Fa
         if not kept:
             raise UsageError(f"{folder} was trained on tables in memory. Pass them: data=Frames(...).")
         given = part.get("init_args") or {}
+        sources = given.get("sources")  # a text if there are none
         own = {name: given[name] for name in inspect.signature(CrossDomainDataModule).parameters if name in given}
-        own |= {"target": given.get("name", "target"), "sources": list(given.get("sources") or ())}
-        part = {"class_path": f"{KeptData.__module__}.{KeptData.__qualname__}", "init_args": own}
+        own |= {"target": given.get("name", "target"), "sources": list(sources) if isinstance(sources, list | dict) else []}
+        part = {"class_path": f"{_KeptData.__module__}.{_KeptData.__qualname__}", "init_args": own}
     if root is not None:
         part = {**part, "init_args": {**part.get("init_args", {}), "root": str(user_path(root))}}
     data: CrossDomainDataModule = _instantiate("data", CrossDomainDataModule, part, folder)

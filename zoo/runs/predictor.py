@@ -130,10 +130,12 @@ class Predictor:
 
     @cached_property
     def user_at(self) -> dict[str, int]:
+        """Index of each training user by id."""
         return {user: at for at, user in enumerate(self.user_ids)}
 
     @cached_property
     def item_at(self) -> dict[str, int]:
+        """Index of each item by id."""
         return {item: at for at, item in enumerate(self.item_ids)}
 
     def recommend(
@@ -187,7 +189,8 @@ class Predictor:
             yield self._answer(users[first : first + BATCH], request)
 
     def _is_known(self, user: str, request: Request) -> bool:
-        return user in self.user_at or bool(request.histories.get(user)) or user in self._released_users
+        has_history = user in request.histories and bool(self._known_items(request.histories[user]))
+        return user in self.user_at or has_history or user in self._released_users
 
     @cached_property
     def _released_users(self) -> set[str]:
@@ -208,8 +211,9 @@ class Predictor:
 
     def _answer(self, users: Sequence[str], request: Request) -> Answer:
         """Return the answer for at most `BATCH` users."""
-        folded = [user for user in users if request.histories.get(user)]
-        others = [user for user in users if user not in request.histories or not request.histories[user]]
+        folded = [user for user in users if self._known_items(request.histories.get(user, ()))]
+        with_history = {*folded}
+        others = [user for user in users if user not in with_history]
         known = [user for user in others if user in self.user_at]
         released = [user for user in others if user not in self.user_at and user in self._released_users]
         if released and self.method.folds_in == "rows":

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
+import zoo
 from zoo.__main__ import main
 from zoo.commands.recommend import RequestError, ids_in, read_users_file
 
@@ -35,9 +37,46 @@ def test_recommendations_are_shown_or_written(
     assert sorted(file.name for file in (tmp_path / "new").iterdir()) == ["best.csv", "best.parquet"]
 
 
+def test_lists_similar_items_and_vectors_are_written(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In batches of two users, with histories and a count of what is unknown."""
+    monkeypatch.setattr("zoo.runs.predictor.BATCH", 2)
+    (tmp_path / "who.txt").write_text("u0001\nnobody\nu0002\nzoe\nu0003\n")
+    (tmp_path / "new.csv").write_text("user_id,item_id,rating\nzoe,music-1,5\nzoe,music-2,1\nzoe,odd,5\n")
+    out = tmp_path / "lists.parquet"
+    asked = ["recommend", finished, "--users-file", tmp_path / "who.txt", "--histories", tmp_path / "new.csv", "--k", 3]
+    assert ended([*asked, "--unknown", "popular", "--out", out], monkeypatch) == ""
+    printed = capsys.readouterr()
+    assert printed.err == "1 users are unknown; 1 item ids are unknown and ignored; 1 users get popular items.\n"
+    assert f"Recommendations for 5 users: {out}" in printed.out
+    table, loaded = pl.read_parquet(out), zoo.load(finished)
+    assert table["user_id"].to_list() == [
+        user for user in ("u0001", "nobody", "u0002", "zoe", "u0003") for _ in range(3)
+    ]
+    expected = loaded.recommend(["zoe"], 3, histories={"zoe": ["music-1", "music-2"]})
+    assert table.filter(user_id="zoe").equals(expected)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lists.parquet", "new.csv", "who.txt"]
+    items = loaded.item_ids
+    assert ended(["similar", finished, "--items", items[4], "--k", 2, "--out", tmp_path / "s.csv"], monkeypatch) == ""
+    assert ended(["vectors", finished, "--out", tmp_path / "v"], monkeypatch) == ""
+    vectors = pl.read_parquet(tmp_path / "v" / "items.parquet")
+    assert vectors["id"].to_list() == items
+    unit = np.array(vectors["vector"].to_list())
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    cosines = unit @ unit[4]
+    cosines[4] = -2
+    found = pl.read_csv(tmp_path / "s.csv")
+    assert found["similar_id"].to_list() == [items[at] for at in np.argsort(-cosines)[:2]]
+    assert found["similarity"].to_numpy() == pytest.approx(np.sort(cosines)[::-1][:2], abs=1e-5)
+    assert "1 items are not in the training data" in ended(["similar", finished, "--items", "odd"], monkeypatch)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["--users", "u1", "--histories", "other.csv"], "other.csv has no column user_id and item_id. Write a CSV"),
+        (["--users", "u1", "--seen", "none.csv"], "FileNotFoundError: No file at none.csv."),
         (["--users", "nobody"], "UnknownUserError: 1 users are not in the training data"),
         (["--users", "u0001", "--k", "0"], "ValueError: k is 0."),
         (

@@ -2,12 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from tests.zoo.methods.single_domain import fitted, learned, popular
 from zoo import BPR
 from zoo.data.batch_types import TripleBatch
+from zoo.data.rows import SparseRows
 from zoo.data.training_batches import TrainingExamples
 
 TRIPLES = TripleBatch(torch.tensor([3, 3, 7]), torch.tensor([0, 5, 9]), torch.tensor([2, 9, 1]))
@@ -61,3 +63,25 @@ def test_what_it_is_told_the_user_has_not_the_user_has_not() -> None:
 def test_planted_tastes_are_learned() -> None:
     _, trainer = fitted(BPR(num_factors=16, lr=3e-2, l2=0.05), 30, batch_size=256)
     assert learned(trainer) > 1.2 * popular()
+
+
+def test_a_history_gives_the_scores_of_a_least_squares_factor() -> None:
+    """Against numpy's least squares, with a penalty of rows below; users without a rating do not count."""
+    method, trainer = fitted(BPR(num_factors=4), 2)
+    x = trainer.datamodule.train.matrix.toarray()  # type: ignore[attr-defined]
+    w, h = (table.weight.detach().double().numpy() for table in (method.factors.users, method.factors.items))
+
+    def features(rows: np.ndarray) -> np.ndarray:
+        return np.c_[rows @ h / np.maximum(rows.sum(1, keepdims=True), 1), np.ones(len(rows))]
+
+    there = x.sum(1) > 0
+    known = features(x)[there]
+    penalty = 1e-4 * np.square(known).sum(0).mean()
+    below = np.r_[known, np.sqrt(penalty) * np.eye(5)]
+    mapped = np.linalg.lstsq(below, np.r_[w[there], np.zeros((5, 4))], rcond=None)[0]
+    new = np.zeros((2, x.shape[1]))
+    new[0, [1, 4]] = new[1, [0, 2, 7]] = 1
+    rows = SparseRows(torch.tensor([0, 2, 5]), torch.tensor([1, 4, 0, 2, 7]), torch.ones(5), x.shape[1])
+    with torch.no_grad():
+        found = method.fold_in(rows, torch.tensor([-1, -1]), {})
+    assert np.allclose(found.numpy(), features(new) @ mapped @ h.T, atol=1e-4)

@@ -83,3 +83,11 @@ def test_first_factors_have_the_scale_that_is_asked_for() -> None:
 def test_it_learns_tastes() -> None:
     _, trainer = fitted(IALS(num_factors=8, unobserved_weight=0.3, l2=0.05), 8)
     assert learned(trainer) > 1.3 * popular()
+
+
+def test_at_convergence_a_history_gives_the_users_own_scores() -> None:
+    """Users are solved before items, so after many epochs another solution for users changes nothing."""
+    method, _ = fitted(IALS(**SETTINGS), 200)  # type: ignore[arg-type]
+    users = torch.arange(method.target_rows.num_rows)
+    found = method.fold_in(method.target_rows, users.new_full(users.shape, -1), {})
+    assert torch.allclose(found, method.ranking_scores(users), atol=1e-3)

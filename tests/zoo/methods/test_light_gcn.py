@@ -173,3 +173,13 @@ def test_users_and_items_without_ratings_keep_factors_of_their_own() -> None:
 def test_planted_tastes_are_learned() -> None:
     _, trainer = fitted(LightGCN(num_factors=16, lr=3e-2, l2=1e-3), 30, batch_size=256)
     assert learned(trainer) > 1.2 * popular()
+
+
+def test_layers_of_a_history_are_those_of_training() -> None:
+    """With no weight on the own factors nothing has to be solved for, so a training row gives the user's own scores."""
+    method, _ = fitted(LightGCN(num_factors=4, layer_weights=[0.0, 0.5, 0.3, 0.2]), 1)
+    users = torch.arange(method.target_rows.num_rows)
+    with torch.no_grad():
+        method.eval().prepare_scoring()
+        found = method.fold_in(method.target_rows, users - len(users), {})
+        assert torch.allclose(found, method.ranking_scores(users), atol=1e-5)

@@ -2,8 +2,12 @@
 
 import re
 import shutil
+import stat
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 import torch
@@ -11,10 +15,11 @@ import yaml
 
 import zoo
 from callbacks.recommendation_writer import SCHEMA
-from datamodules import Evaluation, Synthetic
+from datamodules import Evaluation, Files, Synthetic
 from zoo.methods.target_data import ReleaseMismatchError
 from zoo.runs.inputs import UsageError
 from zoo.runs.predictor import UnknownUserError
+from zoo.runs.requests import Request, counted
 
 TINY = {"num_users": 24, "num_items": 30, "ratings_per_user": 6}
 
@@ -44,6 +49,51 @@ def test_a_moved_run_recommends_to_users_in_the_order_asked(loaded: zoo.runs.pre
     assert len(seen) == 6, "all of a user's items are left out, held out or not"
     assert everything["score"].is_sorted(descending=True)
     assert everything["item_id"].to_list()[:3] == found["item_id"].to_list()[:3]
+
+
+def test_a_run_recommends_after_its_files_are_gone_and_changed_ones_are_refused(tmp_path: Path) -> None:
+    """Ratings that were appended, an unknown user and another's candidates; without kept ratings the files are read."""
+    rows = [f"u{u},i{(u * 7 + n * n) % 11}" for u in range(30) for n in range(5)]
+    file = tmp_path / "shop" / "books.csv"
+    file.parent.mkdir()
+    file.write_text("\n".join(["user_id,item_id", *dict.fromkeys(rows)]))
+    columns = {"books": {"rating": None, "timestamp": None}}
+    files = partial(
+        Files, "shop", "books", root=str(tmp_path / "shop"), columns=columns, evaluation=Evaluation("random2")
+    )
+    quiet: dict[str, Any] = {"accelerator": "cpu", "enable_progress_bar": False, "runs": tmp_path / "runs"}
+    kept, bare = (zoo.fit(zoo.EASE(l2=1.0), files(), keep_ratings=keep, **quiet) for keep in (True, False))
+    assert stat.S_IMODE((kept.folder / "target").stat().st_mode) == 0o700
+    assert not (bare.folder / "target").exists()
+    before = zoo.load(bare).recommend(["u1"], k=3)
+    file.write_text(file.read_text() + "\nu1,i0\nnew,i1\nnew,i2")
+    loaded = zoo.load(kept)
+    assert loaded.recommend(["u1"], k=3).equals(before)
+    said = r"ReleaseMismatchError|The ratings of 'books', or their split, changed since training"
+    for run, data in ((bare, None), (kept, files())):
+        with pytest.raises(ReleaseMismatchError, match=said):
+            zoo.load(run, data=data)
+    first = loaded.recommend(["new"], k=20, histories={"new": ["i1", "i2", "unheard of"]})
+    assert not {"i1", "i2"} & {*first["item_id"]}
+    train, at = loaded.data.train, loaded.user_ids.index("u1")
+    for user, row in (("new", np.zeros(len(loaded.item_ids))), ("u1", train.matrix[[at]].toarray()[0])):
+        row[[loaded.item_ids.index("i1"), loaded.item_ids.index("i2")]] = 1
+        found = loaded.recommend([user], k=20, histories={user: ["i1", "i2"]}, include_seen=True)
+        scores = dict(zip(loaded.item_ids, (row @ loaded.method.weights.numpy()).tolist(), strict=True))
+        assert found["score"].to_list() == pytest.approx([scores[item] for item in found["item_id"]], abs=1e-5)
+    file.unlink()
+    popular = loaded.recommend(
+        ["new", "u1"], k=2, unknown="popular", include_seen=True, candidates={"new": ["i3", "i4", "?"]}
+    )
+    counts = dict(zip(loaded.item_ids, loaded.method.item_counts.tolist(), strict=True))
+    assert sorted(popular.filter(user_id="new")["item_id"]) == ["i3", "i4"]
+    assert popular.filter(user_id="new")["score"].to_list() == sorted((counts["i3"], counts["i4"]), reverse=True)
+    assert not popular.filter(user_id="u1").height, "a user without candidates has none"
+    assert loaded.recommend(["new", "u1"], k=2, unknown="skip")["user_id"].unique().to_list() == ["u1"]
+    with pytest.raises(UnknownUserError, match="1 users are not in the training data"):
+        loaded.recommend(["new"], histories={"new": ["unheard of"]})
+    answers = list(loaded.answers(["new", "u1"], Request.of(2, seen={"u1": ["?"]}, unknown="popular")))
+    assert counted(answers) == "1 users are unknown; 1 item ids are unknown and ignored; 1 users get popular items."
 
 
 def test_more_items_are_left_out_where_they_are_named(loaded: zoo.runs.predictor.Predictor) -> None:
@@ -88,13 +138,11 @@ def test_somebody_of_the_release_alone_is_scored_by_their_row(moved: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("other", "named"),
-    [({"seed": 2, "evaluation": Evaluation(split="random2")}, "music"), ({"data_seed": 5}, "music")],
-    ids=["seed", "file"],
+    "other", [{"seed": 2, "evaluation": Evaluation(split="random2")}, {"data_seed": 5}], ids=["seed", "file"]
 )
-def test_other_data_of_the_same_size_are_refused(moved: Path, other: dict[str, object], named: str) -> None:
+def test_other_data_of_the_same_size_are_refused(moved: Path, other: dict[str, object]) -> None:
     data = Synthetic(**TINY | other, releases={"book": moved / "releases" / "book"})  # type: ignore[arg-type]
-    with pytest.raises(ReleaseMismatchError, match=rf"these differ: \['{named}'\].*--data.releases.NAME PATH"):
+    with pytest.raises(ReleaseMismatchError, match=r"The ratings of 'music', or their split, changed.* as histories\."):
         zoo.load(moved, data=data)
 
 

@@ -1,0 +1,194 @@
+"""``serve``: bad requests get a message without their data, a lost worker loses no request, answers are those of `recommend`."""
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zoo
+
+pytest.importorskip("litserve")
+from zoo.commands import http_gate
+from zoo.commands.http_gate import Gate, Limits
+from zoo.commands.service_workers import Served
+
+ROOT = Path(__file__).parent.parent.parent.parent
+GOOD = {"path": "/recommend", "body": b'{"user_ids": ["ann"]}'}
+
+
+class Workers:
+    """An application that fails or hangs some times before it answers; it stores what it was asked."""
+
+    def __init__(self, *failures: int | None, answer: dict[str, Any] | None = None) -> None:
+        self.failures, self.asked = list(failures), list[dict[str, Any]]()
+        self.answer = answer or {"users": 4, "unknown_users": 2, "fallbacks": 1, "trained": time.time() - 50}
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
+        self.asked.append(json.loads((await receive())["body"] or b"{}"))
+        status = self.failures.pop(0) if self.failures else 200
+        if status is None:
+            await asyncio.sleep(60)
+        await send({"type": "http.response.start", "status": status})
+        await send({"type": "http.response.body", "body": json.dumps(self.answer).encode()})
+
+
+def ask(
+    gate: Gate, path: str, body: bytes = b"", method: str = "POST", headers: tuple[tuple[bytes, bytes], ...] = ()
+) -> tuple[int, str]:
+    """Return status and text of an answer; the body comes in pieces, as from a network."""
+    pieces = [body[at : at + 1000] for at in range(0, max(len(body), 1), 1000)]
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces)}
+
+    async def send(message: Any) -> None:  # noqa: ANN401
+        sent.append(message)
+
+    scope = {"type": "http", "path": path, "method": method, "headers": headers, "client": ("10.0.0.1", 5)}
+    asyncio.run(gate(scope, receive, send))
+    return sent[0]["status"], sent[1]["body"].decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "said"),
+    [
+        ("/recommend", b"{secret", 400, "no JSON"),
+        ("/recommend", b'{"user_ids": ["secret"], "k": NaN}', 400, "without NaN"),
+        ("/recommend", b"\xff\xfe", 400, "no JSON"),
+        ("/recommend", b"[" * 90_000, 400, "no JSON"),
+        ("/recommend", b'["secret"]', 422, "must be an object"),
+        ("/recommend", b'{"user_ids": ["secret"], "secret": 1}', 422, "must be an object with the fields k, user_ids"),
+        ("/recommend", b'{"user_ids": []}', 422, "Field user_ids is invalid: too_short"),
+        ("/recommend", b'{"user_ids": ["secret"], "k": 1e9}', 422, "Field k is invalid"),
+        ("/recommend", b'{"user_ids": ["a"], "seen": {"secret": [5]}}', 422, "Field seen is invalid: string_type"),
+        ("/similar", b'{"items": "secret"}', 422, "Field items is invalid: list_type"),
+        ("/recommend", json.dumps({"user_ids": ["secret"] * 11}).encode(), 413, "names 11 ids. At most 10"),
+        ("/recommend", b"secret" * 20_000, 413, "At most 100,000 bytes"),
+        ("/secret", b"", 404, "No such path"),
+        ("/docs", b"", 404, "No such path"),
+        ("/health", b"", 405, "Use GET"),
+    ],
+)
+def test_a_bad_request_gets_a_message_without_its_data(path: str, body: bytes, status: int, said: str) -> None:
+    gate = Gate(workers := Workers(), Limits(max_bytes=100_000, max_ids=10), 0.0)
+    found, text = ask(gate, path, body)
+    assert (found, workers.asked) == (status, [])
+    assert said in json.loads(text)["error"]
+    assert "secret" not in text
+    assert "Traceback" not in text
+
+
+def test_a_stated_length_is_believed_before_the_body_is_read() -> None:
+    gate = Gate(Workers(), Limits(), 0.0)
+    assert ask(gate, **GOOD, headers=((b"content-length", b"10000000"),))[0] == 413
+
+
+def test_a_key_and_a_rate_are_demanded() -> None:
+    gate = Gate(Workers(), Limits(rate=0.5, key="abc"), 0.0)
+    right = ((b"x-api-key", b"abc"),)
+    assert [ask(gate, **GOOD, headers=one)[0] for one in ((), ((b"x-api-key", b"abd"),), right, right)] == [
+        401,
+        401,
+        200,
+        429,
+    ]
+    assert ask(gate, "/metrics", method="GET")[0] == 401
+    assert ask(gate, "/health", method="GET")[0] == 200
+
+
+def test_a_request_of_a_lost_worker_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_gate, "PATIENCE", 0.2)
+    gate = Gate(workers := Workers(500, None, 504), Limits(), 0.0)
+    assert ask(gate, **GOOD)[0] == 200
+    assert [one["user_ids"] for one in workers.asked] == [["ann"]] * 4
+    text = ask(gate, "/metrics", method="GET")[1]
+    for line in ("repeats_total 3.0", "users_total 4.0", "unknown_users_total 2.0", "fallback_share 0.25"):
+        assert f"zoo_{line}\n" in text
+    assert 'zoo_requests_total{path="/recommend",status="200"} 1.0' in text
+    assert 50 <= float(re.findall(r"zoo_model_age_seconds (\S+)", text)[0]) < 100
+    monkeypatch.setattr(http_gate, "DEADLINE", 0.3)
+    assert ask(Gate(Workers(*[500] * 99), Limits(), 0.0), **GOOD) == (
+        503,
+        '{"error": "No worker answered in time. Try again."}',
+    )
+    refusing = Gate(Workers(answer={"refused": "EASE has no vectors."}), Limits(), 0.0)
+    assert ask(refusing, **GOOD) == (400, '{"error": "EASE has no vectors."}')
+
+
+def test_requests_that_are_scored_together_get_what_recommend_gives(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "new.csv").write_text("user_id,item_id\nzoe,music-3\nzoe,music-4\n")
+    options = {"imports": [], "release": [], "root": None, "device": "cpu", "unknown": "popular"}
+    served = Served(argparse.Namespace(run=finished, histories=tmp_path / "new.csv", **options))
+    served.load()
+    loaded = zoo.load(finished)
+    items = loaded.item_ids
+    base = {"path": "/recommend", "histories": {}, "seen": {}, "candidates": None, "include_seen": False, "k": 3}
+    bodies = [
+        base | {"user_ids": ["u0001", "nobody"]},
+        base | {"user_ids": ["u0001"], "k": 2},
+        base | {"user_ids": ["u0002", "zoe"], "k": 5},
+        base | {"user_ids": ["u0003"], "candidates": {"u0003": items[:4]}, "include_seen": True},
+        {"path": "/similar", "items": [items[0], "nothing"], "k": 2},
+    ]
+    found = served.answer(bodies)
+    expected = [
+        loaded.recommend(["u0001", "nobody"], 3, unknown="popular"),
+        loaded.recommend(["u0001"], 2),
+        loaded.recommend(["u0002", "zoe"], 5, histories={"zoe": ["music-3", "music-4"]}),
+        loaded.recommend(["u0003"], 3, candidates={"u0003": items[:4]}, include_seen=True),
+    ]
+    for one, table in zip(found, expected, strict=False):
+        shown = [(user, item["item_id"]) for user, lists in one["recommendations"].items() for item in lists]
+        assert shown == table.select("user_id", "item_id").rows()
+    assert [one["unknown_users"] for one in found[:4]] == [1, 0, 0, 0]
+    assert [one["item_id"] for one in found[4]["similar"][items[0]]] == loaded.similar([items[0]], 2)[
+        "similar_id"
+    ].to_list()
+    assert found[4]["unknown_items"] == 1
+
+
+@pytest.mark.slow
+def test_a_killed_worker_loses_no_request_and_a_new_run_is_read(finished: Path, tmp_path: Path) -> None:
+    """The real service on loopback, with two workers."""
+    (link := tmp_path / "current").symlink_to(finished)
+    command = [sys.executable, "-m", "zoo", "serve", str(link), "--port", "8471", "--workers", "2"]
+    with subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}) as process:
+        try:
+            url = "http://127.0.0.1:8471"
+            for _ in range(600):
+                try:
+                    urllib.request.urlopen(f"{url}/health", timeout=5)
+                    break
+                except OSError:
+                    time.sleep(0.5)
+
+            def one(number: int) -> int:
+                body = json.dumps({"user_ids": [f"u{number % 24:04d}"]}).encode()
+                with urllib.request.urlopen(f"{url}/recommend", body, timeout=90) as answer:
+                    return int(answer.status)
+
+            with ThreadPoolExecutor(8) as pool:
+                waiting = [pool.submit(one, number) for number in range(400)]
+                os.kill(worker_of(process.pid), signal.SIGKILL)
+                assert {future.result() for future in waiting} == {200}
+        finally:
+            process.terminate()
+        assert process.wait(60) is not None
+
+
+def worker_of(pid: int) -> int:
+    """Return a process that scores for a service."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return next(int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes())
