@@ -1,4 +1,4 @@
-"""Trackers: send a run to W&B and TensorBoard alike, without personal data unless requested."""
+"""Trackers: send a run to W&B, TensorBoard and MLflow alike, without personal data unless requested."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 import yaml
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
-from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
+from pytorch_lightning.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from pytorch_lightning.utilities import rank_zero_warn
 
 from callbacks.run_report import records
@@ -24,7 +24,7 @@ from zoo.runtime.run_folder import BEST, CONFIG, METRICS, folder_of_run, visible
 
 Artifact = Literal["checkpoint", "releases"]
 #: Numbers of ``metrics.json`` that describe the run, not its ranking.
-FACTS = ("train_seconds", "epochs", "parameters", "peak_memory", "ranked_by_item_counts")
+FACTS = ("train_seconds", "epochs", "parameters", "peak_memory", "ranked_by_item_counts", "energy_kwh", "co2_kg")
 
 
 class Trackers(Callback):
@@ -32,7 +32,7 @@ class Trackers(Callback):
 
     When training begins: the settings, and each release's guarantee, with epsilon and delta, as hyperparameters. After the test:
     seconds, parameters, peak memory, and the figures (PNG files) in the run folder. Recommendations (with ids of users and
-    items) and artifacts (W&B only) are personal data, which another company may receive: they are sent on request.
+    items) and artifacts (not TensorBoard) are personal data, which another company may receive: they are sent on request.
 
     Args:
         artifacts: `checkpoint` (the best one, trained on the target's ratings), `releases`: files to send.
@@ -92,6 +92,11 @@ class Trackers(Callback):
     def _send(self, logger: Logger) -> None:
         if not self.artifacts or self.folder is None:
             return
+        paths = {"checkpoint": self.folder / BEST, "releases": self.folder / "releases"}
+        if isinstance(logger, MLFlowLogger):
+            for path in (paths[kind] for kind in self.artifacts if paths[kind].exists()):
+                logger.experiment.log_artifact(str(logger.run_id), str(path))
+            return
         if not isinstance(logger, WandbLogger):
             rank_zero_warn(
                 f"{type(logger).__name__} stores no files; {', '.join(self.artifacts)} stay in {self.folder}."
@@ -99,7 +104,6 @@ class Trackers(Callback):
             return
         import wandb  # takes half a second, and few runs need it
 
-        paths = {"checkpoint": self.folder / BEST, "releases": self.folder / "releases"}
         for kind in self.artifacts:
             if (path := paths[kind]).exists():
                 artifact = wandb.Artifact(f"{kind}-{logger.experiment.id}", type=kind)
@@ -133,14 +137,18 @@ def log_figure(logger: Logger, name: str, png: Path | BinaryIO, step: int | None
         logger.log_image(name, [pixels])
     elif isinstance(logger, TensorBoardLogger):
         logger.experiment.add_image(name, pixels, step, dataformats="HWC")
+    elif isinstance(logger, MLFlowLogger):
+        logger.experiment.log_image(str(logger.run_id), pixels, f"{name}.png")
 
 
 def log_table(logger: Logger, name: str, table: pl.DataFrame, step: int | None = None) -> None:
-    """Send a table: as a table of W&B, and as text to TensorBoard."""
+    """Send a table: as a table of W&B, as text to TensorBoard, and as a CSV file to MLflow."""
     if isinstance(logger, WandbLogger):
         logger.log_table(name, columns=table.columns, data=[list(row) for row in table.rows()])
     elif isinstance(logger, TensorBoardLogger):
         logger.experiment.add_text(name, markdown(table), step)
+    elif isinstance(logger, MLFlowLogger):
+        logger.experiment.log_text(str(logger.run_id), table.write_csv(), f"{name}.csv")
 
 
 def markdown(table: pl.DataFrame) -> str:

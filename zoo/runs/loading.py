@@ -134,7 +134,10 @@ def data_of_run(folder: Path, root: Path | str | None = None, *, kept: bool = Fa
         given = part.get("init_args") or {}
         sources = given.get("sources")  # a text if there are none
         own = {name: given[name] for name in inspect.signature(CrossDomainDataModule).parameters if name in given}
-        own |= {"target": given.get("name", "target"), "sources": list(sources) if isinstance(sources, list | dict) else []}
+        own |= {
+            "target": given.get("name", "target"),
+            "sources": list(sources) if isinstance(sources, list | dict) else [],
+        }
         part = {"class_path": f"{_KeptData.__module__}.{_KeptData.__qualname__}", "init_args": own}
     if root is not None:
         part = {**part, "init_args": {**part.get("init_args", {}), "root": str(user_path(root))}}

@@ -48,6 +48,7 @@ LIBRARY_CHATTER = (
     "Total length of `list` across ranks is zero.*",
     "Full backward hook is firing.*",
     "Sparse CSR tensor support is in beta state.*",
+    "MLFlow only allows .* special characters in metric name.*",  # the @ of ndcg@10
     "You're using the WeightAveraging callback .*",  # of sharded layers, which no method has
 )
 #: Defaults of the trainer.

@@ -42,7 +42,7 @@ def parser() -> Arguments:
         "also send figures, results.csv, gains.csv and guarantees to this tracker as a run of the project cdr-zoo; W&B "
     )
     tracker += "without an account: WANDB_MODE=offline"
-    option("--tracker", choices=("wandb", "tensorboard"), help=tracker)
+    option("--tracker", choices=("wandb", "tensorboard", "mlflow"), help=tracker)
     return made
 
 
