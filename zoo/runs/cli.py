@@ -97,10 +97,8 @@ class ZooCLI(LightningCLI):
         """Return each command with the arguments that it hides; only the given one, as each parser takes a second."""
         commands = {**LightningCLI.subcommands(), "publish": {"model", "datamodule"}}
         for name in ("fit", "publish"):
-            commands[name] = commands[name] | {
-                "publisher",
-                "warm_start",
-            }  # parsed as a class; an option of every command
+            commands[name] = commands[name] | {"publisher"}  # parsed as a class
+        commands["fit"] = commands["fit"] | {"warm_start"}  # every command accepts it, as it is in config.yaml
         for name in ("validate", "test"):
             commands[name] = commands[name] | {"verbose"}  # `RunReport` prints the metrics
         return {self.first: commands[self.first]} if self.first in commands else commands
