@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -20,7 +22,7 @@ from zoo.data.batch_types import PredictBatch
 from zoo.data.best_items import best_unseen, table_of
 from zoo.data.held_out_cases import entries
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.runtime.run_folder import BEST, CONFIG, METRICS, folder_of_run, visible
+from zoo.runtime.run_folder import BEST, CONFIG, METRICS, flat, folder_of_run, visible
 
 Artifact = Literal["checkpoint", "releases"]
 #: Numbers of ``metrics.json`` that describe the run, not its ranking.
@@ -58,7 +60,7 @@ class Trackers(Callback):
             return
         experiment = self._settings() | {"privacy": privacy_of(records(trainer.datamodule, pl_module))}  # type: ignore[attr-defined]
         for logger in others:
-            logger.log_hyperparams(experiment)
+            log_settings(logger, experiment)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Send the results, after all callbacks wrote them."""
@@ -126,6 +128,13 @@ def recommended(method: Any, data: Any, count: int) -> pl.DataFrame:  # noqa: AN
         found = best_unseen(method.ranking_scores(batch.users), batch, data.top_k)
     method.cache = {}
     return table_of(data.train, found)
+
+
+def log_settings(logger: Logger, settings: Mapping[str, Any]) -> None:
+    """Send settings; in names that MLflow refuses, such as "PriCDR, JLT", other characters become dashes."""
+    if isinstance(logger, MLFlowLogger):
+        settings = {re.sub(r"[^\w.: /-]", "-", name, flags=re.ASCII): value for name, value in flat(settings).items()}
+    logger.log_hyperparams(dict(settings))
 
 
 def log_figure(logger: Logger, name: str, png: Path | BinaryIO, step: int | None = None) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pytorch_lightning.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
-from callbacks.trackers import log_figure, log_table
+from callbacks.trackers import log_figure, log_settings, log_table
 from zoo.runtime.run_folder import atomic_folder, refusal
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _to_mlflow(
         PROJECT, f"report-{name}", address, dict(NO_MACHINE_TAGS), artifact_location=artifacts, synchronous=True
     )
     try:
-        logger.log_hyperparams(dict(config))
+        log_settings(logger, config)
         _log(logger, images, tables)
     except BaseException:
         logger.finalize("failed")

@@ -197,11 +197,8 @@ def test_mlflow_is_told_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     client = tracking.MlflowClient(address)
     failed, found = client.search_runs([client.get_experiment_by_name("cdr-zoo").experiment_id])
     assert (failed.info.status, found.info.status) == ("FAILED", "FINISHED")
-    assert found.data.params == {
-        "benchmark": "smoke",
-        "privacy/cold/PriCDR, JLT/epsilon": "8.0",
-        "privacy/cold/PriCDR, JLT/delta": "1e-05",
-    }
+    privacy = {f"privacy.cold.PriCDR- JLT.{name}": value for name, value in (("epsilon", "8.0"), ("delta", "1e-05"))}
+    assert found.data.params == {"benchmark": "smoke", **privacy}
     assert (found.data.tags["mlflow.runName"], found.data.tags["mlflow.user"]) == ("report-smoke", "-")
     folder = next((tmp_path / "runs" / "mlflow").rglob("results.csv")).parent
     assert (folder / "results.csv").read_text() == RESULTS.write_csv()
