@@ -1,8 +1,10 @@
-"""Trackers: send a run to W&B and TensorBoard alike, without personal data unless requested."""
+"""Trackers: send a run to W&B, TensorBoard and MLflow alike, without personal data unless requested."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -12,7 +14,7 @@ import torch
 import yaml
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
-from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
+from pytorch_lightning.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from pytorch_lightning.utilities import rank_zero_warn
 
 from callbacks.run_report import records
@@ -20,11 +22,11 @@ from zoo.data.batch_types import PredictBatch
 from zoo.data.best_items import best_unseen, table_of
 from zoo.data.held_out_cases import entries
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.runtime.run_folder import BEST, CONFIG, METRICS, folder_of_run, visible
+from zoo.runtime.run_folder import BEST, CONFIG, METRICS, flat, folder_of_run, visible
 
 Artifact = Literal["checkpoint", "releases"]
 #: Numbers of ``metrics.json`` that describe the run, not its ranking.
-FACTS = ("train_seconds", "epochs", "parameters", "peak_memory", "ranked_by_item_counts")
+FACTS = ("train_seconds", "epochs", "parameters", "peak_memory", "ranked_by_item_counts", "energy_kwh", "co2_kg")
 
 
 class Trackers(Callback):
@@ -32,7 +34,7 @@ class Trackers(Callback):
 
     When training begins: the settings, and each release's guarantee, with epsilon and delta, as hyperparameters. After the test:
     seconds, parameters, peak memory, and the figures (PNG files) in the run folder. Recommendations (with ids of users and
-    items) and artifacts (W&B only) are personal data, which another company may receive: they are sent on request.
+    items) and artifacts (not TensorBoard) are personal data, which another company may receive: they are sent on request.
 
     Args:
         artifacts: `checkpoint` (the best one, trained on the target's ratings), `releases`: files to send.
@@ -58,7 +60,7 @@ class Trackers(Callback):
             return
         experiment = self._settings() | {"privacy": privacy_of(records(trainer.datamodule, pl_module))}  # type: ignore[attr-defined]
         for logger in others:
-            logger.log_hyperparams(experiment)
+            log_settings(logger, experiment)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Send the results, after all callbacks wrote them."""
@@ -92,6 +94,11 @@ class Trackers(Callback):
     def _send(self, logger: Logger) -> None:
         if not self.artifacts or self.folder is None:
             return
+        paths = {"checkpoint": self.folder / BEST, "releases": self.folder / "releases"}
+        if isinstance(logger, MLFlowLogger):
+            for path in (paths[kind] for kind in self.artifacts if paths[kind].exists()):
+                logger.experiment.log_artifact(str(logger.run_id), str(path))
+            return
         if not isinstance(logger, WandbLogger):
             rank_zero_warn(
                 f"{type(logger).__name__} stores no files; {', '.join(self.artifacts)} stay in {self.folder}."
@@ -99,7 +106,6 @@ class Trackers(Callback):
             return
         import wandb  # takes half a second, and few runs need it
 
-        paths = {"checkpoint": self.folder / BEST, "releases": self.folder / "releases"}
         for kind in self.artifacts:
             if (path := paths[kind]).exists():
                 artifact = wandb.Artifact(f"{kind}-{logger.experiment.id}", type=kind)
@@ -124,6 +130,13 @@ def recommended(method: Any, data: Any, count: int) -> pl.DataFrame:  # noqa: AN
     return table_of(data.train, found)
 
 
+def log_settings(logger: Logger, settings: Mapping[str, Any]) -> None:
+    """Send settings; in names that MLflow refuses, such as "PriCDR, JLT", other characters become dashes."""
+    if isinstance(logger, MLFlowLogger):
+        settings = {re.sub(r"[^\w.: /-]", "-", name, flags=re.ASCII): value for name, value in flat(settings).items()}
+    logger.log_hyperparams(dict(settings))
+
+
 def log_figure(logger: Logger, name: str, png: Path | BinaryIO, step: int | None = None) -> None:
     """Send a PNG file."""
     import matplotlib.image
@@ -133,14 +146,18 @@ def log_figure(logger: Logger, name: str, png: Path | BinaryIO, step: int | None
         logger.log_image(name, [pixels])
     elif isinstance(logger, TensorBoardLogger):
         logger.experiment.add_image(name, pixels, step, dataformats="HWC")
+    elif isinstance(logger, MLFlowLogger):
+        logger.experiment.log_image(str(logger.run_id), pixels, f"{name}.png")
 
 
 def log_table(logger: Logger, name: str, table: pl.DataFrame, step: int | None = None) -> None:
-    """Send a table: as a table of W&B, and as text to TensorBoard."""
+    """Send a table: as a table of W&B, as text to TensorBoard, and as a CSV file to MLflow."""
     if isinstance(logger, WandbLogger):
         logger.log_table(name, columns=table.columns, data=[list(row) for row in table.rows()])
     elif isinstance(logger, TensorBoardLogger):
         logger.experiment.add_text(name, markdown(table), step)
+    elif isinstance(logger, MLFlowLogger):
+        logger.experiment.log_text(str(logger.run_id), table.write_csv(), f"{name}.csv")
 
 
 def markdown(table: pl.DataFrame) -> str:

@@ -304,6 +304,8 @@ RUNS = (
         ),
         ("fewer epochs are no other run", "_epochs(theirs[EPOCHS]) < _epochs(ours[EPOCHS])", "False"),
         ("a run folder with figures is taken away", "if not run.is_dir() or any(", "if not run.is_dir() or all("),
+        ("new users start as some earlier one", "known = at[owner] >= 0", "known = at[owner] >= -1"),
+        ("a warm start may have learned the test", "int((trained & both).sum())", "0"),
     ),
     *edits_of(
         "zoo/runs/inputs.py",
@@ -349,6 +351,12 @@ RUNS = (
         ("pairs are torn apart", "stats.ttest_rel(x, y)", "stats.ttest_ind(x, y)"),
         ("a trend is tested on one side", "min(1.0, 2 * min(", "min(1.0, min("),
         ("a bell is a valley", "paired(middle, ends)", "paired(ends, middle)"),
+    ),
+    *edits_of(
+        f"{REPORT}/paired_differences.py",
+        (f"{OF_REPORT}/test_run_folders.py",),
+        ("a better challenger is refused", "for sign in (1, -1)", "for sign in (-1, 1)"),
+        ("the champion takes another test", "before.get(key) != after.get(key)", "False"),
     ),
     *edits_of(
         f"{REPORT}/paired_differences.py",

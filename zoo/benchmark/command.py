@@ -228,6 +228,8 @@ def run_table(benchmark: Benchmark, runs: Sequence[BenchmarkRun], estimate: Esti
         table.add_row(_shown(task), _shown(name), seeds, str(len(mine)), duration(each), duration(together))
     total = duration(estimate.total(todo, processes))
     table.caption = f"{count_of(len(todo), 'run')} pending, {processes} at a time: about {total}"
+    if todo and (kwh := estimate.kwh(todo)) is not None:
+        table.caption += f", {kwh:.2g} kWh"
     return table
 
 

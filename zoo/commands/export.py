@@ -24,6 +24,9 @@ def parser() -> Arguments:
     option(
         "--with-ratings", action="store_true", help="include ratings, which some methods need; takes --with-user-ids"
     )
+    head = "write instead the scores as a network (torch.export), for methods with vectors of users and items; has user ids"
+    option("--head", action="store_true", help=head)
+    option("--onnx", action="store_true", help="the same, also as ONNX (extra onnx)")
     offer_imports(made)
     return made
 
@@ -33,7 +36,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parser().parse_args(arguments)
     from zoo.methods.target_data import ReleaseMismatchError
     from zoo.runs.bundle import BUNDLE
-    from zoo.runs.exporting import abilities, export, privacy
+    from zoo.runs.exporting import abilities, export, export_head, privacy
     from zoo.runs.import_policy import import_trusted
     from zoo.runs.trainer import quietly
     from zoo.runtime.run_folder import refusal, visible
@@ -41,6 +44,9 @@ def main(arguments: Sequence[str]) -> None:
     try:
         with quietly():
             import_trusted(options.imports)
+            if options.head or options.onnx:
+                print(f"Scoring head: {visible(str(export_head(options.run, options.out, onnx=options.onnx)))}")
+                return
             out = export(
                 options.run, options.out, with_user_ids=options.with_user_ids, with_ratings=options.with_ratings
             )

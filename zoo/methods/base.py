@@ -315,6 +315,10 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
             f"{type(self).__name__} has no vectors of users and items. Choose BPR or another method of factors."
         )
 
+    def head_factors(self) -> tuple[Tensor, Tensor]:
+        """Return vectors of users (num_users, dim) and items (num_items, dim) whose products equal the logits of `score_all`."""
+        return self.factors_of_all()
+
     def item_similarities(self, items: Tensor) -> Tensor:
         """Return the similarity of items (batch,) to all items, shape ``(batch, num_items)``: the cosine of their vectors."""
         vectors = F.normalize(self.factors_of_all()[1], dim=1)

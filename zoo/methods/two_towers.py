@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from zoo.methods.base import Recommender
 from zoo.methods.target_data import Sizes
@@ -58,6 +59,11 @@ class TwoTowerRecommender(Recommender):
     def factors_of_all(self) -> tuple[Tensor, Tensor]:
         """Return the factors of users and items; scores are their cosines, scaled."""
         return self.user_factors(torch.arange(self.target_rows.num_rows, device=self.device)), self._item_factors()
+
+    def head_factors(self) -> tuple[Tensor, Tensor]:
+        """Return scaled unit vectors of users, and unit vectors of items."""
+        users, items = self.factors_of_all()
+        return self.towers.scale * F.normalize(users, dim=-1), F.normalize(items, dim=-1)
 
     def _item_factors(self) -> Tensor:
         return self.cache["items"] if self.cache else self.item_factors()

@@ -43,7 +43,7 @@ COMMAND_ARGUMENTS = (
 
 def saver(parser: LightningArgumentParser, config: Namespace) -> SaveExperiment:
     """Return the callback that saves the settings of an experiment."""
-    unset = {key for key in KINDS if config.get(key) is None}
+    unset = {key for key in (*KINDS, "warm_start") if config.get(key) is None}
     saved = Namespace({key: value for key, value in vars(config).items() if key not in {*COMMAND_ARGUMENTS, *unset}})  # type: ignore[no-untyped-call]
     return SaveExperiment(yaml.safe_load(parser.dump(saved, skip_unset=False, skip_validation=True)))
 
@@ -98,6 +98,7 @@ class ZooCLI(LightningCLI):
         commands = {**LightningCLI.subcommands(), "publish": {"model", "datamodule"}}
         for name in ("fit", "publish"):
             commands[name] = commands[name] | {"publisher"}  # parsed as a class
+        commands["fit"] = commands["fit"] | {"warm_start"}  # every command accepts it, as it is in config.yaml
         for name in ("validate", "test"):
             commands[name] = commands[name] | {"verbose"}  # `RunReport` prints the metrics
         return {self.first: commands[self.first]} if self.first in commands else commands
@@ -122,6 +123,7 @@ class ZooCLI(LightningCLI):
             default=True,
             help="Whether the run folder has the training ratings, to score by.",
         )
+        parser.add_argument("--warm_start", type=str | None, help="Run whose factors fit starts from, by id.")
         parser.add_lightning_class_args(BestCheckpoint, "checkpoint")
         parser.add_lightning_class_args(RecommendationWriter, "recommendations")
         parser.add_lightning_class_args(Trackers, "trackers")
@@ -206,7 +208,7 @@ class ZooCLI(LightningCLI):
     def fit(self, **arguments: Any) -> None:  # noqa: ANN401  of `ZooTrainer.fit`
         """Train, then test the best checkpoint once; print how to resume if interrupted."""
         with self._interruptible():
-            self.trainer.fit(**arguments, publisher=self.publisher)
+            self.trainer.fit(**arguments, publisher=self.publisher, warm_start=self.settings().get("warm_start"))
             self.end_fit()
 
     def end_fit(self) -> None:

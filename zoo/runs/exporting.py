@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import shutil
 from collections.abc import Mapping
@@ -10,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo.data.rows import SparseRows
 from zoo.privacy.spending.total import record_of
@@ -78,6 +80,91 @@ def export(
         _write(content, predictor.folder, folder)
         (folder / CARD).write_text(card(folder, content.manifest), encoding="utf-8")
         write_json(folder / BUNDLE, content.manifest | {"sha256": _digests(folder)})
+    return out
+
+
+class ScoringHead(nn.Module):
+    """Scores of users by their index: products of two tables, item counts for users that the method cannot score.
+
+    Args:
+        users: Vectors of users, shape ``(num_users, dim)``.
+        items: Vectors of items, shape ``(num_items, dim)``.
+        counts: Training ratings of each item, shape ``(num_items,)``.
+        known: Whether each user can be scored, shape ``(num_users,)``.
+
+    Examples:
+        >>> head = ScoringHead(torch.eye(2), torch.eye(3, 2), torch.tensor([5.0, 2.0, 1.0]), torch.tensor([True, False]))
+        >>> head(torch.tensor([0, 1])).tolist()
+        [[1.0, 0.0, 0.0], [5.0, 2.0, 1.0]]
+    """
+
+    users: Tensor
+    items: Tensor
+    counts: Tensor
+    known: Tensor
+
+    def __init__(self, users: Tensor, items: Tensor, counts: Tensor, known: Tensor) -> None:
+        super().__init__()
+        for name, table in (("users", users), ("items", items), ("counts", counts), ("known", known)):
+            self.register_buffer(name, table.detach().cpu().clone())
+
+    def forward(self, users: Tensor) -> Tensor:
+        """Return the scores of all items (batch, num_items) for users (batch,)."""
+        return torch.where(self.known[users][:, None], self.users[users] @ self.items.T, self.counts)
+
+
+def export_head(run: Path | str | Predictor, out: Path | str, *, onnx: bool = True) -> Path:
+    """Write the scores of a run as a network for other programs: ``head.pt2`` (`torch.export`) and ``head.onnx``.
+
+    Its input is ``users``, int64 indices into ``users.json``, shape ``(batch,)`` with any batch. Its output is ``scores`` by
+    ``items.json``, float32, shape ``(batch, num_items)``. Items that users have are not left out. The folder has ids and vectors of
+    users: personal data, outside every guarantee.
+
+    Args:
+        run: Run folder, or the predictor that `zoo.load` returned.
+        out: Folder to write; must not exist.
+        onnx: Whether to write ``head.onnx``, which needs the extra ``onnx``.
+
+    Returns:
+        The folder.
+
+    Raises:
+        FileExistsError: ``out`` exists.
+        UsageError: The extra ``onnx`` is not installed.
+        ValueError: The method's scores are no products of vectors.
+
+    Examples:
+        >>> import tempfile, torch, zoo
+        >>> from datamodules import Synthetic
+        >>> from zoo.runs.exporting import export_head
+        >>> folder, quiet = tempfile.mkdtemp(), {"accelerator": "cpu", "enable_progress_bar": False, "max_epochs": 1}
+        >>> run = zoo.fit(zoo.BPR(8), Synthetic(num_users=60, num_items=40), runs=folder, **quiet)
+        Data: target music, split latest2, seed 0...
+        >>> head = torch.export.load(export_head(run, folder + "/head", onnx=False) / "head.pt2").module()
+        >>> head(torch.tensor([0, 7, 2])).shape
+        torch.Size([3, 40])
+    """
+    out = user_path(out)
+    if out.exists():
+        raise FileExistsError(f"{out} exists. Choose another path.")
+    if onnx and any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript")):
+        raise UsageError("ONNX is not installed. pip install 'cdr-zoo[onnx]', or omit --onnx.")
+    predictor = run if isinstance(run, Predictor) else load_run(user_path(run))
+    with torch.no_grad():
+        method = predictor.ready()
+        users, items = method.head_factors()
+        known = method.can_score(torch.arange(len(users), device=users.device))
+    head = ScoringHead(users.float(), items.float(), method.item_counts.float(), known).eval()
+    batch = {"users": {0: torch.export.Dim("batch")}}
+    program = torch.export.export(head, (torch.tensor([0, 0]),), dynamic_shapes=batch)
+    with atomic_folder(out) as folder:
+        torch.export.save(program, folder / "head.pt2")
+        if onnx:
+            torch.onnx.export(
+                program, f=folder / "head.onnx", input_names=["users"], output_names=["scores"], verbose=False
+            )
+        write_json(folder / ITEMS, predictor.item_ids)
+        write_json(folder / USERS, predictor.user_ids)
     return out
 
 

@@ -343,13 +343,17 @@ class Predictor:
     @torch.inference_mode()
     def vectors(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Return the method's vectors of users and of items: columns id and vector; raise a `ValueError` without vectors."""
-        self._require(self.method.scoring_needs)
-        self._read_once(self.data)
-        both = zip((self.user_ids, self.item_ids), self.method.factors_of_all(), strict=True)
+        both = zip((self.user_ids, self.item_ids), self.ready().factors_of_all(), strict=True)
         users, items = (
             pl.DataFrame({"id": ids or [None] * len(rows), "vector": rows.float().cpu().numpy()}) for ids, rows in both
         )
         return users, items
+
+    def ready(self) -> Recommender:
+        """Return the method, ready to score its training users; raise `DataNotAvailableError` if it needs other data."""
+        self._require(self.method.scoring_needs)
+        self._read_once(self.data)
+        return self.method
 
     def _require(self, needed: Collection[str]) -> None:
         if needs := needs_of(needed, self.missing):

@@ -15,7 +15,6 @@ from scipy import stats
 from torch import Tensor
 
 from datamodules import CrossDomainDataModule
-from datamodules.frames import as_datamodule
 from zoo.data.arrays import Integers, contains
 from zoo.data.item_scores import case_values, choose_window, item_counts, recent_popularity
 from zoo.data.ratings import Ratings, index_of
@@ -98,7 +97,7 @@ class Probe:
         }
 
 
-def probe(data: CrossDomainDataModule | Any) -> Probe:  # noqa: ANN401  or a table
+def probe(data: CrossDomainDataModule) -> Probe:
     """Score trivial rules on the test cases of a datamodule, to show what its protocol gives away.
 
     Each rule is one score per item: items without a training rating first (then popularity), the largest or smallest id (as
@@ -111,7 +110,7 @@ def probe(data: CrossDomainDataModule | Any) -> Probe:  # noqa: ANN401  or a tab
     with a probability of at most `FAILURE_PROBABILITY`, up to the normal approximation of means.
 
     Args:
-        data: The target, its split and candidates; releases and method do not matter. A table is read as by `zoo.fit`.
+        data: The target, its split and candidates; releases and method do not matter.
 
     Raises:
         ValueError: If the data rank nothing: no test case, or signs.
@@ -125,7 +124,6 @@ def probe(data: CrossDomainDataModule | Any) -> Probe:  # noqa: ANN401  or a tab
         >>> print(found.verdict)
         Probes (failure probability 0.001): no trivial rule beats Popularity in NDCG@10.
     """
-    data = as_datamodule(data)
     checks.instance(CrossDomainDataModule, "datamodules.Files(...)", data=data)
     data.read_target()
     test = data.test

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from pytorch_lightning.loggers import Logger, TensorBoardLogger, WandbLogger
+from pytorch_lightning.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
-from callbacks.trackers import log_figure, log_table
+from callbacks.trackers import log_figure, log_settings, log_table
 from zoo.runtime.run_folder import atomic_folder, refusal
 
 if TYPE_CHECKING:
@@ -35,6 +35,11 @@ NO_MACHINE_DATA: Mapping[str, Any] = {
     "x_save_requirements": False,
 }
 
+#: Tags of a run of MLflow in place of the user and the program of this machine.
+NO_MACHINE_TAGS: Mapping[str, str] = {"mlflow.user": "-", "mlflow.source.name": "zoo"}
+#: Trackers that are extras: module, name and extra.
+EXTRAS = {"tensorboard": ("TensorBoard", "trackers"), "mlflow": ("MLflow", "mlflow")}
+
 
 #: Runs of W&B that trainings of this process began.
 _BEGUN: set[str] = set()
@@ -45,11 +50,12 @@ class TrackerError(RuntimeError):
 
 
 def check(tracker: str, without: str = "--tracker") -> None:
-    """Raise a `TrackerError` if ``wandb`` has no valid key or ``tensorboard`` is not installed; ``without`` is for the message."""
+    """Raise a `TrackerError` if ``wandb`` has no valid key, or another is not installed; ``without`` is for the message."""
     if tracker == "wandb":
         _check_wandb(without)
-    elif importlib.util.find_spec("tensorboard") is None:
-        raise TrackerError(f"TensorBoard is not installed. pip install 'cdr-zoo[trackers]', or omit {without}.")
+    elif importlib.util.find_spec(tracker) is None:
+        name, extra = EXTRAS[tracker]
+        raise TrackerError(f"{name} is not installed. pip install 'cdr-zoo[{extra}]', or omit {without}.")
 
 
 def begin_own_run(logger: WandbLogger) -> None:
@@ -73,10 +79,12 @@ def begin_own_run(logger: WandbLogger) -> None:
 def send_report(
     tracker: str, name: str, config: Mapping[str, Any], images: Mapping[str, bytes], tables: Mapping[str, pl.DataFrame]
 ) -> str:
-    """Send a report as its own run to ``wandb`` or ``tensorboard``, and return a message with its address."""
+    """Send a report as its own run to ``wandb``, ``tensorboard`` or ``mlflow``, and return a message with its address."""
     if tracker == "wandb":
         with short_errors("--tracker"):
             return _to_wandb(name, config, images, tables)
+    if tracker == "mlflow":
+        return _to_mlflow(name, config, images, tables)
     return _to_tensorboard(name, config, images, tables)
 
 
@@ -144,6 +152,25 @@ def _to_tensorboard(
         finally:
             logger.experiment.close()
     return f"TensorBoard: {folder}; `tensorboard --logdir {FOLDER / 'tensorboard'}` shows it."
+
+
+def _to_mlflow(
+    name: str, config: Mapping[str, Any], images: Mapping[str, bytes], tables: Mapping[str, pl.DataFrame]
+) -> str:
+    FOLDER.mkdir(exist_ok=True)
+    address = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{FOLDER / 'mlflow.db'}"
+    artifacts = str(FOLDER / "mlflow") if address.startswith("sqlite:") else None
+    logger = MLFlowLogger(
+        PROJECT, f"report-{name}", address, dict(NO_MACHINE_TAGS), artifact_location=artifacts, synchronous=True
+    )
+    try:
+        log_settings(logger, config)
+        _log(logger, images, tables)
+    except BaseException:
+        logger.finalize("failed")
+        raise
+    logger.finalize("success")
+    return f"MLflow: {address}; `mlflow ui --backend-store-uri {address}` shows it."
 
 
 def _log(logger: Logger, images: Mapping[str, bytes], tables: Mapping[str, pl.DataFrame]) -> None:

@@ -36,7 +36,7 @@ from zoo.runs.loading import load
 from zoo.runs.optimization import use_optimizer
 from zoo.runs.processes import kill_on_failure
 from zoo.runs.publishing import publish
-from zoo.runs.resume import checkpoint_of, remove_if_empty
+from zoo.runs.resume import WarmStart, checkpoint_of, remove_if_empty
 from zoo.runs.trackers import begin_own_run
 from zoo.runtime.run_folder import CASES, METRIC_NAMES, METRICS, folder_of_run, plain
 from zoo.runtime.settings_files import user_path
@@ -50,6 +50,7 @@ LIBRARY_CHATTER = (
     "Total length of `list` across ranks is zero.*",
     "Full backward hook is firing.*",
     "Sparse CSR tensor support is in beta state.*",
+    "MLFlow only allows .* special characters in metric name.*",  # the @ of ndcg@10
     "You're using the WeightAveraging callback .*",  # of sharded layers, which no method has
 )
 #: Defaults of the trainer.
@@ -154,6 +155,7 @@ class ZooTrainer(Trainer):
         weights_only: bool | None = None,
         resume: Path | None = None,
         publisher: Publisher | Namespace | None = None,
+        warm_start: Path | str | None = None,
     ) -> None:
         """Publish missing releases if the source's ratings are available, then train at the target.
 
@@ -166,12 +168,15 @@ class ZooTrainer(Trainer):
             weights_only: True or null; checkpoints contain only tensors and plain values.
             resume: Run folder to resume from: config and last checkpoint are in it.
             publisher: Publisher of missing releases, or its settings.
+            warm_start: Folder of an earlier run, whose factors the training starts from unless it is resumed.
         """
         assert isinstance(model, Recommender)
         assert isinstance(datamodule, CrossDomainDataModule)
         if resume is not None and ckpt_path is None:
             ckpt_path = checkpoint_of(resume)
         check_run(model, datamodule, self)
+        if warm_start is not None and ckpt_path is None:
+            self.callbacks.append(WarmStart(user_path(warm_start), model))  # type: ignore[attr-defined]  # set in __init__
         with self.prepared_run(model, datamodule, ckpt_path, publisher):
             super().fit(model, datamodule=datamodule, ckpt_path=ckpt_path, weights_only=weights_only)
 
@@ -319,6 +324,7 @@ def fit(
     optimizer: Callable[..., Optimizer] | None = None,
     lr_scheduler: Callable[..., Any] | None = None,
     keep_ratings: bool = True,
+    warm_start: Path | str | os.PathLike[str] | None = None,
     **trainer: Any,  # noqa: ANN401  the trainer's own
 ) -> Run:
     """Train a method at the target, and save the epoch with the best validation NDCG@10.
@@ -339,6 +345,7 @@ def fit(
         lr_scheduler: Learning-rate schedule, in the same form; one step an epoch. A plateau is one of validation NDCG@10, or of the
             ``monitor`` of `pytorch_lightning.cli.ReduceLROnPlateau`.
         keep_ratings: Whether the run folder has the training ratings (personal data), by which it scores after their files changed.
+        warm_start: Earlier run of the same method: factors of its users and items are taken by id (`zoo.runs.resume.WarmStart`).
         **trainer: Arguments of a Lightning `Trainer`: `max_epochs`, `accelerator`, `enable_progress_bar` and so on.
 
     Returns:
@@ -367,10 +374,11 @@ def fit(
     logger = loggers(trainer.pop("logger", None), runs, method)
     chosen = use_optimizer(method, optimizer=optimizer, lr_scheduler=lr_scheduler)
     parts = {"trainer": trainer, "model": method, "data": data, "keep_ratings": keep_ratings}
-    settings = plain({"seed_everything": seed, **parts, **chosen})
+    warm = {} if warm_start is None else {"warm_start": os.fspath(warm_start)}
+    settings = plain({"seed_everything": seed, **parts, **chosen, **warm})
     every = [*own_callbacks(), *with_trackers(callbacks), SaveExperiment(settings, callbacks), BestCheckpoint()]
     with quietly():
         fitted = ZooTrainer(logger=logger, callbacks=every, **{**TRAINER, **trainer})
-        fitted.fit(method, datamodule=data, publisher=publisher)
+        fitted.fit(method, datamodule=data, publisher=publisher, warm_start=warm.get("warm_start"))
     assert fitted.run_folder is not None
     return Run(method, data, fitted, fitted.run_folder.resolve())

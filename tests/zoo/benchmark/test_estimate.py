@@ -73,3 +73,26 @@ def test_runs_share_the_processes(runs: dict[str, BenchmarkRun]) -> None:
 def test_seconds_in_words() -> None:
     seconds = (None, 0, 89, 90, 5399, 12600)
     assert [duration(given) for given in seconds] == ["unknown", "0 s", "89 s", "2 min", "90 min", "3.5 h"]
+
+
+def test_other_benchmarks_stand_in_by_method_and_have_energy(made: Made, place: Path) -> None:
+    benchmark = made(tasks={"a": {"title": "A"}}, seeds=[0, 1], systems=SYSTEMS)
+    runs = {run.name: run for run in runs_of(benchmark, place / "all" / "new")}
+    slow, quick = runs["a/slow/jlt/seed-0"], runs["a/quick/seed-0"]
+    for name, method, seconds, kwh in (
+        ("x", "PriCDR", 100, 0.5),
+        ("y", "PriCDR", 300, None),
+        ("z", "Popularity", 2, None),
+    ):
+        folder = place / "all" / "old" / "task" / name / "seed-0"
+        folder.mkdir(parents=True)
+        (folder / RUN_FILE).write_text(json.dumps({"seconds": seconds}), encoding="utf-8")
+        facts = {"method": method} | ({} if kwh is None else {"energy_kwh": kwh})
+        (folder / "metrics.json").write_text(json.dumps(facts), encoding="utf-8")
+    assert Estimate(runs.values(), "new").seconds_of(slow) is None, "a folder without benchmark.json is no benchmark"
+    (place / "all" / "old" / "benchmark.json").write_text("{}", encoding="utf-8")
+    estimate = Estimate(runs.values(), "new")
+    assert (estimate.seconds_of(slow), estimate.seconds_of(quick)) == (200, 2)
+    assert estimate.kwh([slow, quick]) == pytest.approx(200 * 0.5 / 100 + 2 * 0.5 / 100)
+    finish(slow, 50)
+    assert Estimate(runs.values(), "new").seconds_of(runs["a/slow/jlt/seed-1"]) == 50, "the row's own comes first"

@@ -7,16 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 import zoo
 from datamodules import Synthetic
+from zoo.commands.export import main
 from zoo.methods.target_data import ReleaseMismatchError
 from zoo.runs.bundle import BUNDLE, ITEMS, TENSORS, USERS, BundleError
+from zoo.runs.exporting import export_head
 from zoo.runs.inputs import UsageError
 from zoo.runs.predictor import UnknownUserError
+
+SILENT: dict[str, Any] = {"accelerator": "cpu", "enable_progress_bar": False}
 
 
 @pytest.fixture(scope="module")
@@ -194,3 +199,34 @@ def test_hostile_tensors_and_ids_are_refused(whole: Path, tmp_path: Path) -> Non
     (tmp_path / "b" / BUNDLE).write_text("[" * 100_000)
     with pytest.raises(BundleError, match="is damaged"):
         zoo.load(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    "method", [zoo.BPR(8), zoo.DMF((16, 8)), zoo.IALS(8), zoo.LowRank(4)], ids=lambda m: type(m).__name__
+)
+def test_a_head_gives_the_lists_of_its_run_in_torch_and_onnxruntime(method: zoo.Recommender, tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+    run = zoo.fit(method, Synthetic(num_users=60, num_items=40), runs=tmp_path, max_epochs=2, **SILENT)
+    head = export_head(run, tmp_path / "head")
+    users, items = (json.loads((head / name).read_text()) for name in (USERS, ITEMS))
+    wanted = zoo.load(run).recommend(users, 10, include_seen=True)
+    index = torch.arange(len(users))
+    session = runtime.InferenceSession(head / "head.onnx")
+    scores = [torch.from_numpy(session.run(None, {"users": index.numpy()})[0])]
+    scores.append(torch.export.load(head / "head.pt2").module()(index))
+    for found in scores:
+        best = found.topk(10)
+        named = [[items[at] for at in row] for row in best.indices.tolist()]
+        assert named == [wanted.filter(pl.col("user_id") == user)["item_id"].to_list() for user in users]
+        assert torch.allclose(best.values.flatten(), torch.tensor(wanted["score"].to_list()), rtol=1e-4, atol=1e-5)
+
+
+def test_a_method_without_vectors_has_no_head(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = zoo.fit(zoo.EASE(), Synthetic(num_users=60, num_items=40), runs=tmp_path, **SILENT)
+    with pytest.raises(SystemExit, match="EASE has no vectors of users and items"):
+        main([str(run.folder), "--head", "--out", str(tmp_path / "none")])
+    main([str(finished), "--head", "--out", str(tmp_path / "head")])
+    assert f"Scoring head: {tmp_path / 'head'}" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,17 +13,30 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import polars as pl
 import pytest
 import torch
 import yaml
 from torch import Tensor
 
+import zoo
+from datamodules import Evaluation, Files
 from tests.quickstart import PROJECTED
 from zoo import PriCDR
 from zoo.commands.run import main
+from zoo.methods.members import Member
 from zoo.runs.cli import ZooCLI
 from zoo.runs.inputs import UsageError
-from zoo.runs.resume import INTERRUPTED, check_same_run, remove_if_empty, resume_arguments, resume_folder, resume_hint
+from zoo.runs.resume import (
+    INTERRUPTED,
+    WarmStart,
+    _copy_weights,
+    check_same_run,
+    remove_if_empty,
+    resume_arguments,
+    resume_folder,
+    resume_hint,
+)
 
 Command = Callable[..., ZooCLI]
 ROOT = Path(__file__).parents[3]
@@ -234,3 +248,85 @@ def test_only_an_empty_run_folder_is_taken_away(tmp_path: Path) -> None:
     remove_if_empty(run)
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["other"]
     remove_if_empty(run)
+
+
+def ratings_table(users: range, last: int) -> pl.DataFrame:
+    """Return ratings of items 3u to 3u + last (of 60, cyclic), one a day."""
+    rows = [(f"u{user}", f"i{(3 * user + day) % 60}", 1, day) for user in users for day in range(last)]
+    return pl.DataFrame(rows, schema=["user_id", "item_id", "rating", "timestamp"], orient="row")
+
+
+FEW = ("--trainer.max_epochs", "1", "--trainer.accelerator", "cpu", "--trainer.enable_progress_bar", "false")
+QUIET: dict[str, Any] = {"accelerator": "cpu", "enable_progress_bar": False, "max_epochs": 1}
+
+
+def test_a_warm_start_takes_factors_by_id_and_keeps_those_of_new_ones(
+    cli: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ratings_table(range(16), 8).write_csv(tmp_path / "old.csv")
+    ratings_table(range(2, 20), 9).write_csv(tmp_path / "new.csv")
+    old = zoo.fit(zoo.BPR(8), Files("files", "old", root=tmp_path), runs=tmp_path / "runs", seed=1, **QUIET)
+    new = zoo.fit(
+        zoo.BPR(8, lr=1e-9), Files("files", "new", root=tmp_path), runs=tmp_path, seed=2, warm_start=old, **QUIET
+    )
+    assert "Warm start: 14 users taken, 4 new, 2 gone; " in capsys.readouterr().out
+    for table, ids in (("users", "user_ids"), ("items", "item_ids")):
+        ours, theirs = (getattr(run.method.factors, table).weight for run in (new, old))
+        before = getattr(old.data.train, ids).tolist()
+        for row, one in enumerate(getattr(new.data.train, ids).tolist()):
+            same = one in before and torch.allclose(ours[row], theirs[before.index(one)], atol=1e-6)
+            assert same == (one in before), "new ones keep their random start"
+    everything = Files("files", "new", root=tmp_path, evaluation=Evaluation("none"))
+    whole = zoo.fit(zoo.BPR(8), everything, runs=tmp_path, keep_ratings=True, **QUIET)
+    held_out = len(new.data.validation.users) + len(new.data.test.users)
+    with pytest.raises(UsageError, match=f"was trained on {held_out} held-out ratings of this split"):
+        zoo.fit(zoo.BPR(8), Files("files", "new", root=tmp_path), runs=tmp_path, warm_start=whole, **QUIET)
+    with pytest.raises(UsageError, match=r"factors.users.weight is \(16, 8\) in the earlier run, \(18, 4\) here"):
+        zoo.fit(zoo.BPR(4), Files("files", "new", root=tmp_path), runs=tmp_path, warm_start=old, **QUIET)
+    with pytest.raises(UsageError, match=r"trained zoo.BPR, not NeuMF"):
+        zoo.fit(zoo.NeuMF(), Files("files", "new", root=tmp_path), runs=tmp_path, warm_start=old, **QUIET)
+    data = ("--data", "datamodules.Files", "--data.name", "files", "--data.root", tmp_path, "--data.target", "new")
+    run = folder_of(cli("fit", "--model", "BPR", "--model.num_factors", "8", *data, *FEW, "--warm_start", old.folder))
+    assert yaml.safe_load((run / "config.yaml").read_text())["warm_start"] == str(old.folder)
+    shutil.rmtree(run / "target")
+    with pytest.raises(UsageError, match="has no training ratings, so its ids are unknown"):
+        zoo.fit(zoo.BPR(8), Files("files", "new", root=tmp_path), runs=tmp_path, warm_start=run, **QUIET)
+
+
+@pytest.mark.parametrize("name", ["BPR", "DMF", "GANMF", "IALS", "LightGCN", "MultVAE", "NeuMF"])
+def test_weights_are_copied_by_row_or_whole(name: str) -> None:
+    """Sizes 23 and 29, 24 and 27 occur in no layer, so a loop over shapes says whose rows a weight has."""
+    earlier, method = getattr(zoo, name)(), getattr(zoo, name)()
+    earlier._build_once({"num_users": 23, "num_items": 29, "sources": {}})
+    method._build_once({"num_users": 24, "num_items": 27, "sources": {}})
+    at = {"users": torch.randperm(24) - 1, "items": torch.randperm(29)[:27] - 1}
+    before = {key: value.clone() for key, value in method.state_dict().items()}
+    _copy_weights(method, earlier.state_dict(), at)
+    for key, value in method.state_dict().items():
+        theirs, owner = earlier.state_dict()[key], {24: "users", 27: "items"}.get(len(value) if value.ndim else 0)
+        expected = (
+            theirs
+            if owner is None
+            else [theirs[i] if i >= 0 else own for i, own in zip(at[owner], before[key], strict=True)]
+        )
+        assert torch.equal(value, torch.stack([*expected]) if owner else theirs), key
+
+
+@pytest.mark.parametrize(
+    ("method", "why"),
+    [
+        (zoo.EASE(), "EASE cannot start from run: it has no factors"),
+        (zoo.FedGNN(), "FedGNN cannot start from run: its guarantee assumes a random start"),
+        (zoo.Ensemble({"ease": Member(zoo.EASE())}), "Ensemble cannot start from run: it has no factors"),
+    ],
+)
+def test_a_method_without_factors_is_refused_by_name(method: zoo.Recommender, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        WarmStart(Path("run"), method)
+
+
+def test_weights_that_belong_to_no_user_or_item_are_refused() -> None:
+    method = zoo.CFGAN()
+    method._build_once({"num_users": 23, "num_items": 29, "sources": {}})
+    with pytest.raises(UsageError, match=r"CFGAN cannot start from a run: discriminator.first.weight has no row"):
+        _copy_weights(method, method.state_dict(), {})

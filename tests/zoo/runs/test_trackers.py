@@ -103,6 +103,8 @@ def test_tensorboard_that_is_not_installed_is_refused(monkeypatch: pytest.Monkey
         check("tensorboard")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "tensorboard" or None)
     check("tensorboard")
+    with pytest.raises(TrackerError, match=r"MLflow is not installed\. pip install 'cdr-zoo\[mlflow\]'"):
+        check("mlflow")
 
 
 def test_another_s_error_is_none_of_wandb_s() -> None:
@@ -182,3 +184,23 @@ def test_nothing_is_left_half_told(boards: Path) -> None:
     with pytest.raises(SyntaxError, match="not a PNG file"):
         sent("tensorboard", broken=b"no picture")
     assert list(boards.iterdir()) == []
+
+
+def test_mlflow_is_told_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tracking = pytest.importorskip("mlflow.tracking", reason="MLflow is an extra: pip install 'cdr-zoo[mlflow]'")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    address = "sqlite:///runs/mlflow.db"
+    assert sent("mlflow") == f"MLflow: {address}; `mlflow ui --backend-store-uri {address}` shows it."
+    with pytest.raises(SyntaxError, match="not a PNG file"):
+        sent("mlflow", broken=b"no picture")
+    client = tracking.MlflowClient(address)
+    failed, found = client.search_runs([client.get_experiment_by_name("cdr-zoo").experiment_id])
+    assert (failed.info.status, found.info.status) == ("FAILED", "FINISHED")
+    privacy = {f"privacy.cold.PriCDR- JLT.{name}": value for name, value in (("epsilon", "8.0"), ("delta", "1e-05"))}
+    assert found.data.params == {"benchmark": "smoke", **privacy}
+    assert (found.data.tags["mlflow.runName"], found.data.tags["mlflow.user"]) == ("report-smoke", "-")
+    folder = next((tmp_path / "runs" / "mlflow").rglob("results.csv")).parent
+    assert (folder / "results.csv").read_text() == RESULTS.write_csv()
+    shown = matplotlib.image.imread(folder / "overview.png")
+    assert shown[..., :3].tolist() == [[[1, 0, 0], [0, 0, 1]]]

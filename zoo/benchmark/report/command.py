@@ -3,6 +3,7 @@
 Heavy modules are imported when the command runs, so that ``--help`` and wrong options return fast.
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,11 +45,13 @@ def parser() -> Arguments:
     columns = "columns of the LaTeX tables, such as row,HR@10,NDCG@10 (default: all)"
     option("--columns", metavar="NAMES", help=columns)
     option("--out", type=Path, default=Path("report"), help="output folder (default: %(default)s)")
+    champion = "RUNS are two runs over the same test cases, the one in use first: exit with 1 if the second is significantly worse "
+    option("--champion", action="store_true", help=f"{champion}(NDCG@10, paired over users, 5 %%)")
     tracker = (
         "also send figures, results.csv, gains.csv and guarantees to this tracker as a run of the project cdr-zoo; W&B "
     )
     tracker += "without an account: WANDB_MODE=offline"
-    option("--tracker", choices=("wandb", "tensorboard"), help=tracker)
+    option("--tracker", choices=("wandb", "tensorboard", "mlflow"), help=tracker)
     return made
 
 
@@ -57,20 +60,16 @@ def main(arguments: Sequence[str]) -> None:
     options = parser().parse_args(arguments)
     from zoo.benchmark.report.files import write_report
     from zoo.benchmark.report.other_lists import with_lists
-    from zoo.benchmark.report.results import ResultsError, read_results
-    from zoo.benchmark.report.run_folders import read_run_folders
+    from zoo.benchmark.report.paired_differences import champion_test
+    from zoo.benchmark.report.results import ResultsError
 
     console = Console()
     if options.tracker:
         _check_tracker(options.tracker)
     try:
+        compared = champion_test(options.runs) if options.champion else None
         with console.status("Reading runs and testing differences ..."):
-            is_benchmark = len(options.runs) == 1 and not (options.runs[0] / CONFIG).is_file()
-            results = read_results(options.runs[0]) if is_benchmark else read_run_folders(options.runs)
-            if options.task:
-                results = results.only_tasks(options.task)
-            if options.baseline is not None:
-                results = results.with_baseline(options.baseline)
+            results = _read(options)
             for one in options.lists:
                 results = with_lists(results, one)
             columns = options.columns.split(",") if options.columns else []
@@ -82,6 +81,21 @@ def main(arguments: Sequence[str]) -> None:
     _print_remarks(results, console)
     if options.tracker:
         _send(options.tracker, results, written)
+    if compared is not None:
+        print(visible(compared.text))
+        sys.exit(int(compared.worse))
+
+
+def _read(options: argparse.Namespace) -> "Results":
+    """Return the runs of the given folders and tasks, with the given baseline."""
+    from zoo.benchmark.report.results import read_results
+    from zoo.benchmark.report.run_folders import read_run_folders
+
+    is_benchmark = len(options.runs) == 1 and not (options.runs[0] / CONFIG).is_file()
+    results = read_results(options.runs[0]) if is_benchmark else read_run_folders(options.runs)
+    if options.task:
+        results = results.only_tasks(options.task)
+    return results if options.baseline is None else results.with_baseline(options.baseline)
 
 
 def _print_remarks(results: "Results", console: Console) -> None:

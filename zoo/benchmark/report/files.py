@@ -33,7 +33,13 @@ TABLES = ("results.csv", "gains.csv")
 
 def results_csv(results: Results) -> str:
     """Return a line per row of the benchmark with guarantee, metrics and cost."""
-    return _csv([_result(line) for line in results.rows])
+    rows = [_result(line) for line in results.rows]
+    if any("energy_kwh" in run.report for line in results.rows for run in line.runs):
+        rows = [
+            row | {"energy_kwh": _number(line.costs["energy_kwh"])}
+            for row, line in zip(rows, results.rows, strict=True)
+        ]
+    return _csv(rows)
 
 
 def _result(line: Line) -> dict[str, object]:

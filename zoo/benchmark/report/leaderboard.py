@@ -49,14 +49,16 @@ def _figures(title: str, lines: Sequence[Line], ranking: str, *, collapsed: bool
         if not measures:
             continue
         if not tables:
+            costs = [_energy(line) for line in lines]
+            measured = ["hours", "kWh"] if any(kwh != "-" for _, kwh in costs) else []
             rows = [
-                [_name(line), _privacy(line), *own, str(len(line.runs))]
-                for line, own in zip(lines, entries, strict=True)
+                [_name(line), _privacy(line), *own, *(cost if measured else ()), str(len(line.runs))]
+                for line, own, cost in zip(lines, entries, costs, strict=True)
             ]
             counted = "† The method cannot score some users; they are ranked by item counts."
             notes = [*([counted] if any(line.uses_item_counts for line in lines) else []), *condition_notes(lines)]
             notes += seed_notes(lines)
-            columns = ["row", "epsilon", *map(metric_title, measures), "seeds"]
+            columns = ["row", "epsilon", *map(metric_title, measures), *measured, "seeds"]
             tables.append(Table(title, columns, rows, notes, num_text_columns=2, collapsed=collapsed))
         else:
             rows = [[_name(line), *own] for line, own in zip(lines, entries, strict=True)]
@@ -64,6 +66,13 @@ def _figures(title: str, lines: Sequence[Line], ranking: str, *, collapsed: bool
             columns = ["row", *map(metric_title, measures)]
             tables.append(Table(shown[0].upper() + shown[1:], columns, rows, collapsed=True))
     return tables
+
+
+def _energy(line: Line) -> tuple[str, str]:
+    """Return hours and kWh of a training, means over seeds; "-" where energy was not measured."""
+    costs = line.costs
+    kwh = costs["energy_kwh"]
+    return f"{costs['train_seconds'] / 3600:.3g}", "-" if math.isnan(kwh) else f"{kwh:.3g}"
 
 
 def seed_notes(lines: Sequence[Line]) -> list[str]:

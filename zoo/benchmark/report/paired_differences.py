@@ -7,6 +7,7 @@ section 4.2. Departure: the paper compares means; here each difference is also t
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
@@ -14,6 +15,7 @@ import polars as pl
 
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results, ResultsError
+from zoo.benchmark.report.run_folders import REASONS, display_path, read_run
 from zoo.benchmark.report.significance import Comparison, Shape, common_cases, holm, over_seeds, over_users, shape
 
 #: Metrics that are tested.
@@ -238,3 +240,44 @@ def _check_same_cases(title: str, line: Line, other: Line) -> None:
     if mine.join(others, on=key, how="anti").height or others.join(mine, on=key, how="anti").height:
         both = f"{line.name} on {line.row.task!r} and {other.name} on {other.row.task!r}"
         raise ResultsError(f"Series {title!r}: {both} have different test cases. Use one target and split.")
+
+
+@dataclass(frozen=True)
+class ChampionTest:
+    """Result of `champion_test` in words, and whether the challenger is significantly worse."""
+
+    text: str
+    worse: bool
+
+
+def champion_test(folders: Sequence[Path]) -> ChampionTest:
+    """Compare two tested runs over the same test cases, by NDCG@10 over all items if both have it.
+
+    The seeds of the runs may differ. The test is paired over users (`significance.over_users`), two-sided at level 0.05, without
+    correction: it is the only one.
+
+    Args:
+        folders: Folder of the run in use (champion), and of the run that may replace it (challenger).
+
+    Raises:
+        ResultsError: If there are not two folders, one is no tested run, or their tests differ.
+    """
+    if len(folders) != 2:
+        raise ResultsError(f"--champion has {len(folders)} runs. It compares two. Name the one in use first.")
+    runs = [read_run(folder) for folder in folders]
+    before, after = (run.tested for run in runs)
+    champion, challenger = map(display_path, folders)
+    if reasons := dict.fromkeys(why for key, why in REASONS.items() if before.get(key) != after.get(key)):
+        raise ResultsError(
+            f"{challenger} has {' and '.join(reasons)} than {champion}. Train the champion's settings on the same data."
+        )
+    cases = [run.run.cases.with_columns(seed=pl.lit(0)) for run in runs]
+    names = [f"{ranking}/{PRIMARY_METRIC}" for ranking in RANKINGS]
+    name = next(name for name in names if all(name in own.columns for own in cases))
+    was, now = (own.group_by("seed", "user_id").agg(pl.col(name).cast(pl.Float64).mean()) for own in cases)
+    found = over_users(now, was, name)
+    better, worse = (found.p_value < 0.05 and sign * found.difference > 0 for sign in (1, -1))
+    verdict = "significantly better" if better else "significantly worse" if worse else "not significantly different"
+    interval = f"difference {found.difference:+.4f} (95 % interval {found.low:+.4f} to {found.high:+.4f})"
+    test = f"{interval}, p = {found.p_value:.2g}, {found.pairs} users"
+    return ChampionTest(f"{name}, challenger {challenger} minus champion {champion}: {test}: {verdict}.", worse)

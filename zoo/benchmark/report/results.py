@@ -176,6 +176,7 @@ class Line:
             "epochs": self.average(lambda run: run.report["epochs"]),
             "parameters": self.average(lambda run: run.report["parameters"]),
             "peak_mib": self.average(lambda run: run.report["peak_memory"]),
+            "energy_kwh": self.average(lambda run: run.report.get("energy_kwh", math.nan)),
             "bytes_released": self.average(lambda run: sum(run.report["release_bytes"].values())),
         }
 

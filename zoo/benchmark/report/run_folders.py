@@ -128,7 +128,7 @@ def read_run_folders(folders: Sequence[Path]) -> Results:
     lines: dict[str, list[Line]] = {}
     titles: dict[str, str] = {}
     separation: dict[str, str] = {}
-    for table in _tables(_rows([_read(folder) for folder in tested])):
+    for table in _tables(_rows([read_run(folder) for folder in tested])):
         title = _title(table)
         task = _unique_name(slug(title), lines)
         if table.separation:
@@ -155,7 +155,7 @@ def _tested(folders: Sequence[Path]) -> tuple[list[Path], str]:
     places = [folder.resolve() for folder in runs]
     if twice := [str(folder) for i, folder in enumerate(runs) if places[i] in places[:i]]:
         raise ResultsError(f"Repeated runs: {', '.join(twice)}. Name each run once.")
-    if not runs or not all(folder.is_dir() for folder in folders):  # `_read` says what they lack
+    if not runs or not all(folder.is_dir() for folder in folders):  # `read_run` says what they lack
         return list(folders), ""
     others = [folder for folder in folders if folder not in runs]
     return runs, f"Left out (no test of `fit`): {', '.join(map(display_path, others))}." if others else ""
@@ -168,7 +168,7 @@ def _trained_and_tested(folder: Path) -> bool:
     try:
         found = json.loads((folder / METRICS).read_text(encoding="utf-8"))
     except ValueError:
-        return True  # `_read` reports the damage
+        return True  # `read_run` reports the damage
     return not isinstance(found, dict) or "train_seconds" in found or "method" not in found
 
 
@@ -184,7 +184,8 @@ def _tables(rows: Sequence[_RowRuns]) -> list[_Table]:
     return tables
 
 
-def _read(folder: Path) -> RunFolder:
+def read_run(folder: Path) -> RunFolder:
+    """Return a tested run; raise `ResultsError` for any other folder."""
     if (folder / BENCHMARK).is_file():
         raise ResultsError(f"{folder} is a benchmark. Report on it alone.")
     if missing := [name for name in (CONFIG, METRICS, PRIVACY, CASES) if not (folder / name).is_file()]:

@@ -36,6 +36,16 @@ def parser() -> Arguments:
     probes.add_argument("--json", action="store_true", help="write only JSON to stdout")
     probes.set_defaults(run=_probe)
 
+    about = "drift of item popularity, users without history, and new and gone users and items between two tables"
+    compare = commands.add_parser("compare", help=about, description=f"Print {about} of ratings.")
+    either = "run with its training ratings, or file of ratings (user_id, item_id, rating, timestamp)"
+    compare.add_argument("old", type=Path, metavar="OLD", help=either)
+    compare.add_argument("new", type=Path, metavar="NEW", help="the same, of later ratings")
+    lists = "lists of `recommend --out`: also their coverage and popularity, by the ratings of OLD"
+    compare.add_argument("--lists", type=Path, metavar="FILE", help=lists)
+    compare.add_argument("--json", action="store_true", help="write only JSON to stdout")
+    compare.set_defaults(run=_compare)
+
     fetch = commands.add_parser(
         "fetch",
         help="download a data set from its owner, with a check; no other command downloads",
@@ -56,7 +66,7 @@ def main(arguments: Sequence[str]) -> None:
     """Run a command; an expected error ends it with its message."""
     given = parser()
     options, overrides = given.parse_known_args(arguments)
-    if overrides and options.command == "fetch":
+    if overrides and options.command in ("fetch", "compare"):
         given.error(f"unrecognized arguments: {' '.join(overrides)}")
     try:
         options.run(options, overrides)
@@ -93,6 +103,21 @@ def _probe(options: argparse.Namespace, overrides: list[str]) -> None:
         print(json.dumps(found.to_dict(), indent=1))
     else:
         Console().print(probe_table(found))
+
+
+def _compare(options: argparse.Namespace, _: list[str]) -> None:
+    from rich.console import Console
+
+    from zoo.commands.data.compare import compare, comparison_table, read_lists, read_pairs, served
+
+    old, new = read_pairs(options.old), read_pairs(options.new)
+    found = compare(old, new)
+    if options.lists is not None:
+        found |= served(old, read_lists(options.lists))
+    if options.json:
+        print(json.dumps({name: None if value != value else value for name, value in found.items()}, indent=1))
+    else:
+        Console().print(comparison_table(found))
 
 
 def _fetch(options: argparse.Namespace, _: list[str]) -> None:

@@ -37,13 +37,15 @@ def written(command: str, values: Mapping[str, Any]) -> str:
     return json.dumps({"schema": SCHEMA, "command": command, **values}, indent=1, allow_nan=False)
 
 
-def plan_values(releases: Sequence[Planned], users: int, users_from: str) -> Values:
-    """Return planned releases for a number of users, which is ``given`` or a ``default``."""
+def plan_values(releases: Sequence[Planned], users: int, users_from: str, repeat: int | None = None) -> Values:
+    """Return planned releases for a number of users, which is ``given`` or a ``default``, and the total if they are repeated."""
+    repeated = {"repeated": {"times": repeat, **_total_values(planned_total(releases, repeat))}} if repeat else {}
     return {
         "users": users,
         "users_from": users_from,
         "releases": [{"domain": r.source, **_account_values(r.record, r.events)} for r in releases],
         "together": _total_values(planned_total(releases)),
+        **repeated,
     }
 
 

@@ -59,6 +59,8 @@ def _add_accounts(commands: Commands) -> None:
     plan.add_argument("--config", type=Path, required=True, help="experiment, as for publish")
     plan.add_argument("--users", type=int, help="public number of users (default: of the list in the config)")
     plan.add_argument("--items", type=int, help="public number of items (default: of the catalogue in the config)")
+    repeat = "also the total of N releases of the same data, such as 52 for a year of weekly releases"
+    plan.add_argument("--repeat", type=int, metavar="N", help=repeat)
     plan.set_defaults(run=_plan)
 
     show = commands.add_parser("show", help="privacy record of a release, checked against its ledger")
@@ -143,21 +145,24 @@ def _plan(options: argparse.Namespace, overrides: list[str], console: Console) -
         plan_table,
         planned_releases,
         read_experiment,
+        repeat_table,
     )
 
-    for name in ("users", "items"):
+    for name in ("users", "items", "repeat"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
             raise ValueError(f"--{name} is {getattr(options, name)}. It must be at least 1.")
     experiment = read_experiment(options.config, overrides)
     releases = planned_releases(experiment, options.users, options.items)
     known = options.users or experiment.users
     if options.json:
-        print(_json("plan", releases, known or USERS, "given" if known else "default"))
+        print(_json("plan", releases, known or USERS, "given" if known else "default", options.repeat))
         return
     users = count_of(known, "user") if known else f"at most {USERS:,} users (set --users N)"
     known_items = options.items or all(source in experiment.items for source in experiment.sources or ("source",))
     items = "" if known_items else f" and {ITEMS:,} items (set --items N)"
     console.print(plan_table(releases, f"{users}{items}"))
+    if options.repeat:
+        console.print(repeat_table(releases, options.repeat))
     if (table := paper_table(releases[0].record)) is not None:
         console.print(table)
     for text in notes_of(releases):

@@ -24,7 +24,7 @@ from zoo.privacy.spending.total import Account, Total, total_of
 from zoo.publishers.base import Publisher
 from zoo.runs.cli import ZooCLI, import_names
 from zoo.runs.inputs import UsageError, instantiate, make_publisher
-from zoo.runtime import builtin_configs
+from zoo.runtime import builtin_configs, checks
 from zoo.runtime.run_folder import visible
 
 #: Numbers of users and items for which delta is planned if they are not given.
@@ -135,9 +135,34 @@ def notes_of(releases: Sequence[Planned]) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def total(releases: Sequence[Planned]) -> Total:
-    """Return the total of all releases if each is published once; each plan has checked its delta already."""
-    return total_of(Account(one.source, one.source, 0, one.record, one.events) for one in releases)
+def total(releases: Sequence[Planned], repeat: int = 1) -> Total:
+    """Return the total of all releases if each is published ``repeat`` times; each plan has checked its delta already.
+
+    Repeated releases of one source are of the same users' data, in any version, so their ledgers compose (`total_of`): steps on
+    samples by privacy loss distributions, Gaussian releases exactly. Each has fresh noise.
+
+    Raises:
+        ValueError: ``repeat`` is below 1.
+    """
+    checks.at_least_one(repeat=repeat)
+    names = [f"{one.source}{f' ({time + 1})' * (repeat > 1)}" for one in releases for time in range(repeat)]
+    planned = [one for one in releases for _ in range(repeat)]
+    return total_of(
+        Account(name, one.source, 0, one.record, one.events) for name, one in zip(names, planned, strict=True)
+    )
+
+
+def repeat_table(releases: Sequence[Planned], repeat: int, shown: Sequence[int] = (1, 2, 4, 12, 26, 52)) -> Table:
+    """Return the total privacy loss after some of ``repeat`` releases of the same data, as a table."""
+    numbers = (Column(name, justify="right") for name in ("releases", "epsilon", "delta"))
+    table = Table(*numbers, title="Repeated releases of the same data, each with fresh noise")
+    for times in sorted({time for time in shown if time < repeat} | {repeat}):
+        spent = total(releases, times)
+        if spent.epsilon is None or spent.delta is None:
+            table.add_row(str(times), "no total", escape(visible(spent.reason or "")))
+        else:
+            table.add_row(str(times), rounded_up(spent.epsilon), shown_delta(spent.delta))
+    return table
 
 
 #: Rows of the table from `guaranteed`.

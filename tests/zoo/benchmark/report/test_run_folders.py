@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 import yaml
+from scipy import stats
 
 from tests.zoo.benchmark.report.fabricate import Facts, cases_of, drawn_ranks, figures, proved, rng_of, unproved
 from zoo.benchmark.report.command import main
@@ -302,3 +303,28 @@ def test_a_run_that_fit_has_left_is_reported(finished: Path, tmp_path: Path) -> 
     assert line.mean("full", "coverage@10") > 0
     assert line.runs[0].report["tested"].keys() == {"ratings", "candidates"}
     assert str(finished) not in page, "no folder of this machine"
+
+
+def test_a_significantly_worse_challenger_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def lowered(cases: pl.DataFrame) -> pl.DataFrame:
+        return cases.with_columns(pl.col("full/ndcg@10") * 0.5)
+
+    champion, same = a_run(tmp_path / "champion"), a_run(tmp_path / "same")
+    worse, other = a_run(tmp_path / "worse", change=lowered), a_run(tmp_path / "other", change=other_items)
+    out = ("--champion", "--out", str(tmp_path / "out"))
+    with pytest.raises(SystemExit) as ended:
+        main([str(champion), str(worse), *out])
+    before, after = (pl.read_parquet(run / "test_cases.parquet")["full/ndcg@10"] for run in (champion, worse))
+    assert ended.value.code == 1
+    assert f"p = {stats.ttest_rel(after, before).pvalue:.2g}, 40 users: significantly worse." in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="0"):
+        main([str(worse), str(champion), *out])
+    assert "40 users: significantly better." in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="0"):
+        main([str(champion), str(same), *out])
+    assert "difference +0.0000" in (said := capsys.readouterr().out)
+    assert "not significantly different" in said
+    with pytest.raises(SystemExit, match=r"other test items than .* Train the champion's settings on the same data"):
+        main([str(champion), str(other), *out])
+    with pytest.raises(SystemExit, match="--champion has 1 runs"):
+        main([str(champion), *out])

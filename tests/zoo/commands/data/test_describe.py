@@ -1,6 +1,7 @@
 """A description of data: counts by hand, what each filter takes, and what a source gives away of what is held out."""
 
 import json
+from math import log2
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,30 @@ def test_dates_and_suspicious_values_are_shown(tmp_path: Path) -> None:
     assert found["alike"] == ["1 item ids of m and s are the same integers. They may number their items separately."]
     titles = [str(table.title) for table in tables(found)]
     assert titles[1:3] == ["Times", "Suspicious values"]
+
+
+def test_drift_and_served_lists_are_counted_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    header = "user_id,item_id,rating,timestamp\n"
+    (tmp_path / "old.csv").write_text(header + "a,x,5,1\na,y,5,2\nb,x,5,1\nc,z,1,1\n")
+    (tmp_path / "new.csv").write_text(header + "a,x,5,3\nd,x,5,3\nd,w,5,4\ne,y,5,4\n")
+    (tmp_path / "lists.csv").write_text("user_id,rank,item_id\na,2,x\na,1,z\nb,1,x\nb,2,w\n")
+    paths = [str(tmp_path / name) for name in ("old.csv", "new.csv")]
+    main(["compare", *paths, "--lists", str(tmp_path / "lists.csv"), "--json"])
+    found = json.loads(capsys.readouterr().out)
+    old, new = {"x": 2, "y": 1, "z": 1}, {"x": 2, "y": 1, "w": 1}
+    divergence = 0.0  # in bits, term by term
+    for item in "wxyz":
+        p, q = old.get(item, 0) / 4, new.get(item, 0) / 4
+        divergence += sum(share / 2 * log2(2 * share / (p + q)) for share in (p, q) if share)
+    assert found["js_distance"] == pytest.approx(divergence**0.5)
+    # Ranks of the counts of w, x, y, z: 1, 4, 2.5, 2.5 and 2.5, 4, 2.5, 1.
+    assert found["rank_correlation"] == pytest.approx((1.5 * 0 + 1.5**2 + 0 + 0) / (1.5**2 * 2))
+    assert [found[name] for name in ("new_users", "gone_users", "new_items", "gone_items")] == [2, 2, 1, 1]
+    assert (found["share_of_users_without_history"], found["share_of_ratings_of_new_items"]) == (2 / 3, 1 / 4)
+    assert 0.2 < found["js_distance_by_chance"] < 0.6, "four ratings are few"
+    assert (found["coverage@2"], found["arp@2"]) == (pytest.approx(2 / 3), pytest.approx((1.5 + 2) / 2))
+    assert (found["owners_of_a_rating"], found["listed_items_without_a_rating"]) == (1.5, 1)
+    main(["compare", *paths])
+    assert "share of users without history" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match=r"has no ratings. Pass a file, or a run"):
+        main(["compare", str(tmp_path), paths[1]])

@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from scipy import optimize, stats
 
 from datamodules import Synthetic
 from tests.samples import UNPRINTABLE, binary
@@ -344,6 +346,28 @@ def test_a_plan_in_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     assert answer["together"]["epsilon"] == pytest.approx(8.0, rel=1e-8)
     unknown = values(capsys, "plan", "--config", CONFIG)
     assert (unknown["users"], unknown["users_from"]) == (10_000, "default")
+
+
+def test_a_plan_adds_up_a_year_of_releases(capsys: pytest.CaptureFixture[str]) -> None:
+    """52 Gaussian releases of mu are one of mu times the root of 52 (Dong, Roth, Su 2022, corollary 3.3)."""
+    options = ("plan", "--config", CONFIG, "--users", "924", "--publisher", "NoisyRows", "--publisher.epsilon", "0.5")
+    answer = values(capsys, *options, "--repeat", "52")
+    once, year = answer["releases"][0]["record"], answer["repeated"]
+
+    def curve(epsilon: float, mu: float) -> float:
+        upper, lower = stats.norm.cdf(mu / 2 - epsilon / mu), stats.norm.cdf(-mu / 2 - epsilon / mu)
+        return float(upper - np.exp(epsilon) * lower - once["delta"])
+
+    mu = optimize.brentq(lambda mu: curve(once["epsilon"], mu), 1e-3, 10)
+    expected = optimize.brentq(curve, 0.1, 100, args=(mu * 52**0.5,))
+    assert (year["times"], year["delta"]) == (52, once["delta"])
+    assert year["epsilon"] == pytest.approx(expected, rel=1e-4)
+    main([*map(str, options), "--repeat", "52"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Repeated releases of the same" in said
+    assert year["shown"]["epsilon"] in said
+    with pytest.raises(SystemExit, match="--repeat is 0"):
+        main([*map(str, options), "--repeat", "0"])
 
 
 def test_an_audit_in_json(capsys: pytest.CaptureFixture[str]) -> None:
