@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 from scipy.linalg import hadamard
+from scipy.sparse import csr_array
 
 from datamodules import Douban
 from zoo.privacy.accounting.gaussian_mixture import paper_w
@@ -103,7 +104,7 @@ def spread_out(rows: Floats) -> Iterator[Fact]:
             )
 
 
-def similarity(rows: Floats, matrix: object) -> Iterator[Fact]:
+def similarity(rows: Floats, matrix: csr_array) -> Iterator[Fact]:
     """Yield the correlation of released and true inner products of users by n', with this library's noise, and its theory."""
     gram, pairs = rows @ rows.T, np.triu_indices(len(rows), 1)
     true, norms = gram[pairs], np.diag(gram)
@@ -117,7 +118,7 @@ def similarity(rows: Floats, matrix: object) -> Iterator[Fact]:
             for draw in range(3):
                 released = release_rows(
                     matrix, plan, GaussianMatrix(width, rows.shape[1], draw, unit=True), NoiseSource.of(draw)
-                )  # type: ignore[arg-type]
+                )
                 found.append(np.corrcoef((released @ released.T)[pairs], true)[0, 1])
             yield fact("n'", f"epsilon {epsilon:g}", width, found)
             noise = (products + true**2 + plan.w**2 * sums + plan.w**4).mean() / width
