@@ -89,9 +89,9 @@ class RunReport(Callback):
             Console().print(data_table(summary))
             self._summarised = True
             for message in (
-                *release_messages(pl_module, records(trainer.datamodule, pl_module)),
+                *release_messages(pl_module, records(trainer.datamodule, pl_module)),  # type: ignore[attr-defined]
                 batch_message(trainer, pl_module),
-            ):  # type: ignore[attr-defined]
+            ):
                 if message:
                     Console().print(message, markup=False)
         self._write(trainer, DATA, summary)

@@ -76,8 +76,8 @@ class PreparedTarget(NamedTuple):
 
     def without_candidates(self) -> PreparedTarget:
         """Return the same target without sampled candidates, which scoring does not need."""
-        parts = (part._replace(candidates=part.candidates[:, :0]) for part in (self.validation, self.test))
-        return PreparedTarget(self.train, *parts, self.facts)
+        validation, test = (part._replace(candidates=part.candidates[:, :0]) for part in (self.validation, self.test))
+        return PreparedTarget(self.train, validation, test, self.facts)
 
     def save(self, folder: Path, warned: Sequence[str] = ()) -> None:
         """Write it to a folder, atomically, with the warnings given while it was made."""

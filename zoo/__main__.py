@@ -121,7 +121,7 @@ def run_command() -> None:
         case "report":
             from zoo.benchmark.report.command import main as run
         case "recommend" | "similar" | "vectors" | "serve" | "export":
-            run = _command_of_runs(arguments[0])
+            return _command_of_runs(arguments[0])(arguments[1:])
         case "configs":
             from zoo.commands.configs import main as run
         case "data":

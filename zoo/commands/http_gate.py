@@ -15,7 +15,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 Message = MutableMapping[str, Any]
-Receive, Send = Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 #: Path of the workers, seconds until a request is given to another worker, and until it is given up.
@@ -180,7 +181,7 @@ class Gate:
         if self.traffic.ending and path != "/metrics":
             raise RefusedError(503, "The service is ending. Try again.")
         if path == "/health":
-            status, _ = await self._ask(scope | {"path": path, "raw_path": path.encode()}, b"")
+            status, _ = await self._ask({**scope, "path": path, "raw_path": path.encode()}, b"")
             return status, json.dumps({"status": "ok" if status == 200 else "not ready"}).encode()
         given = dict(scope["headers"])
         if self.limits.key and not hmac.compare_digest(given.get(b"x-api-key", b""), self.limits.key.encode()):
@@ -220,7 +221,7 @@ class Gate:
 
     async def _scored(self, scope: Message, content: bytes) -> tuple[int, bytes]:
         """Return the answer of the workers; a request whose worker was lost is given to another one."""
-        inner = scope | {"path": WORKERS, "raw_path": WORKERS.encode(), "headers": _JSON, "query_string": b""}
+        inner = {**scope, "path": WORKERS, "raw_path": WORKERS.encode(), "headers": _JSON, "query_string": b""}
         until = time.monotonic() + DEADLINE
         while time.monotonic() < until:
             try:

@@ -175,7 +175,7 @@ def _similar(predictor: Predictor, body: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-class Loop(BatchedLoop):
+class Loop(BatchedLoop):  # type: ignore[misc]  # LitServe ships no types
     """Takes all requests that wait, at once."""
 
     def get_batch_requests(self, lit_api: Any, request_queue: Any, transport: Any) -> tuple[list[Any], list[Any]]:  # noqa: ANN401  of LitServe
@@ -187,7 +187,7 @@ class Loop(BatchedLoop):
         return found
 
 
-class Scoring(litserve.LitAPI):
+class Scoring(litserve.LitAPI):  # type: ignore[misc]  # LitServe ships no types
     """What each worker does."""
 
     def __init__(self, options: argparse.Namespace) -> None:

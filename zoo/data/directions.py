@@ -124,7 +124,8 @@ def _right_vectors(rows: csr_array, projections: Floats) -> Floats:
 
 
 def _normalised(rows: Floats) -> Floats:
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    unit: Floats = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    return unit
 
 
 def _balanced(rows: Floats) -> tuple[Floats, list[Floats], float]:

@@ -49,7 +49,8 @@ def history_map(rows: SparseRows, items: Tensor, users: Tensor, penalty: float =
     features = history_features(rows, items).double() * (rows.counts() > 0)[:, None]
     gram = features.T @ features
     gram += penalty * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-    return torch.linalg.solve(gram, features.T @ users.double()).to(users)
+    solved: Tensor = torch.linalg.solve(gram, features.T @ users.double())
+    return solved.to(users)
 
 
 def _small_normal(table: Tensor) -> Tensor:

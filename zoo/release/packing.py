@@ -41,10 +41,10 @@ class PackedRelease:
             file.is_symlink() or not file.is_file() or not _NAME.fullmatch(file.name) for file in files
         ):
             raise ReleaseError(f"{folder} is no release: it is empty, or has other files or links. Publish it again.")
-        sizes = [[file.name, file.stat().st_size] for file in files]
+        sizes = [(file.name, file.stat().st_size) for file in files]
         self._header = _FIRST + json.dumps(sizes, separators=(",", ":")).encode() + b"\n"
         self._files = files
-        self.size = len(self._header) + sum(int(size) for _, size in sizes)
+        self.size = len(self._header) + sum(size for _, size in sizes)
 
     def __iter__(self) -> Iterator[bytes]:
         for start in range(0, self.size, _PART):

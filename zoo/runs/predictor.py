@@ -284,7 +284,7 @@ class Predictor:
         self._read_once(self.data)
         known = torch.tensor([self.user_at.get(user, -1) for user in users])
         own = method.target_rows.bags(known.clamp(min=0).to(self.device))
-        trained = [part.tolist() for part in own.items.cpu().split(own.lengths.tolist())]
+        trained = [part.tolist() for part in torch.split(own.items.cpu(), own.lengths.tolist())]
         lists = []
         for user, at, items in zip(users, known.tolist(), trained, strict=True):
             kept = items if at >= 0 and self.has_ratings else []
@@ -338,7 +338,9 @@ class Predictor:
         found = table_of(
             Names(np.array(some), every), best_unseen(score(index.to(self.device)).to("cpu", copy=True), batch, k)
         )
-        return found.rename(dict(zip(SCHEMA, SIMILAR, strict=True))).cast(SIMILAR)
+        return found.rename(dict(zip(SCHEMA, SIMILAR, strict=True))).select(
+            pl.col(name).cast(kind) for name, kind in SIMILAR.items()
+        )
 
     @torch.inference_mode()
     def vectors(self) -> tuple[pl.DataFrame, pl.DataFrame]:

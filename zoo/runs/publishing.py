@@ -116,10 +116,10 @@ def _published_before(budget: Budget, entry: BudgetEntry, name: str, out: Path) 
             budget.note_release(entry.number, release.digest)
         unsent.rename(out)
         return release
-    release = Release.load(out) if out.is_dir() else None
-    if release is None or release.digest != entry.release:
+    found = Release.load(out) if out.is_dir() else None
+    if found is None or found.digest != entry.release:
         raise BudgetError(f"Request {request!r} paid for a folder that is not at {out}. Restore it, or use a new id.")
-    return release
+    return found
 
 
 def _load_of_first_process(out: Path) -> Release:

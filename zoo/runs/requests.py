@@ -44,9 +44,11 @@ class Request:
             raise ValueError(f"k is {k!r}. It must be an integer of at least 1.")
         if unknown not in get_args(Unknown):
             raise ValueError(f"unknown is {unknown!r}. Allowed: {', '.join(get_args(Unknown))}.")
-        lists = [{str(user): listed_ids(items) for user, items in (given or {}).items()} for given in (seen, histories)]
+        known, added = (
+            {str(user): listed_ids(items) for user, items in (given or {}).items()} for given in (seen, histories)
+        )
         ranked = None if candidates is None else {str(user): listed_ids(items) for user, items in candidates.items()}
-        return cls(k, *lists, ranked, include_seen, unknown)
+        return cls(k, known, added, ranked, include_seen, unknown)
 
 
 class Answer(NamedTuple):

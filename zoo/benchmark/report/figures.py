@@ -216,7 +216,7 @@ def _draw_overview(axes: Axes, results: Results, task: str, lines: Sequence[Line
         axes.errorbar([line.mean(ranking, PRIMARY_METRIC)], [place], xerr=[spread], capsize=2, linewidth=1, **style)
         for against, (marker, _) in BASELINES.items():
             if (other := control_of(results, line, against)) is not None and other.has(ranking):
-                own = {"marker": marker, "color": COLOURS[1], "markersize": 6, "linestyle": "none"}
+                own: dict[str, Any] = {"marker": marker, "color": COLOURS[1], "markersize": 6, "linestyle": "none"}
                 axes.plot([other.mean(ranking, PRIMARY_METRIC)], [place], **own)
                 used.append(against)
     bar = next((line for line in lines if line.name == results.baseline_of(task, ranking)), None)

@@ -72,7 +72,7 @@ def compare(old: pl.DataFrame, new: pl.DataFrame) -> dict[str, float]:
     return found | {
         "share_of_users_without_history": found["new_users"] / max(new["user_id"].n_unique(), 1),
         "share_of_ratings_of_new_items": float(counts[1][counts[0] == 0].sum()) / max(new.height, 1),
-        "js_distance": float(jensenshannon(*counts, base=2)),
+        "js_distance": float(jensenshannon(counts[0], counts[1], base=2)),
         "js_distance_by_chance": _distance_by_chance(counts),
         "rank_correlation": _rank_correlation(counts),
     }
@@ -88,7 +88,7 @@ def _item_counts(old: pl.DataFrame, new: pl.DataFrame) -> npt.NDArray[np.int64]:
 def _distance_by_chance(counts: npt.NDArray[np.int64]) -> float:
     rng, shares = np.random.default_rng(0), counts.sum(0) / counts.sum()
     pairs = [[rng.multinomial(total, shares) for total in counts.sum(1)] for _ in range(DRAWS)]
-    return float(np.mean([jensenshannon(*pair, base=2) for pair in pairs]))
+    return float(np.mean([jensenshannon(first, second, base=2) for first, second in pairs]))
 
 
 def _rank_correlation(counts: npt.NDArray[np.int64]) -> float:
