@@ -156,7 +156,7 @@ def _checks(
 def allowed(rows: Sequence[Mapping[str, str]], own: Mapping[str, str], figure: str) -> float:
     """Return how far a repeated figure may lie from the committed one.
 
-    Both vary by seed and noise, so their difference is held against t * sqrt(2) * deviation, with t at the false-alarm rate. The
+    Both vary by seed and noise, so their difference is compared with t * sqrt(2) * deviation, with t at the false-alarm rate. The
     deviation is that over the row's seeds, or that of all rows of the task together if it is larger: two or three seeds alone
     measure it badly.
 
