@@ -118,7 +118,7 @@ def test_a_source_cannot_widen_the_tolerance_by_the_numbers_that_it_states(
     assert PLAUSIBLE not in {line for part in parts(release, tmp_path) for line in part.lines}, (
         "nothing could be tested"
     )
-    mechanism = replace(release.record.mechanism, num_users=10**18)
+    mechanism = replace(release.record.mechanism, num_users=10**18, delta=1e-19)
     secret = KeyPair.read(folder / "own.key").secret_key.numpy()
     size = int(20 * mechanism.noise_std * SCALE)
     maps = decrypted_maps(np.zeros((2, ITEMS, D), dtype=np.int64), np.stack([masks_of((size, 3 * size))] * 2), secret)
