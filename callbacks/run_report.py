@@ -86,10 +86,8 @@ class RunReport(Callback):
         if trainer.is_global_zero:
             Console().print(data_table(summary))
             self._summarised = True
-            for message in (
-                *release_messages(pl_module, records(trainer.datamodule, pl_module)),
-                batch_message(trainer, pl_module),
-            ):  # type: ignore[attr-defined]
+            protected = records(trainer.datamodule, pl_module)  # type: ignore[attr-defined]
+            for message in (*release_messages(pl_module, protected), batch_message(trainer, pl_module)):
                 if message:
                     Console().print(message, markup=False)
         self._write(trainer, DATA, summary)

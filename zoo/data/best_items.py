@@ -83,7 +83,7 @@ def _highest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     values, columns = _highest_by_any(scores, min(k + 1, scores.shape[1]))
     tied = ((values[:, 1:] == values[:, :-1]) & (values[:, 1:] > -torch.inf)).any(1)
     values, columns = values[:, :k], columns[:, :k]
-    for rows in tied.nonzero()[:, 0].split(max(_AT_ONCE // scores.shape[1], 1)) if tied.any() else ():
+    for rows in torch.split(tied.nonzero()[:, 0], max(_AT_ONCE // scores.shape[1], 1)) if tied.any() else ():
         columns[rows] = _first_of_ties(scores[rows], values[rows, -1:], k)
     return values, columns
 
