@@ -123,12 +123,12 @@ def callback_table() -> str:
             returning(frozenset({"real_scores", "fake_scores"})),
         ),
         "PrivacyBudget": ("`private_gradient`: private steps", having("private_gradient")),
-        "RobustnessConductor": ("factors of users and items of `step`", returning(NEEDED)),
+        "RobustnessConductor": ("factors of `step`", returning(NEEDED)),
     }
     lines = []
-    for name, (what, found) in needs.items():
+    for callback, (what, found) in needs.items():
         for place, part in enumerate(wrap(", ".join(found), 38)):  # no line of a table is wider than 110 characters
-            lines.append(("" if place else f"[`{name}`](#{name.lower()})", "" if place else what, part))
+            lines.append(("" if place else f"[`{callback}`](#{callback.lower()})", "" if place else what, part))
     return table(("callback", "needs", "methods"), lines, left=3)
 
 
