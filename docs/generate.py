@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from textwrap import fill
+from textwrap import fill, wrap
 
 import yaml
 from api_pages import parts as api_parts
@@ -122,13 +122,16 @@ def callback_table() -> str:
     needs = {
         "AttentionFigure": ("`domain_attention`", having("domain_attention")),
         "GANStabilizer": (
-            "step outputs `fake_scores`, `real_scores`",
+            "`fake_scores`, `real_scores` of `step`",
             returning(frozenset({"real_scores", "fake_scores"})),
         ),
         "PrivacyBudget": ("`private_gradient`: private steps", having("private_gradient")),
-        "RobustnessConductor": ("step outputs `item_factors`, `user_factors`", returning(NEEDED)),
+        "RobustnessConductor": ("factors of `step`", returning(NEEDED)),
     }
-    lines = [(f"[`{name}`](#{name.lower()})", what, ", ".join(found)) for name, (what, found) in needs.items()]
+    lines = []
+    for callback, (what, found) in needs.items():
+        for place, part in enumerate(wrap(", ".join(found), 38)):  # no line of a table is wider than 110 characters
+            lines.append(("" if place else f"[`{callback}`](#{callback.lower()})", "" if place else what, part))
     return table(("callback", "needs", "methods"), lines, left=3)
 
 

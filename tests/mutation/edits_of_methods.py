@@ -47,7 +47,7 @@ METHODS = (
             "values, columns = _highest_by_any(scores, min(k + 1, scores.shape[1]))",
             "values, columns = _highest_by_any(scores, k)",
         ),
-        ("no tie is looked for", "for rows in tied.nonzero()", "for rows in tied[:0].nonzero()"),
+        ("no tie is looked for", "torch.split(tied.nonzero()", "torch.split(tied[:0].nonzero()"),
         ("what one has seen is taken from all", "scores.is_contiguous() and not", "not"),
     ),
     *edits_of(

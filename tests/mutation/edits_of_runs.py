@@ -70,11 +70,7 @@ RUNS = (
             'arguments = {"seed": seed, **arguments}',
             'arguments = {**arguments, "seed": seed}',
         ),
-        (
-            "a task overrides a system",
-            "(self.tasks[row.task].settings, system.settings)",
-            "(system.settings, self.tasks[row.task].settings)",
-        ),
+        ("a task overrides a system", "(task.settings, own, system.settings)", "(system.settings, own, task.settings)"),
         (
             "the second epsilon is the first's",
             '["init_args", *self.epsilon_key.split(".")], epsilon)',

@@ -17,6 +17,7 @@ SPLITS = (
     *edits_of(
         "datamodules/splits.py",
         SPLIT,
+        ("a fold is hashed anew for each seed", '_keys(rows, partition, "fold")', '_keys(rows, seed, "fold")'),
         ("one and two random items share their draws", 'f"random{number}"', '"random"'),
         (
             "the seed of a random split is fixed",

@@ -191,7 +191,7 @@ def overview(results: Results) -> Picture:
     columns = min(2, len(tasks))
     deep = -(-len(tasks) // columns)
     height = sum(max(len(rows[task]) for task in tasks[i * columns : (i + 1) * columns]) for i in range(deep))
-    size = 5.2 * columns + 1.2, 0.24 * height + 1.05 * deep
+    size = 5.2 * columns + 1.2, 0.24 * height + 1.2 * deep
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=0.1))
     places = figure.subplots(deep, columns, squeeze=False).flat
     for axes, task in zip_longest(places, tasks):
@@ -219,16 +219,17 @@ def _draw_overview(axes: Axes, results: Results, task: str, lines: Sequence[Line
                 own: dict[str, Any] = {"marker": marker, "color": COLOURS[1], "markersize": 6, "linestyle": "none"}
                 axes.plot([other.mean(ranking, PRIMARY_METRIC)], [place], **own)
                 used.append(against)
-    bar = next((line for line in lines if line.name == results.baseline_of(task, ranking)), None)
+    named = results.baseline_of(task, ranking)
+    bar = next((line for line in results.lines[task] if line.name == named and line.has(ranking)), None)
     if bar is not None:
         axes.axvline(
             bar.mean(ranking, PRIMARY_METRIC), color=BASELINE_STYLE[0], linestyle=BASELINE_STYLE[1], linewidth=1
         )
-    shown = ["filled: with a guarantee", *(BASELINES[one][1] for one in BASELINES if one in used)]
+    shown = "; ".join(BASELINES[one][1] for one in BASELINES if one in used)
+    legend = [f"NDCG@10, {RANKINGS[ranking]}; filled: with a guarantee", shown, f"dashed: {_label(bar)}" if bar else ""]
     axes.set_yticks(range(len(lines)), [legend_text(_label(line)) for line in lines], fontsize=8)
     axes.set_ylim(len(lines) - 0.5, -0.5)
-    dashed = f"\ndashed: {_label(bar)}" if bar is not None else ""
-    axes.set_xlabel(f"NDCG@10, {RANKINGS[ranking]}; {'; '.join(shown)}{dashed}", fontsize=8)
+    axes.set_xlabel("\n".join(filter(None, legend)), fontsize=8)
     axes.set_title(legend_text(results.benchmark["tasks"][task]["title"]), fontsize=9)
     axes.tick_params(axis="x", labelsize=8)
     axes.grid(axis="x", color="0.9", linewidth=0.6)
