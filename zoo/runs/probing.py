@@ -15,6 +15,7 @@ from scipy import stats
 from torch import Tensor
 
 from datamodules import CrossDomainDataModule
+from datamodules.frames import as_datamodule
 from zoo.data.arrays import Integers, contains
 from zoo.data.item_scores import case_values, choose_window, item_counts, recent_popularity
 from zoo.data.ratings import Ratings, index_of
@@ -97,7 +98,7 @@ class Probe:
         }
 
 
-def probe(data: CrossDomainDataModule) -> Probe:
+def probe(data: CrossDomainDataModule | Any) -> Probe:  # noqa: ANN401  or a table
     """Score trivial rules on the test cases of a datamodule, to show what its protocol gives away.
 
     Each rule is one score per item: items without a training rating first (then popularity), the largest or smallest id (as
@@ -110,7 +111,7 @@ def probe(data: CrossDomainDataModule) -> Probe:
     with a probability of at most `FAILURE_PROBABILITY`, up to the normal approximation of means.
 
     Args:
-        data: The target, its split and candidates; releases and method do not matter.
+        data: The target, its split and candidates; releases and method do not matter. A table is read as by `zoo.fit`.
 
     Raises:
         ValueError: If the data rank nothing: no test case, or signs.
@@ -124,6 +125,7 @@ def probe(data: CrossDomainDataModule) -> Probe:
         >>> print(found.verdict)
         Probes (failure probability 0.001): no trivial rule beats Popularity in NDCG@10.
     """
+    data = as_datamodule(data)
     checks.instance(CrossDomainDataModule, "datamodules.Files(...)", data=data)
     data.read_target()
     test = data.test

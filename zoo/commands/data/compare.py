@@ -61,7 +61,7 @@ def compare(old: pl.DataFrame, new: pl.DataFrame) -> dict[str, float]:
         >>> found["new_users"], found["gone_items"], found["share_of_users_without_history"]
         (1, 1, 0.5)
         >>> round(found["js_distance"], 3)
-        0.68
+        0.652
     """
     found: dict[str, float] = {"old_ratings": old.height, "new_ratings": new.height}
     for column in PAIR:
@@ -72,7 +72,7 @@ def compare(old: pl.DataFrame, new: pl.DataFrame) -> dict[str, float]:
     return found | {
         "share_of_users_without_history": found["new_users"] / max(new["user_id"].n_unique(), 1),
         "share_of_ratings_of_new_items": float(counts[1][counts[0] == 0].sum()) / max(new.height, 1),
-        "js_distance": float(jensenshannon(counts[0], counts[1], base=2)),
+        "js_distance": _js_distance(*counts),
         "js_distance_by_chance": _distance_by_chance(counts),
         "rank_correlation": _rank_correlation(counts),
     }
@@ -85,10 +85,14 @@ def _item_counts(old: pl.DataFrame, new: pl.DataFrame) -> npt.NDArray[np.int64]:
     return joined.select("a", "b").to_numpy().T.astype(np.int64)
 
 
+def _js_distance(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> float:
+    return float(jensenshannon(first.tolist(), second.tolist(), base=2))
+
+
 def _distance_by_chance(counts: npt.NDArray[np.int64]) -> float:
     rng, shares = np.random.default_rng(0), counts.sum(0) / counts.sum()
     pairs = [[rng.multinomial(total, shares) for total in counts.sum(1)] for _ in range(DRAWS)]
-    return float(np.mean([jensenshannon(first, second, base=2) for first, second in pairs]))
+    return float(np.mean([_js_distance(*pair) for pair in pairs]))
 
 
 def _rank_correlation(counts: npt.NDArray[np.int64]) -> float:

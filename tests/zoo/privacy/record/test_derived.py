@@ -255,7 +255,7 @@ def test_a_listed_step_without_its_condition_contradicts_a_proved_guarantee() ->
         for file in (lie, old, *again):
             with pytest.raises(InconsistentRecordError, match="without its condition"):
                 PrivacyRecord.from_dict(file)
-    assert found == 8 + 1 + 3 + 3 + 1
+    assert found == 9 + 1 + 3 + 3 + 1
 
 
 @pytest.mark.parametrize("part", ["parameters", "steps", "selection", "notes"])
