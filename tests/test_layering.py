@@ -29,11 +29,11 @@ EXAMPLES = re.compile(r"\n *Examples:\n(?= *>>>).*?(?= *\"\"\")", re.DOTALL)
 RATCHET = {
     "rooms": 16,
     "floors": 8,
-    "arrows": 68,
-    "files with one importer": 95,
-    "lines of code": 46_960,
-    "lines of tests": 51_980,
-    "collected tests": 7_360,
+    "arrows": 70,
+    "files with one importer": 99,
+    "lines of code": 51_600,
+    "lines of tests": 53_500,
+    "collected tests": 7_660,
 }
 
 

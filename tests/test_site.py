@@ -77,13 +77,14 @@ def test_the_page_for_data_protection_has_neither_code_nor_formula() -> None:
 
 
 def test_figures_of_notebooks_are_small_and_were_made() -> None:
-    assert len(NOTEBOOKS) == 3
+    assert len(NOTEBOOKS) == 4
     for path in NOTEBOOKS:
         cells = yaml.safe_load(path.read_text(encoding="utf-8"))["cells"]
         outputs = [output for cell in cells for output in cell.get("outputs", [])]
         pictures = [output["data"]["image/png"] for output in outputs if "image/png" in output.get("data", {})]
-        assert pictures, path.name
-        assert max(len(picture) * 3 / 4 for picture in pictures) < FIGURE * 1024, path.name
+        assert outputs, path.name
+        assert pictures or path.stem == "csv_to_service", path.name  # its results are lists
+        assert all(len(picture) * 3 / 4 < FIGURE * 1024 for picture in pictures), path.name
         assert not [output for output in outputs if output["output_type"] == "error"], path.name
 
 

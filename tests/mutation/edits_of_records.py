@@ -20,8 +20,8 @@ RECORDS = (
         ),
         (
             "more may be stated than a total charges",
-            "return self.epsilon > Accountant(",
-            "return self.epsilon < Accountant(",
+            "return self.epsilon > max(",
+            "return self.epsilon < max(",
         ),
     ),
     *edits_of(

@@ -8,8 +8,8 @@ import torch
 
 import zoo
 from datamodules import Evaluation, Synthetic
-from zoo.benchmark.report.files import write_report
 from zoo.benchmark.other_lists import read_lists, with_lists
+from zoo.benchmark.report.files import write_report
 from zoo.benchmark.report.results import LIST_MEASURES, MEASURES, OF_CASES, ResultsError
 from zoo.benchmark.report.run_folders import read_run_folders
 from zoo.runs.trainer import Run

@@ -58,8 +58,8 @@ def parser() -> Arguments:
 def main(arguments: Sequence[str]) -> None:
     """Run the command; exit with a message on errors."""
     options = parser().parse_args(arguments)
-    from zoo.benchmark.report.files import write_report
     from zoo.benchmark.other_lists import with_lists
+    from zoo.benchmark.report.files import write_report
     from zoo.benchmark.report.paired_differences import champion_test
     from zoo.benchmark.report.results import ResultsError
 
