@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from callbacks.energy import Energy
 from callbacks.progress import end_bar
 from callbacks.references import Figures, curve, in_words, references
 from zoo.data.held_out_cases import protocol_lines
@@ -48,9 +49,10 @@ class RunReport(Callback):
     """Print a summary of the data before training and a table of results at the end; write both to the run folder.
 
     Files: ``data.json`` (summary of the data), ``privacy.json`` (record and ledger of each release, and the record of the
-    training, if any, under the method's name) and ``metrics.json``: metrics of the test, seconds, epochs, parameters, peak memory
-    of the process in MiB, commit, threads and machine, bytes and privacy of each release, metrics of chance, of item counts and of
-    recent ones on the same cases, and digests of the test data, by which reports decide whether runs are comparable.
+    training, if any, under the method's name) and ``metrics.json``: metrics of the test, seconds, epochs, parameters, energy if
+    measured (`Energy`), peak memory of the process in MiB, commit, threads and machine, bytes and privacy of each release,
+    metrics of chance, of item counts and of recent ones on the same cases, and digests of the test data, by which reports decide
+    whether runs are comparable.
 
     Examples:
         >>> import zoo
@@ -134,11 +136,13 @@ class RunReport(Callback):
         users = (data.test if stage == "test" else data.validation).users
         by_counts = int((~pl_module.can_score(users.to(pl_module.device))).sum())
         protected = records(data, pl_module)
+        others: Sequence[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # set in __init__
         baselines = {} if data.signs or not figures else references_of(data, stage)
         report = {
             "method": type(pl_module).__name__,
             "seed": data.split_seed,
             **self.facts,
+            **{name: fact for one in others if isinstance(one, Energy) for name, fact in one.facts.items()},
             "ranked_by_item_counts": by_counts,
             "metrics": figures,
             "references": baselines,
