@@ -18,11 +18,7 @@ RECORDS = (
             "if not isinstance(mechanism, ThirdPartyMechanism):",
             "if False:",
         ),
-        (
-            "more may be stated than a total charges",
-            "return self.epsilon > max(",
-            "return self.epsilon < max(",
-        ),
+        ("more may be stated than a total charges", "return self.epsilon > max(", "return self.epsilon < max("),
     ),
     *edits_of(
         f"{RECORD}/derived.py",
