@@ -99,7 +99,8 @@ def test_a_notebook_runs_from_its_first_cell_to_its_last(
     done = importlib.import_module("run_notebooks").executed(path, tmp_path)
     code = [cell for cell in done.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
-    assert any("image/png" in output.get("data", {}) for cell in code for output in cell.outputs)
+    drawn = any("image/png" in output.get("data", {}) for cell in code for output in cell.outputs)
+    assert drawn != (path.stem == "csv_to_service")  # its results are lists
 
 
 @pytest.mark.slow
