@@ -65,14 +65,14 @@ def counted(answers: Sequence[Answer]) -> str:
 
     Examples:
         >>> counted([Answer(pl.DataFrame(), unknown_users=["ann"])])
-        '1 users are unknown.'
+        'Unknown users: 1.'
     """
     users = sum(len(answer.unknown_users) for answer in answers)
     fallbacks = sum(len(answer.fallbacks) for answer in answers)
     items = sum(answer.num_unknown_items for answer in answers)
-    said = [f"{users:,} users are unknown"] if users else []
-    said += [f"{items:,} item ids are unknown and ignored"] if items else []
-    said += [f"{fallbacks:,} users get popular items"] if fallbacks else []
+    said = [f"Unknown users: {users:,}"] if users else []
+    said += [f"ignored unknown items: {items:,}"] if items else []
+    said += [f"users with popular items: {fallbacks:,}"] if fallbacks else []
     return f"{'; '.join(said)}." if said else ""
 
 

@@ -48,7 +48,7 @@ def test_lists_similar_items_and_vectors_are_written(
     asked = ["recommend", finished, "--users-file", tmp_path / "who.txt", "--histories", tmp_path / "new.csv", "--k", 3]
     assert ended([*asked, "--unknown", "popular", "--out", out], monkeypatch) == ""
     printed = capsys.readouterr()
-    assert printed.err == "1 users are unknown; 1 item ids are unknown and ignored; 1 users get popular items.\n"
+    assert printed.err == "Unknown users: 1; ignored unknown items: 1; users with popular items: 1.\n"
     assert f"Recommendations for 5 users: {out}" in printed.out
     table, loaded = pl.read_parquet(out), zoo.load(finished)
     assert table["user_id"].to_list() == [

@@ -93,7 +93,7 @@ def test_a_run_recommends_after_its_files_are_gone_and_changed_ones_are_refused(
     with pytest.raises(UnknownUserError, match="1 users are not in the training data"):
         loaded.recommend(["new"], histories={"new": ["unheard of"]})
     answers = list(loaded.answers(["new", "u1"], Request.of(2, seen={"u1": ["?"]}, unknown="popular")))
-    assert counted(answers) == "1 users are unknown; 1 item ids are unknown and ignored; 1 users get popular items."
+    assert counted(answers) == "Unknown users: 1; ignored unknown items: 1; users with popular items: 1."
 
 
 def test_more_items_are_left_out_where_they_are_named(loaded: zoo.runs.predictor.Predictor) -> None:
