@@ -10,11 +10,11 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 from scipy.stats import t
@@ -184,14 +184,15 @@ def allowed(rows: Sequence[Mapping[str, str]], own: Mapping[str, str], figure: s
     return float(t.ppf(1 - FALSE_ALARMS / 2, freedom)) * math.sqrt(2 * widest)
 
 
-def check_table(checks: Sequence[Check]) -> Table:
-    """Return a table with a line for each figure."""
-    table = Table(title="Committed figures and those of repeated runs")
-    for column in ("run", "figure", "committed", "now", "difference", "tolerance", "verdict"):
-        table.add_column(column, overflow="fold")
-    for check in checks:
-        numbers = check.committed, check.now, check.now - check.committed, check.tolerance
-        table.add_row(
-            *map(escape, (visible(check.run), check.figure, *(f"{n:.6f}" for n in numbers), visible(check.verdict)))
-        )
-    return table
+def check_table(checks: Sequence[Check]) -> Group:
+    """Return a table for each run, with a line for each of its figures."""
+    tables = []
+    for run, own in groupby(checks, key=lambda check: check.run):
+        table = Table(title=escape(visible(run)), title_justify="left")
+        for column in ("figure", "committed", "now", "difference", "tolerance", "verdict"):
+            table.add_column(column, overflow="fold")
+        for check in own:
+            numbers = check.committed, check.now, check.now - check.committed, check.tolerance
+            table.add_row(*map(escape, (check.figure, *(f"{n:.4f}" for n in numbers), visible(check.verdict))))
+        tables.append(table)
+    return Group(*tables)
