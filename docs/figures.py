@@ -217,7 +217,9 @@ def by_task(rows: list[Row], word: str, across: str) -> Iterator[Line]:
         for (system,) in distinct(own, "system"):
             if line := hits(own, system, f"{word} {NUMBER} %"):
                 yield Line(panel, system, sorted([*line, *hits(own, system, "Plaintext", 100.0)]))
-        yield Line(panel, "Popularity", hits(own, "Popularity", ""))
+        for system in ("Popularity", "LowRank + UserKNN"):
+            if level := hits(own, re.escape(system), "|Nothing"):
+                yield Line(panel, system, level)
 
 
 def bridge(rows: list[Row]) -> Iterator[Line]:
