@@ -89,10 +89,10 @@ def _parquet(path: Path, needed: Sequence[str]) -> pl.LazyFrame:
         raise ValueError(f"{path} has no Parquet file. Needed: .parquet files.")
     tables = []
     for part in parts:
-        schema = pl.read_parquet_schema(part)
+        tables.append(pl.scan_parquet(part, glob=False))  # "*" in a name is no pattern
+        schema = tables[-1].collect_schema()
         for name in (name for name in schema if name in needed):
             check_type(name, schema[name], part)
-        tables.append(pl.scan_parquet(part, glob=False))
         if set(needed) <= schema.keys():
             check_size(part, needed)
             if len(parts) > 1:

@@ -75,7 +75,7 @@ def test_a_panic_of_polars_is_a_sentence(tmp_path: Path, monkeypatch: pytest.Mon
         raise pl.exceptions.PanicException("called `Option::unwrap()` on a `None` value")
 
     (tmp_path / "x.parquet").touch()
-    monkeypatch.setattr(pl, "read_parquet_schema", panics)
+    monkeypatch.setattr(pl, "scan_parquet", panics)
     with pytest.raises(ValueError, match=r"x\.parquet cannot be read as \.parquet: it is damaged$"):
         read_table(tmp_path / "x.parquet")
 

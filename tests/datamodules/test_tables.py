@@ -371,10 +371,10 @@ def test_faulty_rows_are_refused_with_lines(tmp_path: Path, ending: str, rows: l
 
 
 def test_of_a_long_error_of_polars_the_first_line_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(path: Path) -> pl.DataFrame:
+    def broken(*_: object, **__: object) -> pl.LazyFrame:
         raise pl.exceptions.ComputeError("not a parquet file\n\nThis error occurred in:\n\t[1] 'parquet scan'")
 
-    monkeypatch.setattr(pl, "read_parquet_schema", broken)
+    monkeypatch.setattr(pl, "scan_parquet", broken)
     with pytest.raises(ValueError, match=r"cannot be read as \.parquet: not a parquet file$"):
         read_table(write(tmp_path / "x.parquet", ""))
 
