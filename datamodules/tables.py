@@ -255,6 +255,8 @@ def _interactions(
     once, different, exact = _merged(table)
     if exact:
         facts.counts["rows are exact duplicates of others, and count once"] = exact
+    if repeated := table.height - once.height - exact:
+        facts.counts["rows repeat the user and item of others, and the latest counts"] = repeated
     facts.set_span(once["timestamp"])
     note(facts)
     if once.height < table.height:

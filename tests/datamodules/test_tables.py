@@ -309,8 +309,9 @@ def test_repeats_that_disagree_are_counted_once_for_each_file(tmp_path: Path, ca
 def test_repeats_count_at_their_latest_time(
     rows: list[str], kept: list[Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO), collected_facts() as facts:
         table = read_table(csv(tmp_path / "x.csv", *rows))
+    assert facts[0].counts == {"rows repeat the user and item of others, and the latest counts": 2}
     assert sorted(table.rows()) == sorted([*kept, ("u", "j", 2.0, 6), ("v", "i", 3.0, 1)])
     assert "2 repeated (user, item) rows merged" in caplog.text
 

@@ -86,7 +86,7 @@ def test_lists_similar_items_and_vectors_are_written(
         (["--users-file", "nowhere.csv"], "FileNotFoundError: No list of users at"),
         (
             ["--users-file", "other.csv"],
-            "other.csv has the columns 'who', 'age' and no comma-separated column user_id.",
+            "other.csv has the columns ['who', 'age'] and no column user_id.",
         ),
         (["--users", "u0001", "--release", "book"], "RequestError: --release is 'book'. Pass NAME=PATH"),
         (["--users", "u0001", "--release", "book=nowhere"], "nowhere"),
