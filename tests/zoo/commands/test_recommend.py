@@ -84,10 +84,7 @@ def test_lists_similar_items_and_vectors_are_written(
             "RequestError: --out is best.xlsx. It must end with .parquet or .csv",
         ),
         (["--users-file", "nowhere.csv"], "FileNotFoundError: No list of users at"),
-        (
-            ["--users-file", "other.csv"],
-            "other.csv has the columns ['who', 'age'] and no column user_id.",
-        ),
+        (["--users-file", "other.csv"], "other.csv has the columns ['who', 'age'] and no column user_id."),
         (["--users", "u0001", "--release", "book"], "RequestError: --release is 'book'. Pass NAME=PATH"),
         (["--users", "u0001", "--release", "book=nowhere"], "nowhere"),
     ],
