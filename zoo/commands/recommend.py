@@ -221,7 +221,8 @@ def read_users_file(path: Path) -> list[str]:
     form = f"Write one id a line, or a CSV file with a column {USER_ID}."
     if not path.is_file():
         raise FileNotFoundError(f"No list of users at {path}. {form}")
-    from zoo.data.open_table import open_columns, split_ending
+    from zoo.data.open_table import open_columns
+    from zoo.data.text_table import split_ending
 
     lines, table = list[str](), split_ending(path)[1] or path.suffix == ".parquet"
     try:

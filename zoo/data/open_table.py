@@ -80,13 +80,12 @@ def _short(name: str) -> pl.Expr:
 
 
 def open_columns(path: Path, needed: Sequence[str]) -> pl.DataFrame:
-    """Return the needed columns of a list as text, null where nothing is written; a file of unknown ending is CSV.
+    """Return the needed columns of a list as text, null where nothing is written; `.txt` and unknown endings are CSV.
 
     Raises:
         ValueError: As `open_table`, or if a column is missing.
     """
-    ending, pack = split_ending(path)
-    table = open_table(path, ending or ".csv", pack, needed)
+    table = open_table(path, *_list_ending(path), needed)
     if not {*needed} <= {*table.columns}:
         raise ValueError(f"{path} has the columns {table.columns[:12]}. Needed: {', '.join(needed)}.")
     whole = [pl.col(name).cast(pl.Int64) for name, kind in table.schema.items() if kind.is_float() or kind.is_decimal()]
@@ -97,8 +96,12 @@ def open_columns(path: Path, needed: Sequence[str]) -> pl.DataFrame:
 
 def column_names(path: Path) -> list[str]:
     """Return the names of a list's columns."""
+    return list(open_table(path, *_list_ending(path), [""]).columns)  # no column has this name, so all are listed
+
+
+def _list_ending(path: Path) -> tuple[str, str]:
     ending, pack = split_ending(path)
-    return list(open_table(path, ending or ".csv", pack, [""]).columns)  # no column has this name, so all are listed
+    return ".csv" if ending in ("", ".txt") else ending, pack
 
 
 def distinct_ids(path: Path, column: str) -> tuple[list[str], str]:

@@ -125,7 +125,8 @@ class TextFile:
         usual = "," if self.ending in (".csv", *_JSON) else "\t"
         if self.ending in (".inter", *_JSON):
             return usual
-        return next((tried for tried in (usual, *_TRIED, BLANKS) if self._fits(tried)), usual)
+        likely = usual if usual in self.first else max((usual, *_TRIED), key=self.first.count)
+        return next((tried for tried in (usual, *_TRIED, BLANKS) if self._fits(tried)), likely)
 
     def _fits(self, separator: str) -> bool:
         names = self.first.split() if separator == BLANKS else self.first.split(separator)
