@@ -11,9 +11,9 @@ import polars as pl
 from datamodules.base import CrossDomainDataModule
 from datamodules.recipe import Recipe
 from datamodules.tables import BadRows, find_table, names_of, read_negatives, read_table
-from datamodules.text_table import ENDINGS, TextForm
 from datamodules.times import TimeUnit
 from zoo.data.ratings import Step
+from zoo.data.text_table import ENDINGS, TextForm
 from zoo.runtime.settings_files import user_path
 
 #: Keys of `columns`.

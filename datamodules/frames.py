@@ -9,8 +9,8 @@ import polars as pl
 from narwhals.exceptions import NarwhalsError
 
 from datamodules.files import Files
-from datamodules.open_table import LONGEST, check_type
-from datamodules.tables import interactions, negatives
+from datamodules.tables import columns_shown, interactions, negatives
+from zoo.data.open_table import LONGEST, check_type
 
 _NEEDED = "Frames needs pandas, polars or Arrow tables, so it is for Python only. For files use Files."
 #: What a config has instead of a table.
@@ -100,7 +100,7 @@ class Frames(Files):
         table, what = self._tables[stem], f"The table of {stem!r}"
         names = table.collect_schema().names()
         if missing := [name for name in needed if name not in (range(len(names)) if isinstance(name, int) else names)]:
-            columns = f"no column {', '.join(map(repr, missing))}; its columns are {names}"
+            columns = f"no column {', '.join(map(repr, missing))}; its columns are {columns_shown(names)}"
             raise ValueError(f"{what} has {columns}. Set columns, or rating_column or timestamp_column to None.")
         try:
             chosen = table.select(nw.nth(n).alias(str(n)) if isinstance(n, int) else nw.col(n) for n in needed)

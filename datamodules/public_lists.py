@@ -5,9 +5,10 @@ from pathlib import Path
 
 import polars as pl
 
-from datamodules.open_table import column_names, open_table
+from datamodules.data_quality import warn_once
 from datamodules.protocol import Evaluation
 from datamodules.splits import PAIR
+from zoo.data.open_table import column_names, distinct_ids
 from zoo.data.ratings import Step, map_ids
 from zoo.data.sampling import hash_ids, mix, uniform_integers
 from zoo.runtime.run_folder import write_table
@@ -37,12 +38,11 @@ def read_catalogue(path: Path) -> list[str]:
 def _read_list(path: Path, column: str, allowed: str) -> list[str]:
     if not path.is_file():
         raise FileNotFoundError(f"No list of {column.removesuffix('_id')}s at {path.resolve()}. {allowed}")
-    listed = open_table(path, ".csv", "", [column])
-    if column not in listed.columns:
-        raise ValueError(f"{path} has the columns {listed.columns}. Needed: {column}.")
-    found: list[str] = listed[column].drop_nulls().unique().sort().to_list()
+    found, left_out = distinct_ids(path, column)
     if not found:
         raise ValueError(f"{path} is empty. Needed: ids under {column}.")
+    if left_out:
+        warn_once(left_out)
     return found
 
 
@@ -84,7 +84,7 @@ def is_intersection(users: str) -> bool:
 
 def _columns(users: str) -> list[str]:
     path = Path(users)
-    return [] if users in (OWN, COMMON) or not path.is_file() else [*column_names(path, ".csv")]
+    return [] if users in (OWN, COMMON) or not path.is_file() else column_names(path)
 
 
 def list_steps(users: str, *, derived: bool, catalogue: Path | int | None, shipped: bool) -> tuple[Step, Step]:

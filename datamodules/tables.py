@@ -14,9 +14,9 @@ from typing import Literal, get_args
 import polars as pl
 
 from datamodules.data_quality import Facts, missing_ids, note, warn_once
-from datamodules.open_table import open_table
-from datamodules.text_table import ENDINGS, KINDS, PACKS, PLAIN, TextForm, line_numbers, split_ending
 from datamodules.times import TimeUnit, finite, in_seconds, in_unit, units_of, whole_times
+from zoo.data.open_table import open_table
+from zoo.data.text_table import ENDINGS, KINDS, PACKS, PLAIN, TextForm, line_numbers, split_ending
 
 logger = logging.getLogger(__name__)
 
@@ -255,6 +255,8 @@ def _interactions(
     once, different, exact = _merged(table)
     if exact:
         facts.counts["rows are exact duplicates of others, and count once"] = exact
+    if repeated := table.height - once.height - exact:
+        facts.counts["rows repeat the user and item of others, and the latest counts"] = repeated
     facts.set_span(once["timestamp"])
     note(facts)
     if once.height < table.height:
@@ -318,16 +320,20 @@ def _read(path: Path, needed: list[str], form: TextForm, *, may_be_empty: bool =
         raise ValueError(f"{path.name} has an unknown ending. Use one of {allowed}.")
     raw = open_table(path, ending, pack, needed, needed[:2], form)
     if missing := [name for name in needed if name not in raw.columns]:
-        names = [name[:_SHOWN] for name in raw.columns[:_COLUMNS_SHOWN]]
-        more = f" and {len(raw.columns) - len(names)} more" if len(raw.columns) > len(names) else ""
         quoted = " Set quoting to true." if any(name.startswith('"') for name in raw.columns) else ""
-        lacks = f"{path} has no column {', '.join(map(repr, missing))}; its columns are {names}{more}"
+        lacks = f"{path} has no column {', '.join(map(repr, missing))}; its columns are {columns_shown(raw.columns)}"
         raise ValueError(
             f"{lacks}.{quoted} Set columns: {{DOMAIN: {{user: ..., rating: ...}}}}. {_NO_RATINGS} {_NO_TIMES}"
         )
     if raw.is_empty() and not may_be_empty:
         raise ValueError(f"{path} has no rows. Needed: a header line and rows.")
     return raw
+
+
+def columns_shown(names: Sequence[str]) -> str:
+    """Return the first names of a table's columns for a message."""
+    more = f" and {len(names) - _COLUMNS_SHOWN} more" if len(names) > _COLUMNS_SHOWN else ""
+    return f"{[name[:_SHOWN] for name in names[:_COLUMNS_SHOWN]]}{more}"
 
 
 def _ids(column: pl.Series, what: str, faults: _Faults) -> pl.Series:

@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-import datamodules.open_table
-import datamodules.text_table
+import zoo.data.open_table
+import zoo.data.text_table
 from datamodules.public_lists import is_derived_list, read_users
 from datamodules.tables import read_table
 
@@ -75,7 +75,7 @@ def test_a_panic_of_polars_is_a_sentence(tmp_path: Path, monkeypatch: pytest.Mon
         raise pl.exceptions.PanicException("called `Option::unwrap()` on a `None` value")
 
     (tmp_path / "x.parquet").touch()
-    monkeypatch.setattr(pl, "read_parquet_schema", panics)
+    monkeypatch.setattr(pl, "scan_parquet", panics)
     with pytest.raises(ValueError, match=r"x\.parquet cannot be read as \.parquet: it is damaged$"):
         read_table(tmp_path / "x.parquet")
 
@@ -93,7 +93,7 @@ def test_a_file_that_unpacks_to_more_than_it_may_is_not_read(tmp_path: Path, mon
     text = "user_id,item_id,rating,timestamp\n" + "a,b,1,1\n" * 100_000
     path.write_bytes(gzip.compress(text.encode()))
     assert read_table(path).height == 1
-    monkeypatch.setattr(datamodules.text_table, "ALWAYS", 1000)
+    monkeypatch.setattr(zoo.data.text_table, "ALWAYS", 1000)
     most = f"{100 * path.stat().st_size:,}"
     with pytest.raises(ValueError, match=rf"x\.csv\.gz unpacks to more than {most} bytes"):
         read_table(path)
@@ -104,7 +104,7 @@ def test_however_large_a_packed_file_is_it_unpacks_to_so_much_at_most(
 ) -> None:
     path = tmp_path / "x.csv.gz"
     path.write_bytes(gzip.compress(("user_id,item_id,rating,timestamp\n" + "a,b,1,1\n" * 1000).encode()))
-    monkeypatch.setattr(datamodules.text_table, "UNPACKED", 8000)
+    monkeypatch.setattr(zoo.data.text_table, "UNPACKED", 8000)
     with pytest.raises(ValueError, match=r"unpacks to more than 8,000 bytes\. Unpack it first"):
         read_table(path)
 
@@ -113,8 +113,8 @@ CONSTANT = pl.select(user_id=pl.repeat("a", 10**5), item_id=pl.lit("b"), rating=
 
 
 def limits(patch: pytest.MonkeyPatch, small: int, large: int) -> None:
-    patch.setattr(datamodules.open_table, "SMALL", small)
-    patch.setattr(datamodules.open_table, "LARGE", large)
+    patch.setattr(zoo.data.open_table, "SMALL", small)
+    patch.setattr(zoo.data.open_table, "LARGE", large)
 
 
 def test_a_file_that_takes_more_memory_than_it_may_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,9 +134,9 @@ def test_memory_may_be_so_many_times_the_size(tmp_path: Path, monkeypatch: pytes
     for times, large in ((256, 2**32), (64, 1000)):  # fewer times from `large` bytes on
         columns = times * path.stat().st_size // (32 * 1000)
         limits(monkeypatch, 1000, large)
-        datamodules.open_table.check_size(path, [""] * columns)
+        zoo.data.open_table.check_size(path, [""] * columns)
         with pytest.raises(ValueError, match=r"Allowed: 64 times\. Use CSV"):
-            datamodules.open_table.check_size(path, [""] * (columns + 1))
+            zoo.data.open_table.check_size(path, [""] * (columns + 1))
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])

@@ -1,21 +1,23 @@
 """Tables of every kind: whole ones are read row by row, damaged ones as what they say, or refused with the file's name."""
 
 import bz2
-import csv
 import gzip
 import io
 import json
 import zipfile
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datamodules import Files, Frames
+from datamodules.data_quality import collected_facts
 from datamodules.tables import SCHEMA, read_table
-from datamodules.text_table import TextForm
 from tests.fuzz.damage import ENDS, HITS, Hit, cases, damaged, refusal_of
 
 ROWS = 30
@@ -64,43 +66,115 @@ def packed(content: bytes, ending: str) -> bytes:
     return {"gz": gzip.compress, "bz2": bz2.compress}.get(ending.rsplit(".", 1)[-1], bytes)(content)
 
 
-#: Text of a column that is not needed; what a kind cannot write is taken out.
-NAMES = st.lists(st.text(st.sampled_from("ab\",:;\t\n' 12\\é\x1f"), max_size=8), min_size=1, max_size=12)
-KINDS = st.sampled_from(
-    (".csv", ".csv.gz", ".csv.zst", ".csv.zip", ".tsv", ".tsv.bz2", ".dat", ".txt", ".jsonl", ".parquet")
+KINDS = (".csv", ".csv.gz", ".csv.zst", ".csv.zip", ".tsv", ".tsv.bz2", ".dat", ".txt", ".jsonl", ".parquet")
+FACTORS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+UNITS = st.sampled_from((*FACTORS, "iso"))
+#: How a table is written: its kind, the domain, text of a column that is not needed with ratings, the unit of the times and of the
+#: last one, whether the unit is stated, repetitions of the first row, and what is done with bad rows.
+TABLES = st.tuples(
+    st.sampled_from(KINDS),
+    st.one_of(st.just("x"), st.text(st.sampled_from("aÄ.-_ ~%*[]?{}#:\\/\n"), max_size=5)),
+    st.lists(
+        st.tuples(
+            st.text(st.sampled_from("ab\",:;\t\n' 12\\é\x1f"), max_size=8),  # what a kind cannot write is taken out
+            st.sampled_from(["3"] * 9 + ["4,5", "", "bad"]),
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    UNITS,
+    st.one_of(st.none(), st.none(), UNITS),
+    st.booleans(),
+    st.integers(0, 2),
+    st.sampled_from(("error", "drop", "convert")),
 )
+Table = tuple[str, str, list[tuple[str, str]], str, str | None, bool, int, str]
 
 
-def written(ending: str, names: list[str]) -> bytes:
-    """A table with a name in each row, as a careful program writes it."""
-    header = ["name", *SCHEMA]
-    rows = [(name, f"u{at}", f"i{at}", "3", str(1_400_000_000 + at)) for at, name in enumerate(names)]
-    kind, file = ending.split(".")[1], io.StringIO()
+def written(ending: str, rows: list[tuple[str, ...]]) -> tuple[bytes, list[int]]:
+    """A table as a careful program writes it, and the number of each row in it."""
+    header, kind, file = ("name", *SCHEMA), ending.split(".")[1], io.BytesIO()
+    if kind == "parquet":
+        pl.DataFrame(rows, schema=header, orient="row").write_parquet(file)
+        return file.getvalue(), list(range(1, len(rows) + 1))
     if kind == "jsonl":
-        text = "".join(json.dumps(dict(zip(header, row, strict=True))) + "\n" for row in rows)
-    elif kind == "parquet":
-        table = io.BytesIO()
-        pl.DataFrame(rows, schema=header, orient="row").write_parquet(table)
-        return table.getvalue()
+        lines = [json.dumps(dict(zip(header, row, strict=True))) for row in rows]
     elif kind == "csv":
-        csv.writer(file, lineterminator="\n").writerows([header, *rows])
-        text = file.getvalue()
+        lines = [",".join(f'"{one.replace(chr(34), 2 * chr(34))}"' for one in row) for row in (header, *rows)]
     else:
         separator = SEPARATORS[kind]
         allowed = str.maketrans("", "", f"\n\x1f{separator}" + "\t" * (kind == "txt"))
         clean = [(name.translate(allowed).strip() or "x", *rest) for name, *rest in rows]
-        text = "\n".join(separator.join(row) for row in [header, *clean])
-    return packed(text.encode(), ending)
+        lines = [separator.join(row) for row in (header, *clean)]
+    starts = [1 + sum(line.count("\n") + 1 for line in lines[:at]) for at in range(len(lines))]
+    return packed("\n".join(lines).encode(), ending), starts[kind != "jsonl" :]
 
 
-def as_written(folder: Path, ending: str, names: list[str]) -> None:
-    """Every row that was written is read."""
-    path = folder / f"x{ending}"
-    path.write_bytes(written(ending, names))
-    form = TextForm(separator="blanks" if ending == ".txt" else None)
-    found = read_table(path, form=form)
-    wanted = [(f"u{at}", f"i{at}", 3.0, 1_400_000_000 + at) for at in range(len(names))]
-    assert found.rows() == wanted
+def time_in(second: int, unit: str) -> str:
+    """A moment within a second, in a unit or as a date."""
+    return (
+        datetime.fromtimestamp(second, UTC).isoformat()
+        if unit == "iso"
+        else str(second * FACTORS[unit] + FACTORS[unit] // 2)
+    )
+
+
+def outcome(data: Files, domain: str) -> tuple[Any, ...]:
+    """Rows and counts of a domain, or a message."""
+    with collected_facts() as facts:
+        try:
+            return sorted(data.read(domain).rows()), facts[0].counts
+        except ValueError as refused:
+            return (str(refused),)
+
+
+def as_written(folder: Path, table: Table) -> None:
+    """Every row is read, from a file and from memory, or left out or refused with its number."""
+    ending, domain, content, unit, other, stated, repeats, action = table
+    words = [rating or "bad" * (ending == ".txt") for _, rating in content]  # blanks around nothing are one
+    units = [*[unit] * (len(content) - 1), other or unit]
+    times = [time_in(1_400_000_000 + at, one) for at, one in enumerate(units)]
+    rows = [(name, f"u{at}", f"i{at}", words[at], times[at]) for at, (name, _) in enumerate(content)]
+    rows += rows[:1] * repeats
+    settings: dict[str, Any] = {"on_bad_rows": action, "time_unit": unit if stated and unit != "iso" else None}
+    try:
+        text: Any = {"separator": "blanks"} if ending == ".txt" else {}
+        file = Files("x", domain, root=folder, **text, **settings)
+    except ValueError:
+        assert not domain.isprintable() or domain in ("", ".", "..") or {*domain} & {*"/\\"}
+        return
+    path = folder / f"{domain}{ending}"
+    packed_rows, numbers = written(ending, rows)
+    path.write_bytes(packed_rows)
+    frame = pl.DataFrame(rows, schema=["name", *SCHEMA], orient="row")
+    found = (outcome(file, domain), outcome(Frames(frame, name=domain, **settings), domain))
+    path.unlink()
+    expect(found[0], rows, units, settings, numbers)
+    expect(found[1], rows, units, settings, list(range(1, len(rows) + 1)))
+
+
+def expect(
+    found: tuple[Any, ...], rows: list[tuple[str, ...]], units: list[str], settings: dict[str, Any], numbers: list[int]
+) -> None:
+    """Compare what was read with what was written."""
+    action, stated = settings["on_bad_rows"], settings["time_unit"]
+    mixed = len({*units}) > 1 and (not stated or "iso" in units)
+    values = {"3": 3.0} | ({"4,5": 4.5} if action == "convert" else {})
+    faults = {
+        "no rating": [at for at, row in zip(numbers, rows, strict=True) if not row[3]],
+        "no finite number": [at for at, row in zip(numbers, rows, strict=True) if row[3] and row[3] not in values],
+    }
+    usable = [row for row in rows if row[3] in values]
+    if mixed or not usable or (action == "error" and len(usable) < len(rows)):
+        assert len(found) == 1, "refused"
+        if action == "error":
+            shown = [", ".join(map(str, lines[:3])) + ", ..." * (len(lines) > 3) for lines in faults.values() if lines]
+            assert all(f" {lines}, column 'rating'" in found[0] for lines in shown)
+        return
+    factor = 1 if units[0] == "iso" else FACTORS[stated or units[0]]
+    second = lambda text: int(datetime.fromisoformat(text).timestamp()) if "T" in text else int(text) // factor  # noqa: E731
+    assert found[0] == sorted({(user, item, values[rating], second(time)) for _, user, item, rating, time in usable})
+    assert sum(n for what, n in found[1].items() if "exact duplicates" in what) == len(usable) - len(found[0])
 
 
 def never_fewer(folder: Path, names: list[str]) -> None:
@@ -118,27 +192,27 @@ def never_fewer(folder: Path, names: list[str]) -> None:
 QUOTED = st.lists(st.text(st.sampled_from('ab" 1'), max_size=5), min_size=1, max_size=12)
 
 
-@cases(500)
-@given(ending=KINDS, names=NAMES)
-def test_every_row_that_was_written_is_read(tmp_path: Path, ending: str, names: list[str]) -> None:
-    as_written(tmp_path, ending, names)
+@cases(1_000)
+@given(table=TABLES)
+def test_every_row_that_was_written_is_read(tmp_path: Path, table: Table) -> None:
+    as_written(tmp_path, table)
 
 
-@cases(500)
+@cases(1_000)
 @given(names=QUOTED)
 def test_no_row_is_lost_to_a_stray_quote(tmp_path: Path, names: list[str]) -> None:
     never_fewer(tmp_path, names)
 
 
 @pytest.mark.slow
-@cases(70_000)
-@given(ending=KINDS, names=NAMES)
-def test_many_rows_that_were_written_are_read(tmp_path: Path, ending: str, names: list[str]) -> None:
-    as_written(tmp_path, ending, names)
+@cases(100_000)
+@given(table=TABLES)
+def test_many_rows_that_were_written_are_read(tmp_path: Path, table: Table) -> None:
+    as_written(tmp_path, table)
 
 
 @pytest.mark.slow
-@cases(30_000)
+@cases(100_000)
 @given(names=QUOTED)
 def test_no_row_is_lost_to_many_stray_quotes(tmp_path: Path, names: list[str]) -> None:
     never_fewer(tmp_path, names)

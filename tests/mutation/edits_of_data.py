@@ -236,7 +236,7 @@ DATA = (
         ("users are looked up the wrong way round", "index_of(others, users)", "index_of(users, others)"),
     ),
     *edits_of(
-        "datamodules/open_table.py",
+        "zoo/data/open_table.py",
         ("tests/datamodules/test_open_table.py", "tests/datamodules/test_tables.py"),
         ("memory has no end", "if taken > max(", "if taken < min("),
         ("columns of Parquet are not counted", "VALUE * rows * len(needed)", "VALUE * rows"),
@@ -245,7 +245,7 @@ DATA = (
         ("a long text is read", "text.str.len_bytes() > LONGEST", "text.str.len_bytes() > 2**40"),
     ),
     *edits_of(
-        "datamodules/text_table.py",
+        "zoo/data/text_table.py",
         ("tests/datamodules/test_open_table.py", "tests/datamodules/test_tables.py"),
         ("a bomb is unpacked", "if len(content) > most:", "if not content:"),
         ("a bomb has no ceiling", "ALWAYS), UNPACKED)", "ALWAYS), 2**62)"),

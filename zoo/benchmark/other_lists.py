@@ -11,6 +11,7 @@ import polars as pl
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.results import CUT_OFFS, Line, Results, ResultsError, Run
 from zoo.benchmark.report.run_folders import display_path
+from zoo.data.open_table import column_names, open_columns
 from zoo.runtime.run_folder import visible
 
 #: Release of such a row, by which no report takes it for a single-domain baseline.
@@ -29,16 +30,19 @@ def read_lists(path: Path) -> pl.DataFrame:
         ResultsError: The file is unreadable, a column is missing or not a number, or a user has an item twice.
     """
     try:
-        read = pl.read_parquet if path.suffix == ".parquet" else pl.read_csv
-        found = read(path).rename({"user": "user_id", "item": "item_id"}, strict=False)
-        order = next((name for name in ORDERS if name in found.columns), None)
-        if order is None or not {*IDS} <= {*found.columns}:
-            raise ResultsError(f"{path} has the columns {found.columns}. It needs user_id, item_id, and rank or score.")
+        names = column_names(path)
+        ids = [name if name in names else name.removesuffix("_id") for name in IDS]
+        order = next((name for name in ORDERS if name in names), None)
+        if order is None or not {*ids} <= {*names}:
+            raise ResultsError(f"{path} has the columns {names}. It needs user_id, item_id, and rank or score.")
         sign = 1 if order == "rank" else -1
-        own = [pl.col("seed").cast(pl.Int64)] if "seed" in found.columns else []
-        ids = (pl.col(name).cast(pl.String) for name in IDS)
-        lists = found.select(*ids, (pl.col(order).cast(pl.Float64) * sign).alias("order"), *own)
-    except (OSError, pl.exceptions.PolarsError) as error:
+        own = ["seed"] if "seed" in names else []
+        found = open_columns(path, [*ids, order, *own]).rename(dict(zip(ids, IDS, strict=True)))
+        numbers = (pl.col(order).cast(pl.Float64) * sign).alias("order"), *(pl.col(name).cast(pl.Int64) for name in own)
+        lists = found.select(*IDS, *numbers)
+    except ResultsError:
+        raise
+    except (OSError, ValueError, pl.exceptions.PolarsError) as error:
         raise ResultsError(f"{path} is unreadable ({str(error).splitlines()[0]}). Pass Parquet or CSV.") from error
     if lists["order"].is_nan().any() or any(lists.null_count().row(0)):
         raise ResultsError(f"{path} has missing values. Each row needs user, item, and rank or score. Remove it.")

@@ -18,9 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-from polars.exceptions import PolarsError
-
+from zoo.data.open_table import distinct_ids
 from zoo.runtime.arguments import Arguments
 from zoo.runtime.run_folder import atomic_write, refusal
 from zoo.runtime.settings_files import read_json
@@ -75,7 +73,7 @@ def main(arguments: Sequence[str]) -> None:
         print(ask(options) if options.command == "ask" else serve(options))
     except ImportError as error:
         sys.exit(f"{refusal(error)} Install the extra: pip install 'cdr-zoo[psi]'.")
-    except (OSError, TypeError, ValueError, PolarsError) as error:
+    except (OSError, TypeError, ValueError) as error:
         sys.exit(refusal(error))
 
 
@@ -151,18 +149,16 @@ def serve(options: argparse.Namespace) -> str:
 def checked_users(path: Path) -> list[str]:
     """Return the ids of a list, sorted; refuse ids that another party would probably write otherwise.
 
-    Ids must be in Unicode form NFC without blanks at their ends, and no two may differ only in case or form.
+    Ids must be in Unicode form NFC, and no two may differ only in case or form.
     """
-    # Not by `datamodules`, whose import of training libraries would take longer than the protocol.
-    listed = pl.read_csv(path, infer_schema=False)
-    if "user_id" not in listed.columns or not listed.height:
-        raise PsiError(f"{path} has the columns {listed.columns} and {listed.height} rows. Needed: ids under user_id.")
-    ids: list[str] = listed["user_id"].drop_nulls().unique().sort().to_list()
+    ids, left_out = distinct_ids(path, "user_id")
+    if not ids:
+        raise PsiError(f"{path} is empty. Needed: ids under user_id.")
+    if left_out:
+        print(left_out, file=sys.stderr)
     for user in ids:
-        if user != unicodedata.normalize("NFC", user).strip():
-            raise PsiError(
-                f"{path} has the id {user[:80]!r}. Allowed: Unicode NFC without blanks at the ends. Rewrite it."
-            )
+        if user != unicodedata.normalize("NFC", user):
+            raise PsiError(f"{path} has the id {user[:80]!r}. Allowed: Unicode NFC. Rewrite it.")
     folded = Counter(unicodedata.normalize("NFKC", user).casefold() for user in ids)
     if len(folded) < len(ids):
         ((alike, _),) = folded.most_common(1)

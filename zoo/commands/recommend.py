@@ -163,19 +163,21 @@ def read_lists(path: Path | None, threshold: float | None = None) -> dict[str, l
     """Return the items of each user in a CSV or Parquet file; with a threshold only those whose column ``rating`` reaches it."""
     import polars as pl
 
+    from datamodules.tables import read_table
+    from zoo.data.open_table import column_names
+
     if path is None:
         return None
     if not path.is_file():
         raise FileNotFoundError(f"No file at {path}. Write {PAIRS}.")
-    try:
-        table = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema=False)
-    except (pl.exceptions.PolarsError, UnicodeDecodeError) as error:
-        raise RequestError(f"{path} is no table ({type(error).__name__}). Write {PAIRS}.") from error
-    if missing := [name for name in (USER_ID, ITEM_ID) if name not in table.columns]:
+    columns = column_names(path)
+    if missing := [name for name in (USER_ID, ITEM_ID) if name not in columns]:
         raise RequestError(f"{path} has no column {' and '.join(missing)}. Write {PAIRS}.")
-    if threshold is not None and "rating" in table.columns:
-        table = table.filter(pl.col("rating").cast(pl.Float64, strict=False) >= threshold)
-    pairs = table.select(pl.col(USER_ID, ITEM_ID).cast(pl.String).str.strip_chars()).drop_nulls()
+    rated = threshold is not None and "rating" in columns
+    table = read_table(path, rating_column="rating" if rated else None, timestamp_column=None)
+    if rated:
+        table = table.filter(pl.col("rating") >= threshold)
+    pairs = table.select(pl.col(USER_ID, ITEM_ID).cast(pl.String))
     return dict(pairs.group_by(USER_ID, maintain_order=True).agg(ITEM_ID).iter_rows())
 
 
@@ -219,22 +221,26 @@ def read_users_file(path: Path) -> list[str]:
     form = f"Write one id a line, or a CSV file with a column {USER_ID}."
     if not path.is_file():
         raise FileNotFoundError(f"No list of users at {path}. {form}")
+    from zoo.data.open_table import open_columns
+    from zoo.data.text_table import split_ending
+
+    lines, table = list[str](), split_ending(path)[1] or path.suffix == ".parquet"
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = [[cell.strip() for cell in row] for row in csv.reader(file)]
+        if not table:
+            with path.open(encoding="utf-8-sig") as file:
+                lines = [line for line in file if line.strip()]
+        if table or USER_ID in re.split(r'[,;|\t "\n]', lines[0] if lines else ""):
+            ids = open_columns(path, [USER_ID])[USER_ID]
+            if empty := ids.null_count():
+                sys.stderr.write(f"{path}: {empty:,} of {len(ids):,} rows have no {USER_ID}, and are left out.\n")
+            users = ids.drop_nulls().to_list()
+        else:  # a quote ends in its line
+            rows = [[cell.strip() for cell in row] for line in lines for row in csv.reader([line], strict=True)]
+            if wide := [row for row in rows if len(row) > 1]:
+                raise RequestError(f"{path} has the columns {wide[0][:12]} and no column {USER_ID}. {form}")
+            users = [row[0] for row in rows]
     except (UnicodeDecodeError, csv.Error) as error:
         raise RequestError(f"{path} is no list of users ({error}). {form}") from error
-    rows = [row for row in rows if any(row)]
-    head = rows[0] if rows else []
-    if USER_ID in head:
-        at = head.index(USER_ID)
-        users = [row[at] for row in rows[1:] if len(row) > at and row[at]]
-    elif any(len(row) > 1 for row in rows) or USER_ID in re.split(r"[;|\t ]", head[0] if head else ""):
-        raise RequestError(
-            f"{path} has the columns {', '.join(map(repr, head))} and no comma-separated column {USER_ID}. {form}"
-        )
-    else:
-        users = [row[0] for row in rows]
     if not users:
         raise RequestError(f"{path} has no user. {form}")
     return users

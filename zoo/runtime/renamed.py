@@ -12,7 +12,7 @@ from typing import Any
 #: New name by old name. Remove in 0.5.
 RENAMED = {
     "datamodules.links": "datamodules.alignment",
-    "datamodules.opening": "datamodules.open_table",
+    "datamodules.opening": "zoo.data.open_table",
     "datamodules.prepared": "datamodules.cache",
     "datamodules.remarks": "datamodules.data_quality",
     "datamodules.users": "datamodules.public_lists",

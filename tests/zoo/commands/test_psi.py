@@ -117,7 +117,6 @@ def test_wrong_and_altered_files_are_refused() -> None:
         ([f"u{number}" for number in range(40, 90)], "The ids are spelled"),
         ([f"u-{number:04d}" for number in range(40, 90)], "The ids are spelled"),
         ([*THERE, "U0041"], "differ only in case or form, such as 'u0041'"),
-        ([*THERE, " u0001"], "without blanks at the ends"),
         ([*THERE, "cafe\u0301"], "Allowed: Unicode NFC"),
     ],
 )

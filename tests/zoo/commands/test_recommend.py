@@ -84,10 +84,7 @@ def test_lists_similar_items_and_vectors_are_written(
             "RequestError: --out is best.xlsx. It must end with .parquet or .csv",
         ),
         (["--users-file", "nowhere.csv"], "FileNotFoundError: No list of users at"),
-        (
-            ["--users-file", "other.csv"],
-            "other.csv has the columns 'who', 'age' and no comma-separated column user_id.",
-        ),
+        (["--users-file", "other.csv"], "other.csv has the columns ['who', 'age'] and no column user_id."),
         (["--users", "u0001", "--release", "book"], "RequestError: --release is 'book'. Pass NAME=PATH"),
         (["--users", "u0001", "--release", "book=nowhere"], "nowhere"),
     ],
@@ -108,7 +105,9 @@ def test_what_cannot_be_asked_is_a_sentence(
         ("u1\r\n\r\n u2 \r\n", ["u1", "u2"]),
         ("user_id\nu1\nu2", ["u1", "u2"]),
         ("\ufeffuser_id\nu1\n", ["u1"]),
-        ('age,user_id\n5,u1\n6,"u,2"\n7,\n8\n', ["u1", "u,2"]),
+        ('age,user_id\n"5\n6",u1\n6,"u,2"\n7,\n8,\n', ["u1", "u,2"]),
+        ("user_id;age\n1.0;5\n2.0;6\n", ["1.0", "2.0"]),
+        ('\'u1\n"u,2"\n', ["'u1", "u,2"]),
         ("17\n", ["17"]),
     ],
 )
@@ -122,8 +121,9 @@ def test_users_stand_one_a_line_with_a_header_or_without(text: str, users: list[
     [
         (b"", "has no user"),
         (b"user_id\n\n", "has no user"),
-        (b"user_id;age\nu1;5\n", "has the columns"),
+        (b"users;age\nu1;5,6\n", "has the columns"),
         (b"PAR1\xff\x00", "is no list of users"),
+        (b'"u1\nu2\n', "is no list of users"),
     ],
 )
 def test_what_lists_no_users_is_refused(content: bytes, said: str, tmp_path: Path) -> None:

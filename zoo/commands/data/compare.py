@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +13,9 @@ from rich.table import Column, Table
 from scipy import stats
 from scipy.spatial.distance import jensenshannon
 
-from datamodules import Files
 from datamodules.cache import PreparedTarget
 from datamodules.splits import PAIR
+from datamodules.tables import read_table
 from zoo.data.list_metrics import ListMetrics
 from zoo.data.ratings import Ratings, index_of
 from zoo.data.rows import SparseRows
@@ -33,8 +32,7 @@ def read_pairs(path: Path) -> pl.DataFrame:
         ValueError: The path is neither.
     """
     if path.is_file():
-        stem = path.name.partition(".")[0]
-        return Files("files", stem, root=path.parent).read(stem).select(pl.col(*PAIR).cast(pl.String)).unique()
+        return read_table(path).select(pl.col(*PAIR).cast(pl.String)).unique()
     made = PreparedTarget.load(path / TARGET, ())
     if made is None:
         raise ValueError(f"{path} has no ratings. Pass a file, or a run trained with keep_ratings.")
@@ -135,8 +133,6 @@ def comparison_table(found: Mapping[str, float]) -> Table:
 
 def read_lists(path: Path) -> pl.DataFrame:
     """Return lists that ``recommend --out`` wrote, CSV or Parquet."""
-    table = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema=False)
-    if missing := sorted({"user_id", "rank", "item_id"} - {*table.columns}):
-        raise ValueError(f"{path} lacks {', '.join(missing)}. Pass lists that `recommend --out` wrote.")
-    ids: dict[str, Any] = {name: pl.col(name).cast(pl.String) for name in ("user_id", "item_id")}
-    return table.select(**ids, rank=pl.col("rank").cast(pl.Int64))
+    table = read_table(path, rating_column="rank", timestamp_column=None)
+    ids = (pl.col(name).cast(pl.String) for name in PAIR)
+    return table.select(*ids, rank=pl.col("rating").cast(pl.Int64))

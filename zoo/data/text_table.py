@@ -125,7 +125,8 @@ class TextFile:
         usual = "," if self.ending in (".csv", *_JSON) else "\t"
         if self.ending in (".inter", *_JSON):
             return usual
-        return next((tried for tried in (usual, *_TRIED, BLANKS) if self._fits(tried)), usual)
+        likely = usual if usual in self.first else max((usual, *_TRIED), key=self.first.count)
+        return next((tried for tried in (usual, *_TRIED, BLANKS) if self._fits(tried)), likely)
 
     def _fits(self, separator: str) -> bool:
         names = self.first.split() if separator == BLANKS else self.first.split(separator)
@@ -188,9 +189,9 @@ class TextFile:
             self.ending = _ARRAY
             return pl.read_json(self._source(), infer_schema_length=None).lazy()
         for length in (1, None):  # a key may be missing in the first line
-            known = pl.scan_ndjson(self._source(), infer_schema_length=length).collect_schema()
+            known = pl.scan_ndjson(self._open(), infer_schema_length=length).collect_schema()
             if {*self.needed} <= known.keys():
-                return pl.scan_ndjson(self._source(), schema=dict.fromkeys(self.needed, pl.String))
+                return pl.scan_ndjson(self._open(), schema=dict.fromkeys(self.needed, pl.String))
         return pl.LazyFrame(schema=dict.fromkeys(known, pl.Null))
 
     def _source(self) -> Path | io.BytesIO:

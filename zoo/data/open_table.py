@@ -1,11 +1,12 @@
 """Open tables of unknown origin: how much they may unpack to, and which columns can be read."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
 
-from datamodules.text_table import BROKEN, PLAIN, TextFile, TextForm, line_numbers
+from zoo.data.text_table import BROKEN, PLAIN, TextFile, TextForm, line_numbers, split_ending
 
 #: Limit of a Parquet file in memory: 256 times its size, 64 times from `LARGE` bytes on, at least `SMALL` bytes. Sorted ratings
 #: have at least one byte per row, and a row takes 128.
@@ -78,9 +79,38 @@ def _short(name: str) -> pl.Expr:
     return pl.when(text.str.len_bytes() > LONGEST).then(pl.lit(_TOO_LONG)).otherwise(text)
 
 
-def column_names(path: Path, ending: str) -> list[str]:
-    """Return the names of a file's columns."""
-    return list(open_table(path, ending, "", [""]).columns)  # no column has this name, so all are listed
+def open_columns(path: Path, needed: Sequence[str]) -> pl.DataFrame:
+    """Return the needed columns of a list as text, null where nothing is written; `.txt` and unknown endings are CSV.
+
+    Raises:
+        ValueError: As `open_table`, or if a column is missing.
+    """
+    table = open_table(path, *_list_ending(path), needed)
+    if not {*needed} <= {*table.columns}:
+        raise ValueError(f"{path} has the columns {table.columns[:12]}. Needed: {', '.join(needed)}.")
+    whole = [pl.col(name).cast(pl.Int64) for name, kind in table.schema.items() if kind.is_float() or kind.is_decimal()]
+    with suppress(pl.exceptions.InvalidOperationError):
+        table = table.with_columns(whole)  # ids that another program wrote as 7.0
+    return table.select(pl.col(*needed).cast(pl.String))
+
+
+def column_names(path: Path) -> list[str]:
+    """Return the names of a list's columns."""
+    return list(open_table(path, *_list_ending(path), [""]).columns)  # no column has this name, so all are listed
+
+
+def _list_ending(path: Path) -> tuple[str, str]:
+    ending, pack = split_ending(path)
+    return ".csv" if ending in ("", ".txt") else ending, pack
+
+
+def distinct_ids(path: Path, column: str) -> tuple[list[str], str]:
+    """Return the sorted ids of a list, and a sentence on rows that are not counted; empty: there are none."""
+    ids = open_columns(path, [column])[column]
+    found: list[str] = ids.drop_nulls().unique().sort().to_list()
+    empty, repeated = ids.null_count(), len(ids) - ids.null_count() - len(found)
+    counts = [f"{empty:,} without {column}"] * (empty > 0) + [f"{repeated:,} repeated"] * (repeated > 0)
+    return found, f"{path}: of {len(ids):,} rows {' and '.join(counts)} are left out." if counts else ""
 
 
 def _parquet(path: Path, needed: Sequence[str]) -> pl.LazyFrame:
@@ -89,10 +119,10 @@ def _parquet(path: Path, needed: Sequence[str]) -> pl.LazyFrame:
         raise ValueError(f"{path} has no Parquet file. Needed: .parquet files.")
     tables = []
     for part in parts:
-        schema = pl.read_parquet_schema(part)
+        tables.append(pl.scan_parquet(part, glob=False))  # "*" in a name is no pattern
+        schema = tables[-1].collect_schema()
         for name in (name for name in schema if name in needed):
             check_type(name, schema[name], part)
-        tables.append(pl.scan_parquet(part, glob=False))
         if set(needed) <= schema.keys():
             check_size(part, needed)
             if len(parts) > 1:
