@@ -31,9 +31,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 99,
-    "lines of code": 51_660,
-    "lines of tests": 53_600,
-    "collected tests": 7_660,
+    "lines of code": 51_895,
+    "lines of tests": 53_715,
+    "collected tests": 7_670,
 }
 
 

@@ -1,9 +1,17 @@
-"""Bytes and seconds of a request in one process: ``python examples/carriers/measure.py 1 4 15``."""
+"""Bytes and seconds of a request: ``python examples/carriers/measure.py [one-place|simulation|deployment] 1 4 15``.
 
+One place: all parties in this process. The other forms run over NVFlare, in its environment; deployment starts real processes.
+"""
+
+import json
+import os
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from faults import end_group, free_port
 
 from datamodules import Synthetic
 from zoo import NoisyRows
@@ -12,22 +20,58 @@ from zoo.privacy.spending.budget import Budget, Cap
 from zoo.runs.exchange import SourceParty, TargetParty
 
 
-def measure(silos: int) -> str:
-    """Return the row of a table: silos, messages and CPU seconds of publishing and reading, bytes, folder bytes."""
-    folder, names = Path(tempfile.mkdtemp()), [f"s{number:02d}" for number in range(silos)]
+def in_one_place(folder: Path, names: list[str]) -> tuple[dict[str, list[float]], Path]:
+    """Return the cost of each stage, and the folder of the releases."""
     data, parties = Synthetic(sources=names, num_users=400, num_items=150), {}
     for name in names:
         budget = Budget.create(folder / f"{name}.jsonl", Cap(8.0, 1e-5, Relation.CHANGE_ONE_RATING)).path
         parties[name] = SourceParty(NoisyRows(epsilon=8.0), data, name, budget, folder / "outbox" / name)
-    begin = time.process_time()
     found = TargetParty(folder / "inbox", names, "first").collect(
         lambda messages: {name: parties[name].handle(message) for name, message in messages.items()}
     )
-    seconds = time.process_time() - begin
-    crossed = [sum(found.cost[stage][1:]) for stage in ("publish", "read")]
-    size = sum(file.stat().st_size for path in found.releases.values() for file in path.iterdir())
-    return f"| {silos} | {crossed[0]:,.0f} | {crossed[1]:,.0f} | {size:,} | {seconds:.1f} |"
+    return found.cost, folder / "inbox" / "first"
+
+
+def over_nvflare(folder: Path, names: list[str], form: str) -> tuple[dict[str, list[float]], Path]:
+    """Return the cost of each stage, and the folder of the releases."""
+    text = (Path(__file__).parent / "experiment.yaml").read_text().replace("[book, film]", f"[{', '.join(names)}]")
+    (folder / "experiment.yaml").write_text(text)
+    party, command = folder / "federation", [sys.executable, "-m", "zoo_nvflare"]
+    given = [str(party), "--config", str(folder / "experiment.yaml"), "--sources", *names]
+    silos = list[subprocess.Popen[bytes]]()
+    try:
+        if form == "simulation":
+            subprocess.run([*command, "simulate", *given, "--no-fit"], check=True)
+            inbox = party / "inbox" / "first"
+        else:
+            subprocess.run([*command, "provision", *given, "--port", str(free_port())], check=True)
+            for name in names:
+                with open(party / f"{name}.log", "wb") as log:
+                    started = [*command, "silo", str(party / name)]
+                    silos.append(subprocess.Popen(started, stdout=log, stderr=log, start_new_session=True))
+            asked = ["target", str(party / "target"), "--wait", "900", "--no-fit"]
+            subprocess.run([*command, *asked], check=True)
+            inbox = party / "target" / "local" / "inbox" / "first"
+    finally:
+        for silo in silos:
+            end_group(silo)
+    return json.loads((inbox / "collected.json").read_text())["cost"], inbox
+
+
+def measure(form: str, silos: int) -> str:
+    """Return the row of a table: silos, bytes of asking, of reading and of the folders, seconds of each stage and of all."""
+    with tempfile.TemporaryDirectory() as place:
+        folder, names, begin = Path(place), [f"s{number:02d}" for number in range(silos)], time.monotonic()
+        cost, inbox = in_one_place(folder, names) if form == "one-place" else over_nvflare(folder, names, form)
+        size = sum(file.stat().st_size for name in names for file in (inbox / name).iterdir())
+        crossed = [f"{sum(cost[stage][1:]):,.0f}" for stage in ("publish", "read")]
+        seconds = [f"{spent:.1f}" for spent in (cost["publish"][0], cost["read"][0], time.monotonic() - begin)]
+    return " | ".join(["", form, str(silos), *crossed, f"{size:,}", *seconds, f"{os.getloadavg()[0]:.0f}", ""]).strip()
 
 
 if __name__ == "__main__":
-    print(*(measure(int(number)) for number in sys.argv[1:]), sep="\n")
+    forms = [word for word in sys.argv[1:] if not word.isdigit()] or ["one-place"]
+    numbers = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    for form in forms:
+        for number in numbers:
+            print(measure(form, number), flush=True)

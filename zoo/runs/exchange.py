@@ -77,7 +77,10 @@ def code_of(error: Exception) -> Code:
         >>> code_of(OSError(errno.ENOSPC, "no space", "/home/ann/ratings.csv")).value
         'no_space'
     """
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    full = (errno.ENOSPC, errno.EDQUOT)  # safetensors has the number in its text alone
+    if isinstance(error, OSError) and any(
+        error.errno == number or f"(os error {number})" in str(error) for number in full
+    ):
         return Code.NO_SPACE
     known: tuple[tuple[type[Exception], Code], ...] = (
         (_RefusedError, Code.BAD_REQUEST),
@@ -119,6 +122,7 @@ class SourceParty:
         budget: File of its privacy budget.
         outbox: Folder of its releases, by request id.
         sign: PEM file of its private key.
+        intersect: Answer to a step of private set intersection and its message; None: none is answered.
     """
 
     def __init__(
@@ -129,16 +133,18 @@ class SourceParty:
         budget: Path,
         outbox: Path,
         sign: Path | None = None,
+        intersect: Callable[[str, bytes], bytes] | None = None,
     ) -> None:
         if domain not in data.sources:
             raise UsageError(f"domain is {domain!r}. The sources of the data are {list(data.sources)}. Choose one.")
         self.publisher, self.data, self.domain = publisher, data, domain
         self.budget, self.outbox, self.sign = budget, outbox, sign
+        self.intersect = intersect
 
     def handle(self, message: bytes) -> bytes:
         """Return the reply to a message of the target; of an error its code alone, and its text goes to the local log."""
         try:
-            fields, _ = decode(message)
+            fields, data = decode(message)
             operation = fields.pop("op", None)
             if not is_request(fields.get("request")):
                 raise _RefusedError("The request has no valid id.")
@@ -146,6 +152,8 @@ class SourceParty:
                 return self._publish(**fields)
             if operation == "read" and {*fields} == {"request", "offset", "size"}:
                 return self._read(**fields)
+            if operation == "psi" and {*fields} == {"request", "step"} and self.intersect is not None:
+                return self._intersected(fields["step"], data)
             raise _RefusedError("The fields are of another form.")
         except Exception as error:
             _LOG.warning("%s: request refused: %s: %s", self.domain, type(error).__name__, error)
@@ -161,6 +169,13 @@ class SourceParty:
         publish(publisher, self.data, out, source=self.domain, budget=self.budget, sign=self.sign, request=request)
         packed = Release.pack(out)
         return encode({"code": Code.OK, "sha256": packed.sha256, "size": packed.size})
+
+    def _intersected(self, step: object, message: bytes) -> bytes:
+        assert self.intersect is not None
+        try:
+            return encode({"code": Code.OK}, self.intersect(str(step), message))
+        except ValueError as error:
+            raise _RefusedError(str(error)) from error
 
     def _lowered(self, epsilon: object) -> Publisher | None:
         """Return the publisher with the requested epsilon, if it is not above its own; None above it."""

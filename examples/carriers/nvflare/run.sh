@@ -2,7 +2,7 @@
 set -eu
 folder=$(mktemp -d)/federation
 python -m zoo_nvflare provision "$folder" --config ../experiment.yaml --sources book film
-python -m zoo_nvflare silo "$folder/book" > "$folder/book.log" 2>&1 &
-python -m zoo_nvflare silo "$folder/film" > "$folder/film.log" 2>&1 &
-trap 'kill $(jobs -p)' EXIT
+python -m zoo_nvflare silo "$folder/book" > "$folder/book.log" 2>&1 & silos=$!
+python -m zoo_nvflare silo "$folder/film" > "$folder/film.log" 2>&1 & silos="$silos $!"
+trap 'kill $silos' EXIT INT TERM
 python -m zoo_nvflare target "$folder/target" --request first "$@"

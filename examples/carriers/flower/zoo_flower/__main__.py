@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,10 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from zoo.commands.parties import INCOMPLETE, provision_options, report_of, target_options, train
+
 APP = Path(__file__).parent.parent
 """Folder of the Flower app: this package and its pyproject.toml."""
-INCOMPLETE = 3
-"""Exit code if a source gave no release and the target did not train."""
+ATTEMPTS = 3
+"""Runs of a request that wrote no report; the same request costs nothing."""
 #: No telemetry, no question for updates at Flower's servers.
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -40,24 +43,13 @@ def parser() -> argparse.ArgumentParser:
     }
     for name in ("provision", "silo", "target"):
         each[name].add_argument("folder", type=Path, help="folder of the party, or of all")
-    option = each["provision"].add_argument
-    option("--config", type=Path, required=True, help="experiment of all parties")
-    option("--sources", nargs="+", required=True, help="domains of the sources")
-    option("--epsilon-cap", type=float, default=8.0, help="cap of each budget (default: %(default)s)")
-    option("--delta", type=float, default=1e-5, help="delta of each budget (default: %(default)s)")
-    option("--relation", default="change_one_rating", help="of each budget")
+    provision_options(each["provision"])
+    target_options(each["target"])
     for name in ("silo", "target"):
         each[name].add_argument("--port", type=int, default=9443, help="port of the target (default: %(default)s)")
     each["silo"].add_argument("--app", help="SHA-256 of the app to accept (default: that of this installation)")
     each["silo"].add_argument("--once", action="store_true", help="end when the target cannot be reached")
     each["silo"].add_argument("--runtime-port", type=int, default=9094, help="local port of this silo's own processes")
-    option = each["target"].add_argument
-    option("--request", default="first", help="id of the request; the same id resumes at no cost")
-    option("--epsilon", type=float, default=0.0, help="ask for at most this epsilon")
-    option("--timeout", type=float, default=300, help="seconds for one message (default: %(default)s)")
-    option("--wait", type=float, default=120, help="seconds to wait for silos (default: %(default)s)")
-    option("--without", action="store_true", help="train without sources that gave no release")
-    option("--no-fit", action="store_true", help="collect only")
     return made
 
 
@@ -69,16 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     match options.command:
         case "provision":
-            from zoo.privacy.accounting.relation import Relation
-            from zoo.privacy.spending.budget import Cap
             from zoo_flower.sites import provision
 
-            cap = Cap(options.epsilon_cap, options.delta, Relation(options.relation))
-            provision(options.config, options.sources, options.folder, cap)
+            provision(options)
         case "app":
             print(hashlib.sha256(app_bundle()).hexdigest())
         case "silo" if not options.once:
-            # A SuperNode gives up after half a minute without the target; this one is started again.
+            # A SuperNode ends where the target does not know its key yet; this one is started again.
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # and `subprocess.run` ends the SuperNode
             while (
                 subprocess.run([sys.executable, "-m", "zoo_flower", *(arguments or sys.argv[1:]), "--once"]).returncode
                 > 0
@@ -105,6 +95,7 @@ def silo_arguments(folder: Path, port: int, runtime_port: int) -> list[str]:
     """Return the arguments of ``flower-supernode``: TLS, the node's key, and no installations."""
     made = ["--superlink", f"127.0.0.1:{port}", "--root-certificates", str(folder / "ca.crt")]
     made += ["--auth-supernode-private-key", str(folder / "node"), "--host", "127.0.0.1", "--port", str(runtime_port)]
+    made += ["--max-wait-time", str(86400 * 365)]  # Flower's own is a minute
     return [*made, "--node-config", f'folder="{folder}"']  # a SuperNode installs nothing unless it is told to
 
 
@@ -116,13 +107,8 @@ def serving(folder: Path, port: int) -> Iterator[dict[str, str]]:
     connection = f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{port}"\n'
     (home / "config.toml").write_text(f'{connection}root-certificates = "{folder / "ca.crt"}"\n', encoding="utf-8")
     environment = {**os.environ, **QUIET, "FLWR_HOME": str(home)}
-    command = [
-        "flower-superlink",
-        "--ssl-certfile",
-        str(folder / "server.crt"),
-        "--ssl-keyfile",
-        str(folder / "server.key"),
-    ]
+    command = [sys.executable, "-c", "from zoo_flower.supernode import serve; serve()"]
+    command += ["--ssl-certfile", str(folder / "server.crt"), "--ssl-keyfile", str(folder / "server.key")]
     command += ["--ssl-ca-certfile", str(folder / "ca.crt"), "--enable-supernode-auth"]
     command += ["--disable-runtime-dependency-installation"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--database", str(folder / "state.db")]
@@ -149,23 +135,31 @@ def asked(command: Sequence[str], environment: dict[str, str]) -> dict[str, Any]
 def run_target(options: argparse.Namespace, fit: Sequence[str]) -> int:
     """Start the SuperLink, register the silos' keys, run the app, and train on what arrived; return the exit code."""
     folder = options.folder.resolve()
-    report = folder / "inbox" / options.request / "collected.json"
+    report = report_of(folder, options.request)
     report.unlink(missing_ok=True)
     with serving(folder, options.port) as environment:
         nodes = registered(folder, environment, options.wait)
         print(f"Registered: {', '.join(nodes)}.", flush=True)
         wait_online([*nodes.values()], environment, options.wait)
-        pairs = ",".join(f"{node}={name}" for name, node in nodes.items())
-        settings = {"nodes": pairs, "request": options.request, "folder": str(folder)}
-        given = " ".join(f'{name}="{value}"' for name, value in settings.items())
-        given += f" epsilon={options.epsilon} timeout={options.timeout}"
-        started = asked(["flwr", "run", str(APP), "--run-config", given, "--format", "json"], environment)
-        if not started.get("success"):
-            print(f"The run did not start: {started.get('error-message')}", file=sys.stderr)
-            return INCOMPLETE
-        print(f"Request {options.request!r} is run {started['run-id']}.", flush=True)
-        wait_ended(str(started["run-id"]), environment)
-    return train(folder, options, report, [*nodes], fit)
+        for _ in range(ATTEMPTS):
+            if not report.is_file() and not run_app(nodes, options, environment):
+                return INCOMPLETE
+    return train(folder, options, [*nodes], fit)
+
+
+def run_app(nodes: dict[str, str], options: argparse.Namespace, environment: dict[str, str]) -> bool:
+    """Run the app until it ends; False if it did not start."""
+    pairs = ",".join(f"{node}={name}" for name, node in nodes.items())
+    settings = {"nodes": pairs, "request": options.request, "folder": str(options.folder.resolve())}
+    given = " ".join(f'{name}="{value}"' for name, value in (settings | {"intersect": options.intersect or ""}).items())
+    given += f" epsilon={options.epsilon or 0.0} timeout={float(options.timeout)}"
+    started = asked(["flwr", "run", str(APP), "--run-config", given, "--format", "json"], environment)
+    if not started.get("success"):
+        print(f"The run did not start: {started.get('error-message')}", file=sys.stderr)
+        return False
+    print(f"Request {options.request!r} is run {started['run-id']}.", flush=True)
+    wait_ended(str(started["run-id"]), environment)
+    return True
 
 
 def registered(folder: Path, environment: dict[str, str], seconds: float) -> dict[str, str]:
@@ -206,31 +200,6 @@ def wait_ended(number: str, environment: dict[str, str]) -> None:
             print(f"Run ended: {status}.", flush=True)
             return
         time.sleep(3)
-
-
-def train(folder: Path, options: argparse.Namespace, report: Path, sources: Sequence[str], fit: Sequence[str]) -> int:
-    """Fit on the releases that arrived; refuse missing ones unless they may be left out. Return the exit code."""
-    if not report.is_file():
-        print("The run wrote no report. Run the same command again: the request resumes at no cost.", file=sys.stderr)
-        return INCOMPLETE
-    found = json.loads(report.read_text(encoding="utf-8"))
-    print(found["text"])
-    arrived = [source for source in sources if found["codes"].get(source) == "ok"]
-    missing = sorted({*sources} - {*arrived})
-    if missing and not (options.without and arrived):
-        named = ", ".join(missing)
-        print(
-            f"No release of {named}: nothing was trained. Start these silos and run the same command again.",
-            file=sys.stderr,
-        )
-        return INCOMPLETE
-    if options.no_fit:
-        return 0
-    command = [sys.executable, "-m", "zoo", "fit", "--config", str(folder / "experiment.yaml")]
-    command += [f"--data.sources=[{','.join(arrived)}]"] if missing else []
-    for source in arrived:
-        command += [f"--data.releases.{source}", str(report.parent / source)]
-    return subprocess.run([*command, *fit], check=False).returncode
 
 
 if __name__ == "__main__":

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
+
+from zoo.commands.parties import SETTINGS, Party
 
 RECORD, CONTENT = "zoo", "content"
 client = ClientApp()
@@ -32,9 +32,7 @@ def content_of(message: Message) -> bytes:
 @client.query("release")
 def answer(message: Message, context: Context) -> Message:
     """Answer as a source party, by the settings in the folder that the site's own node config names."""
-    from zoo_flower.sites import source_party
-
-    reply = source_party(Path(str(context.node_config["folder"]))).handle(content_of(message))
+    reply = Party(Path(str(context.node_config["folder"])) / SETTINGS).handle(content_of(message))
     return Message(carried(reply), reply_to=message)
 
 
@@ -50,14 +48,11 @@ def play(message: Message, context: Context) -> Message:
 @server.main()
 def collect(grid: Grid, context: Context) -> None:
     """Collect the releases below ``inbox/REQUEST`` of the target's folder, and write what became of each source."""
-    from zoo_flower.sites import target_party
-
-    settings = context.run_config
-    nodes = {name: int(node) for node, name in (pair.split("=") for pair in str(settings["nodes"]).split(","))}
-    target = target_party(Path(str(settings["folder"])), settings, list(nodes))
-    found = target.collect(sender(grid, nodes, "release", float(settings["timeout"])))
-    report = {"codes": found.codes, "cost": found.cost, "text": str(found)}
-    (target.folder / "collected.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    run = context.run_config
+    nodes = {name: int(node) for node, name in (pair.split("=") for pair in str(run["nodes"]).split(","))}
+    party = Party(Path(str(run["folder"])) / SETTINGS)
+    send = sender(grid, nodes, "release", float(run["timeout"]))
+    party.collect([*nodes], run, send, part=2**26, patience=1)  # a message starts a process, so parts are large
 
 
 def sender(
@@ -79,9 +74,3 @@ def sender(
         return replies
 
     return send
-
-
-def settings_of(folder: Path) -> dict[str, Any]:
-    """Return a party's own settings."""
-    found: dict[str, Any] = json.loads((folder / "zoo.json").read_text(encoding="utf-8"))
-    return found

@@ -14,6 +14,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from zoo import FedGNN
+from zoo.commands.parties import SETTINGS, Party
 from zoo.methods.federated.updates import ClientUpdates, Mean, weighted_mean
 
 
@@ -83,7 +84,8 @@ def mean_of_round(
 
 def play_clients(folder: Path, message: bytes) -> bytes:
     """Play as the clients of a node, whose experiment is in its folder."""
-    return play_message(model_of(folder / "experiment.yaml"), message)
+    party = Party(folder / SETTINGS)
+    return play_message(model_of(party.folder / party.settings["config"]), message)
 
 
 def model_of(config: Path) -> FedGNN:

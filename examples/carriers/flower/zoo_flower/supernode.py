@@ -1,4 +1,4 @@
-"""A SuperNode that runs one app: the one whose SHA-256 its owner wrote down, and no other.
+"""A SuperLink and a SuperNode that wait for a busy machine; the SuperNode runs the one app whose SHA-256 its owner wrote down.
 
 Flower's ``--trusted-entities`` accepts apps that its hub signed, and refuses all others. Here the site itself signs the app that
 it knows, in memory and with a key of this process, so Flower's own check refuses every other app before any of its code runs.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -21,6 +23,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.supercore.primitives.asymmetric_ed25519 import create_message_to_sign
 from flwr.supernode import start_client_internal
 from flwr.supernode.cli.flower_supernode import flower_supernode
+
+from zoo_flower.superexec import be_patient, command_of
 
 SITE = "site"
 
@@ -35,12 +39,25 @@ def run(arguments: list[str], app: str) -> None:
             yield (node, receive, send, get_run, known_alone(get_fab, key, app), *others)
 
     start_client_internal._init_connection = connected
+    be_patient()
+    start_client_internal.subprocess = SimpleNamespace(Popen=lambda command: subprocess.Popen(command_of(command)))
     with tempfile.TemporaryDirectory() as folder:
         trusted = Path(folder) / "trusted.yaml"
         public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
         trusted.write_text(json.dumps({SITE: public}), encoding="utf-8")  # JSON is YAML
         sys.argv = ["flower-supernode", *arguments, "--trusted-entities", str(trusted)]
         flower_supernode()
+
+
+def serve() -> None:
+    """Run a SuperLink with the arguments of the command line."""
+    from importlib import import_module
+
+    module = import_module("flwr.superlink.cli.flower_superlink")
+    of_flower = module._get_superexec_command
+    module._get_superexec_command = lambda *given, **named: command_of(of_flower(*given, **named))
+    be_patient()
+    module.flower_superlink()
 
 
 def known_alone(get_fab: Callable[[str, int], Any], key: Ed25519PrivateKey, app: str) -> Callable[[str, int], Any]:

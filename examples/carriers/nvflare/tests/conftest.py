@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from silos import EXPERIMENT, Silo, free_port
+from faults import free_port
+from silos import EXPERIMENT, Silo
 
 pytest.importorskip("nvflare", reason="not installed: pip install -e examples/carriers/nvflare")
 

@@ -1,11 +1,10 @@
-"""Silos as processes, and free ports."""
+"""Silos as processes."""
 
-import os
-import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
+
+from faults import end_group
 
 EXPERIMENT = Path(__file__).parents[2] / "experiment.yaml"
 #: Runs of `zoo fit` by the tests: no epochs of an optimizer, no trackers.
@@ -26,21 +25,8 @@ class Silo:
 
     def kill(self) -> None:
         """Kill the silo and its job's process, as a power cut does."""
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        end_group(self.process)
 
     @property
     def log(self) -> str:
         return (self.folder / "silo.log").read_text(errors="replace")
-
-
-def free_port() -> int:
-    """A port whose next one is free too."""
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            try:
-                second.bind(("127.0.0.1", first.getsockname()[1] + 1))
-            except OSError:
-                continue
-            return int(first.getsockname()[1])

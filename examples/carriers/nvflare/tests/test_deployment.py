@@ -1,13 +1,22 @@
 """Real processes with mutual TLS on loopback: three forms of one experiment, faults, and parties that deviate."""
 
 import json
+import socket
+import ssl
 import subprocess
 import sys
 import time
+from argparse import Namespace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from silos import EXPERIMENT, FIT, Silo
 
 from zoo import Release
@@ -16,6 +25,7 @@ from zoo_nvflare.__main__ import main, serving, silos_of
 from zoo_nvflare.sites import write_job
 
 SOURCES = ("book", "film")
+EVIL = Namespace(request="evil", epsilon=None, timeout=30, intersect=None)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -99,7 +109,7 @@ def test_sites_refuse_code_and_classes_of_others(
     policy = federation / "target" / "local" / "authorization.json"
     own = policy.read_text()
     policy.write_text(own.replace('"byoc": "none"', '"byoc": "any"'))
-    job, mark = write_job(tmp_path / "job", SOURCES, "evil", None, 30), tmp_path / "mark"
+    job, mark = write_job(tmp_path / "job", SOURCES, EVIL), tmp_path / "mark"
     config = job / "app" / "config" / "config_fed_client.json"
     if form == "code":
         (job / "app" / "custom").mkdir()
@@ -149,3 +159,56 @@ def test_a_killed_silo_is_named_and_the_same_request_resumes(
     assert target(federation, "--request", "second", "--no-fit") == 0
     assert entries(federation, "book").count("second") == 1
     assert entries(federation, "film").count("second") == 1
+
+
+def own_certificate(name: str, folder: Path) -> Path:
+    """Write a certificate and key for a name, signed by nobody but themselves."""
+    key, now = ec.generate_private_key(ec.SECP384R1()), datetime.now(UTC)
+    named = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = x509.CertificateBuilder(
+        named, named, key.public_key(), x509.random_serial_number(), now, now + timedelta(1)
+    )
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+    (folder / "client.crt").write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
+    (folder / "client.key").write_bytes(secret)
+    return folder
+
+
+def is_let_in(federation: Path, port: int, keys: Path) -> bool:
+    """Whether the target's server keeps a TLS connection of these keys open."""
+    context = ssl.create_default_context(cafile=federation / "film" / "startup" / "rootCA.pem")
+    context.check_hostname = False
+    context.load_cert_chain(keys / "client.crt", keys / "client.key")
+    try:
+        with socket.create_connection(("localhost", port)) as plain, context.wrap_socket(plain) as wrapped:
+            wrapped.settimeout(5)
+            return wrapped.recv(1) != b""
+    except TimeoutError:  # it waits for a message
+        return True
+    except (ssl.SSLError, ConnectionError):
+        return False
+
+
+def test_a_certificate_of_another_authority_is_refused(federation: Path, tmp_path: Path) -> None:
+    """With the name of `film`, but signed by itself; the server that `film` itself gets in."""
+    (service,) = json.loads((federation / "target" / "startup" / "fed_server.json").read_text())["servers"]
+    port = int(service["service"]["target"].split(":")[1])
+    with serving(federation / "target", 120):
+        assert is_let_in(federation, port, federation / "film" / "startup")
+        assert not is_let_in(federation, port, own_certificate("film", tmp_path))
+
+
+def test_users_in_common_by_messages(
+    federation: Path, silos: dict[str, Silo], capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("private_set_intersection", reason="not installed: the extra psi")
+    for name, ids in (("target", range(60)), ("book", range(40, 90))):
+        local = federation / name / "local"
+        (local / "users.csv").write_text("user_id\n" + "".join(f"u{number:04d}\n" for number in ids))
+        settings = {**json.loads((local / "zoo.json").read_text()), "users": "users.csv"}
+        (local / "zoo.json").write_text(json.dumps(settings))
+    assert target(federation, "--request", "users", "--intersect", "book", "--no-fit") == 0
+    assert "20 users in common" in capfd.readouterr().out
+    lists = [(federation / name / "local" / "agreed-book.csv").read_bytes() for name in ("target", "book")]
+    assert lists[0] == lists[1]
+    assert b"u0045" in lists[0]

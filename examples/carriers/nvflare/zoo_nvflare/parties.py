@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from nvflare.apis.client import Client
 from nvflare.apis.controller_spec import ClientTask, Task
@@ -17,12 +15,8 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from zoo.commands.privacy.plan import read_settings
-from zoo.release.signature import TrustedKeys
-from zoo.runs.exchange import SourceParty, TargetParty
-from zoo.runs.inputs import instantiate, make_publisher
-from zoo.runtime.run_folder import write_json
-from zoo_nvflare import SETTINGS, SIMULATED, TARGET
+from zoo.commands.parties import SETTINGS, TARGET, Party
+from zoo_nvflare import SIMULATED
 
 TASK = "release"
 MESSAGE = "message"
@@ -33,12 +27,12 @@ class ReleaseExecutor(Executor):  # type: ignore[misc]  # NVFlare ships no types
 
     def __init__(self) -> None:
         super().__init__()
-        self._party: SourceParty | None = None
+        self._party: Party | None = None
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Answer one message of the target."""
         if self._party is None:
-            self._party = source_party(*settings_of(fl_ctx, fl_ctx.get_identity_name()))
+            self._party = Party(settings_of(fl_ctx, fl_ctx.get_identity_name()))
         reply = Shareable()
         reply[MESSAGE] = self._party.handle(bytes(shareable.get(MESSAGE) or b""))
         return reply
@@ -52,11 +46,20 @@ class ReleaseController(Controller):  # type: ignore[misc]  # NVFlare ships no t
         request: Id of the request.
         epsilon: Largest epsilon that is asked for; None: that of each source's settings.
         timeout: Seconds that a site has for one message.
+        intersect: The source whose users in common are asked for, instead of releases.
     """
 
-    def __init__(self, sources: Sequence[str], request: str, epsilon: float | None = None, timeout: int = 120) -> None:
+    def __init__(
+        self,
+        sources: Sequence[str],
+        request: str,
+        epsilon: float | None = None,
+        timeout: int = 120,
+        intersect: str | None = None,
+    ) -> None:
         super().__init__()
-        self.sources, self.request, self.epsilon, self.timeout = list(sources), request, epsilon, timeout
+        self.sources, self.timeout = list(sources), timeout
+        self.asked = {"request": request, "epsilon": epsilon, "intersect": intersect}
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Do nothing: the settings are read when the job runs."""
@@ -70,18 +73,8 @@ class ReleaseController(Controller):  # type: ignore[misc]  # NVFlare ships no t
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Collect the releases and write what became of each source."""
-        settings, folder = settings_of(fl_ctx, TARGET)
-        trusted = settings.get("trusted")
-        target = TargetParty(
-            folder / "inbox",
-            self.sources,
-            self.request,
-            epsilon=self.epsilon,
-            trusted=None if trusted is None else TrustedKeys.read(folder / trusted),
-            **{name: settings[name] for name in ("limit", "part", "patience") if name in settings},
-        )
-        found = target.collect(lambda messages: self._sent(messages, abort_signal, fl_ctx))
-        write_json(target.folder / "collected.json", {"codes": found.codes, "cost": found.cost, "text": str(found)})
+        party = Party(settings_of(fl_ctx, TARGET))
+        party.collect(self.sources, self.asked, lambda messages: self._sent(messages, abort_signal, fl_ctx))
 
     def _sent(self, messages: Mapping[str, bytes], abort_signal: Signal, fl_ctx: FLContext) -> dict[str, bytes]:
         """Send a task to each site, and return the replies of those that ended it in time."""
@@ -105,26 +98,9 @@ class ReleaseController(Controller):  # type: ignore[misc]  # NVFlare ships no t
         return replies
 
 
-def settings_of(fl_ctx: FLContext, name: str) -> tuple[dict[str, Any], Path]:
-    """Return a party's own settings, and the folder that their paths are relative to."""
+def settings_of(fl_ctx: FLContext, name: str) -> Path:
+    """Return the file of a party's own settings."""
     simulated = os.environ.get(SIMULATED)
     if simulated is not None:
-        file = Path(simulated) / f"{name}.json"
-    else:
-        file = Path(fl_ctx.get_engine().get_workspace().get_site_config_dir()) / SETTINGS
-    return json.loads(file.read_text(encoding="utf-8")), file.resolve().parent
-
-
-def source_party(settings: Mapping[str, Any], folder: Path) -> SourceParty:
-    """Return the source party of its settings: experiment, domain, budget, outbox and key, by paths in its own folder."""
-    from datamodules import CrossDomainDataModule
-
-    parsed = read_settings(folder / settings["config"], [])
-    return SourceParty(
-        make_publisher(parsed.publisher),
-        instantiate("data", CrossDomainDataModule, parsed.data),
-        settings["domain"],
-        folder / settings["budget"],
-        folder / settings["outbox"],
-        None if settings.get("sign") is None else folder / settings["sign"],
-    )
+        return Path(simulated) / f"{name}.json"
+    return Path(fl_ctx.get_engine().get_workspace().get_site_config_dir()) / SETTINGS

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
-from zoo_nvflare import SETTINGS, TARGET
-
-if TYPE_CHECKING:
-    from zoo.privacy.spending.budget import Cap
+from zoo.commands.parties import SETTINGS, TARGET, write_settings
+from zoo.runtime.run_folder import write_json
 
 ADMIN = "lead@target.example"
 """The user at the target who submits jobs."""
@@ -42,21 +41,19 @@ AUTHORIZATION = {
 PRIVACY = {"scopes": [{"name": "releases"}], "default_scope": "releases"}
 
 
-def provision(config: Path, sources: Sequence[str], out: Path, port: int, cap: Cap) -> None:
+def provision(options: argparse.Namespace) -> None:
     """Make the folders of the target, its admin and each source, with certificates for mutual TLS.
 
     Args:
-        config: Experiment; each site gets a copy, which its owner may change.
-        sources: Names of the sources.
-        out: Folder to write; must not exist.
-        port: Port of the target's server; the next one is for its admin.
-        cap: Cap of each source's budget.
+        options: ``folder`` to write, which must not exist; ``port`` of the target's server, the next one is for its admin; and
+            those of `zoo.commands.parties.provision_options`.
     """
+    out, sources = options.folder, options.sources
     if out.exists():
         raise FileExistsError(f"{out} exists. Choose another folder.")
     out.mkdir(parents=True)
     project = out / "project.yml"
-    project.write_text(yaml.safe_dump(_project(sources, port)), encoding="utf-8")
+    project.write_text(yaml.safe_dump(_project(sources, options.port)), encoding="utf-8")
     command = [sys.executable, "-m", "nvflare.cli", "provision", "-p", str(project), "-w", str(out / "kits")]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     (kits,) = (out / "kits").glob("*/prod_00")
@@ -66,34 +63,36 @@ def provision(config: Path, sources: Sequence[str], out: Path, port: int, cap: C
     for name in (TARGET, *sources):
         local = out / name / "local"
         write_policies(local, CONTROLLER if name == TARGET else EXECUTOR)
-        write_settings(local / SETTINGS, name, config, cap)
+        write_settings(local / SETTINGS, name, options)
 
 
 def write_policies(local: Path, allowed: str) -> None:
     """Write what a site runs: components of one class, of one kind of user, and no code in a job."""
     resources = json.loads((local / "resources.json.default").read_text(encoding="utf-8"))
     resources |= {"class_list_enforcement_mode": "enforce", "class_allow_list": [allowed], "allow_log_streaming": False}
+    launcher = f"zoo_nvflare.launcher.{'Server' if allowed == CONTROLLER else 'Client'}Launcher"
+    for component in resources["components"]:
+        if component["id"] == "process_launcher":
+            component["path"] = launcher
     for name, content in (("resources", resources), ("authorization", AUTHORIZATION), ("privacy", PRIVACY)):
-        (local / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        write_json(local / f"{name}.json", content)
 
 
-def write_settings(file: Path, name: str, config: Path, cap: Cap) -> None:
-    """Write a party's settings, the experiment, and a source's budget next to them."""
-    shutil.copy(config, file.parent / f"{name}.yaml")
-    settings: dict[str, Any] = {"config": f"{name}.yaml"}
-    if name == TARGET:
-        settings |= {"limit": 2**32, "trusted": None}
-    else:
-        from zoo.privacy.spending.budget import Budget
-
-        settings |= {"domain": name, "budget": f"{name}.budget.jsonl", "outbox": f"outbox-{name}", "sign": None}
-        Budget.create(file.parent / settings["budget"], cap)
-    file.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+def keep_jobs_here(folder: Path) -> None:
+    """Let the server of a target store jobs in its own folder; NVFlare's place is one for all servers of a machine."""
+    file = folder / "local" / "resources.json"
+    resources = json.loads(file.read_text(encoding="utf-8"))
+    resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(folder / "storage" / "snapshots")
+    for component in resources["components"]:
+        if component["id"] == "job_manager":
+            component["args"]["uri_root"] = str(folder / "storage" / "jobs")
+    write_json(file, resources)
 
 
-def write_job(folder: Path, sources: Sequence[str], request: str, epsilon: float | None, timeout: int) -> Path:
+def write_job(folder: Path, sources: Sequence[str], options: argparse.Namespace) -> Path:
     """Write the job of a request: names of classes that every site has, and no code."""
-    arguments = {"sources": [*sources], "request": request, "epsilon": epsilon, "timeout": timeout}
+    arguments = {name: getattr(options, name) for name in ("request", "epsilon", "timeout", "intersect")}
+    arguments["sources"] = [*sources]
     files = {
         "meta.json": {"name": "release", "resource_spec": {}, "min_clients": 1, "deploy_map": {"app": ["@ALL"]}},
         "app/config/config_fed_server.json": {
