@@ -31,8 +31,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 99,
-    "lines of code": 51_895,
-    "lines of tests": 53_715,
+    "lines of code": 51_905,
+    "lines of tests": 53_735,
     "collected tests": 7_670,
 }
 

@@ -359,6 +359,11 @@ METHODS = (
         ("noise is taken off the gradient twice", "* positive - self.tilt", "* positive + self.tilt"),
     ),
     *edits_of(
+        f"{ONE_BIT_MC}/input_perturbation.py",
+        (f"{OF_ONE_BIT_MC}/test_perturbation_records.py",),
+        ("the two signs trade their flips", "plan_uneven_input(p1, p2)", "plan_uneven_input(p2, p1)"),
+    ),
+    *edits_of(
         f"{ONE_BIT_MC}/norm_balls.py",
         (f"{OF_ONE_BIT_MC}/test_norm_balls.py",),
         ("singular values are counted from two", "np.arange(1, len(values) + 1)", "np.arange(2, len(values) + 2)"),

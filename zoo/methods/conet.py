@@ -185,14 +185,14 @@ class CoNet(Recommender):
     Departures: the paper joins single pairs of the same user, the released code pairs of different users; here the mean of all
     the user's items represents the other domain. Only observed items are read there, as items sampled with the label would
     reveal it. One logit replaces two classes. Layers are Glorot uniform, as N(0, 0.01) silences a deep perceptron; tables are
-    N(0, 0.01). No gradient is clipped. Four negatives replace one; ``dropout`` and ``source_weight`` are not in the paper.
+    N(0, 0.01). No gradient is clipped. Four negatives replace one; ``dropout`` is not in the released code.
 
     Args:
         dims: Widths of a tower; the first is that of a user and an item factor together.
         cross_layers: Number of crossed layers, from the first on; 0 shares the user factors alone.
         sparsity: Weight of the absolute values of the crossing matrices, at least 0; the released SCoNet has 0.01.
-        source_weight: Weight of the loss of the sources' pairs, at least 0; 1 is the paper's.
-        num_negatives: Unobserved items for each observed one, in every domain; the paper has 1.
+        source_weight: Weight of the loss of the sources' pairs, at least 0; the released code has 1.
+        num_negatives: Unobserved items for each observed one, in every domain; the released code has 1.
         dropout: Probability in [0, 1) of dropping a number of a factor in training.
         lr: Step size of Adam, above 0.
 

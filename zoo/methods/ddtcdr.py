@@ -56,7 +56,7 @@ class DDTCDR(Recommender):
 
     Args:
         dims: Widths of the perceptron; the first is that of a user and an item factor together.
-        cross_share: The paper's alpha: weight of the other domain's network, in [0, 1]; 0.03 is the paper's.
+        cross_share: The paper's alpha: weight of the other domain's network, in [0, 1]; the released code has 0.03.
         alignment_weight: Weight of the squared distance between a user's two factors, at least 0; 0 is as published.
         orthogonality_weight: Weight of the distance to an orthogonal matrix, at least 0.
         dropout: Probability in [0, 1) of dropping a number of a factor in training.

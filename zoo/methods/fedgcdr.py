@@ -67,9 +67,9 @@ class FedGCDR(FedGNN):
     and 3.2.3, equations 5 to 12. FedGCDR-DP has an `EmbeddingPublisher` with epsilon, FedGCDR one without; FedGCDR-M is
     ``expansion`` false and ``finetune_after`` null, FedGCDR-T ``mapping`` false. Departures, beside those of `FedGNN`: a source
     without a row of the user has no virtual user; the paper makes one of noise, as sources with ``missing_users: zero``
-    release. Vectors of a source are centred and divided by one number. Social regularisation is toward mapped vectors, not
-    released ones. In the losses ``x_l`` is the layer's output, as in the releases. The paper's "average sum" of FedGCDR-M is
-    read as: the mean of the mapped vectors is added to each layer's output.
+    release. Vectors of a source are centred and divided by one number. Social regularisation is toward mapped vectors, as
+    in the released code; equation 9 prints released ones. In the losses ``x_l`` is the layer's output, as in the releases.
+    The paper's "average sum" of FedGCDR-M is read as: the mean of the mapped vectors is added to each layer's output.
 
     Args:
         num_factors: Width of all vectors.

@@ -35,7 +35,7 @@ class NeuMF(Recommender):
 
     Reference: He et al., *Neural Collaborative Filtering*, WWW 2017, equations 8 to 10 (GMF and MLP), 12 (NeuMF) and 7 (the
     loss), section 3.4.1 and equation 13 (pre-training). Departures: layers of the perceptron are Glorot uniform and the head
-    LeCun uniform, as in the released code; the paper's N(0, 0.01) is that of the tables alone. ``data.batch_size`` counts
+    LeCun uniform, as in the released code; its N(0, 0.01) is that of the tables alone. ``data.batch_size`` counts
     observed pairs, without their negatives. Logits are ranked, as sigmoids tie. Negatives are never in the user's training row.
     The best epoch is chosen on validation.
 

@@ -24,7 +24,7 @@ class Observations:
     def __post_init__(self) -> None:
         matrix = f"{self.shape[0]} x {self.shape[1]} matrix"
         if not len(self.cells):
-            raise ValueError(f"No entry of the {matrix} is observed: nothing to learn from.")
+            raise ValueError(f"No entry of the {matrix} is observed.")
         if self.cells.shape != self.signs.shape or (np.diff(self.cells) <= 0).any():
             raise ValueError("Observed cells rise strictly and have one sign each; sort them.")
         if self.cells[0] < 0 or self.cells[-1] >= self.shape[0] * self.shape[1]:

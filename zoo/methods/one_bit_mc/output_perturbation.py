@@ -71,10 +71,7 @@ class OutputPerturbation(Perturbation):
         if self.paper_faithful and terms.alpha is None:
             raise ValueError("The published noise on the output needs alpha, the largest entry. Set it.")
         if not (self.paper_faithful or isinstance(terms.link, Logistic) or terms.bounded):
-            raise ValueError(
-                "link is 'probit' without bounded entries, so gradients have no limit. Set bounded: true, or link: "
-                "logistic."
-            )
+            raise ValueError("link is 'probit' without bounded entries. Set bounded: true, or link: logistic.")
         super().check(terms)
 
     def plan(self, terms: Terms) -> CompletedMatrix | PublishedScale:

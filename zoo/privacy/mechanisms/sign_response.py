@@ -140,9 +140,8 @@ def plan_input(epsilon: float) -> SignResponse:
 def plan_uneven_input(p1: float, p2: float) -> SignResponse:
     """Return flips whose probability depends on the sign, with their cost. Opens no data.
 
-    As `plan_input`, for Section 4.1 with ``p1 != p2``. Epsilon is the largest of four log-ratios, of both reports either way
-    (`flips_epsilon`). The paper's Theorem 1 uses two of them: it gives ln 2 for ``p1 = 0, p2 = 1/2``, where the report -1 reveals
-    the sign. Both probabilities are in (0, 1/2).
+    As `plan_input`, for Section 4.1 with ``p1 != p2``, both in (0, 1/2). Epsilon is the largest of four log-ratios, of both reports
+    either way. Theorem 1 uses two: it gives ln 2 for ``p1 = 0, p2 = 1/2``, where the report -1 reveals the sign.
     """
     epsilon = flips_epsilon(p1, p2)
     for name, value in (("p1", p1), ("p2", p2)):

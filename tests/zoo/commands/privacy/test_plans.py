@@ -95,6 +95,7 @@ def test_a_plan_says_under_which_conditions_a_guarantee_would_hold(capsys: pytes
         GradientPerturbation(2.0, steps=3),
         InputPerturbation(1.0),
         InputPerturbation(1.0, hide_pairs=True),
+        InputPerturbation(p1=0.1, p2=0.3),
         OutputPerturbation(2.0, steps=4, ridge=0.5),
     ],
     ids=lambda made: type(made).__name__,

@@ -1,5 +1,6 @@
 """Audits of a run's own settings: they pass what is sound, and catch a solver that does something else than its proof."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +49,14 @@ def test_a_claim_is_audited_with_the_settings_at_hand(name: str) -> None:
         assert (result.audit.epsilon, result.audit.delta, result.audit.relation) == (2.0, record.delta, record.relation)
         assert result.verdict == "pass"
         assert result.two_world.power is not None  # it has shown that it sees
+
+
+def test_uneven_flips_cost_what_their_audit_sees() -> None:
+    """The report -1 has the largest ratio, .6/.1; the report +1 has 2.25, which is all that one side would count."""
+    (result,) = audited(InputPerturbation(p1=0.1, p2=0.4))
+    assert result.audit.epsilon == pytest.approx(math.log(6), rel=1e-8)
+    assert result.verdict == "pass"
+    assert math.log(2.25) < math.log(5) < result.two_world.eps_lower <= math.log(6)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What a perturbation says of itself: records, settings, and what it refuses."""
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -104,6 +105,18 @@ def test_hidden_pairs_are_said_to_be_protected() -> None:
     assert "rated pairs" not in record.public_inputs
     assert "rated_pairs" not in record.not_protected
     assert "users_and_items" in record.not_protected
+
+
+def test_flips_of_two_probabilities_are_recorded_with_the_largest_ratio() -> None:
+    for p1, p2 in ((0.1, 0.3), (0.3, 0.1)):
+        record = InputPerturbation(p1=p1, p2=p2).record(problem())
+        assert record.epsilon == pytest.approx(math.log(0.7 / 0.1), rel=1e-8)
+        assert (record.guarantee, record.delta) == (Guarantee.PROVED, 0.0)
+        assert record.relation is Relation.CHANGE_ONE_RATING_VALUE
+        assert (record.mechanism.parameters["p1"], record.mechanism.parameters["p2"]) == (p1, p2)
+    for settings in ({}, {"p1": 0.1}, {"epsilon": 1.0, "p2": 0.1}, {"p1": 0.1, "p2": 0.1, "hide_pairs": True}):
+        with pytest.raises(ValueError, match="set epsilon, or p1 and p2 without hide_pairs"):
+            InputPerturbation(**settings)
 
 
 def test_a_delta_follows_from_the_number_of_users() -> None:
@@ -228,7 +241,7 @@ def test_an_output_without_a_sensitivity_is_refused() -> None:
 
 def test_settings_are_plain_and_tell_perturbations_apart() -> None:
     expected = {"name": "InputPerturbation", "epsilon": 1.0, "hide_pairs": False, "noise_seed": None}
-    assert InputPerturbation(1.0).settings == expected
+    assert InputPerturbation(1.0).settings == expected | {"p1": None, "p2": None}
     assert Clear().settings == {"name": "Clear"}
     made = ObjectivePerturbation(1.0)
     before = made.settings

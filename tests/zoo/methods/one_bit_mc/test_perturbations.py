@@ -12,6 +12,7 @@ from tests.zoo.methods.one_bit_mc.problems import completed, problem, seeded, wi
 from zoo.methods.one_bit_mc import gradient_perturbation
 from zoo.methods.one_bit_mc.gradient_perturbation import GradientPerturbation
 from zoo.methods.one_bit_mc.input_perturbation import InputPerturbation
+from zoo.methods.one_bit_mc.norm_balls import NuclearBall
 from zoo.methods.one_bit_mc.objective import Likelihood, Observations
 from zoo.methods.one_bit_mc.objective_perturbation import ObjectivePerturbation
 from zoo.methods.one_bit_mc.output_perturbation import OutputPerturbation
@@ -31,6 +32,25 @@ def test_signs_are_flipped_at_the_rate_of_the_plan() -> None:
     p, count = 1 / (1 + np.e), 60_000
     flips = int((drawn["signs"] != posed.observations.signs).sum())
     assert abs(flips - p * count) < 6 * np.sqrt(p * (1 - p) * count)  # fails once in 5e8
+
+
+def test_uneven_flips_are_drawn_and_learned_from_with_both_probabilities() -> None:
+    perturbation = InputPerturbation(p1=0.05, p2=0.35)
+    posed = problem(shape=(300, 300), count=60_000)
+    reports, signs = perturbation.draw(posed, seeded())["signs"], posed.observations.signs
+    for sign, p in ((1, 0.05), (-1, 0.35)):
+        told = reports[signs == sign]
+        assert abs((told != sign).sum() - p * len(told)) < 6 * np.sqrt(p * (1 - p) * len(told))  # fails once in 5e8
+    # Of one row the nuclear norm is the length, and the likelihood rises with it: the maximum is on a circle of radius 2.
+    drawn = {"cells": np.arange(2.0), "signs": np.array([1.0, -1.0])}
+    pair = Observations((1, 2), np.arange(2), drawn["signs"])
+    posed = replace(posed, observations=pair, nuclear=NuclearBall(2.0), tolerance=1e-6)
+    found = run(perturbation.solver(posed, drawn, seeded()))
+    angles = np.linspace(0, 2 * np.pi, 1_000_001)
+    up, down = (1 / (1 + np.exp(-2 * part(angles))) for part in (np.cos, np.sin))
+    best = angles[np.argmax(np.log(0.95 * up + 0.35 * (1 - up)) + np.log(0.05 * down + 0.65 * (1 - down)))]
+    assert found[0] == pytest.approx([2 * np.cos(best), 2 * np.sin(best)], abs=1e-4)
+    assert abs(found[0].sum()) > 0.1  # with equal probabilities both entries are equally large
 
 
 def test_flipped_signs_are_learned_from_under_their_own_link() -> None:
@@ -67,7 +87,8 @@ def test_every_pair_reports() -> None:
 @pytest.mark.parametrize(
     "perturbation",
     [
-        *(InputPerturbation(1.0), InputPerturbation(1.0, hide_pairs=True), ObjectivePerturbation(1.0)),
+        *(InputPerturbation(1.0), InputPerturbation(1.0, hide_pairs=True), InputPerturbation(p1=0.1, p2=0.3)),
+        ObjectivePerturbation(1.0),
         *(ObjectivePerturbation(1.0, noise="gaussian"), ObjectivePerturbation(1.0, ridge=0.3)),
     ],
     ids=lambda p: json.dumps(p.settings),

@@ -137,6 +137,7 @@ HONEST: dict[str, Callable[[], Account]] = {
     "private rounds": lambda: in_rounds(ZERO_OUT),
     "private rounds, ended": lambda: in_rounds(REPLACE, 7),
     "input": lambda: completed(InputPerturbation(1.5)),
+    "input, uneven": lambda: completed(InputPerturbation(p1=0.1, p2=0.3)),
     "input, pairs": lambda: completed(InputPerturbation(1.5, hide_pairs=True)),
     "objective": lambda: completed(ObjectivePerturbation(1.5)),
     "objective, Gaussian": lambda: completed(ObjectivePerturbation(1.5, noise="gaussian")),
