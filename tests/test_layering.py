@@ -31,8 +31,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 99,
-    "lines of code": 51_660,
-    "lines of tests": 53_600,
+    "lines of code": 51_680,
+    "lines of tests": 53_640,
     "collected tests": 7_660,
 }
 
