@@ -32,9 +32,9 @@ _HEADER = 2**12  # most bytes of its first line
 _KEYS = {"psi", "step", "session", "mode", "count", "spelling", "answers", "parts"}
 DESCRIPTION = (
     "Two parties with lists of users find those that both have. The modes: 'list', both learn the users in common; 'size', both "
-    "learn only their number. Each also learns the number of the other's users. Both must follow the protocol (semi-honest): a "
-    "party can list users that it does not have, and one that serves can learn all users of the other. No epsilon covers what they "
-    "learn. Steps: ask --send REQUEST; serve --receive "
+    "learn only their number. Each also learns the number of the other's users. Both must follow the protocol (semi-honest): "
+    "otherwise the asking party can test for users, and the serving party can learn all. No epsilon covers "
+    "what they learn. Steps: ask --send REQUEST; serve --receive "
     "REQUEST --send REPLY; ask --receive REPLY --send RESULT --out LIST; serve --receive RESULT --out LIST."
 )
 
