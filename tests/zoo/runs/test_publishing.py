@@ -200,14 +200,14 @@ def test_a_request_is_for_one_domain_one_folder_and_a_budget(
         zoo.publish(jlt, data, tmp_path / "a", budget=file, request="r2")
     assert len(Budget(file).entries) == 1
     # Two that die before their releases get a name, and whose folder and id give the same letters.
-    small = JLT(epsilon=0.5, num_components=5)
-    for method, publisher, out, request in (("note_release", small, "d", "b.c"), ("spend", jlt, "d.b", "c")):
+    small, large = JLT(epsilon=0.5, num_components=5), JLT(epsilon=0.6, num_components=5)
+    for method, publisher, out, request in (("note_release", small, "d", "b.c"), ("spend", large, "d.b", "c")):
         with monkeypatch.context() as patch:
             patch.setattr(Budget, method, Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 zoo.publish(publisher, data, tmp_path / out, budget=file, request=request)
     paid = Budget(file).entries[1]
-    zoo.publish(jlt, data, tmp_path / "more")
+    zoo.publish(large, data, tmp_path / "more")
     (tmp_path / ".d~b.c").rename(tmp_path / "own")
     (tmp_path / "more").rename(tmp_path / ".d~b.c")
     with pytest.raises(BudgetError, match="paid for a folder that is not at"):
