@@ -96,6 +96,8 @@ def parsed(path: str, content: bytes, max_ids: int) -> dict[str, Any]:
     given = body.get("user_ids") or body.get("items") or []
     if len(given) > max_ids:
         raise RefusedError(413, f"The request names {len(given):,} ids. At most {max_ids:,} are allowed. Split it.")
+    if any("\0" in one for one in given):  # arrays of ids drop it
+        raise RefusedError(422, "An id has the character NUL. Remove it.")
     return body
 
 

@@ -32,8 +32,9 @@ _HEADER = 2**12  # most bytes of its first line
 _KEYS = {"psi", "step", "session", "mode", "count", "spelling", "answers", "parts"}
 DESCRIPTION = (
     "Two parties with lists of users find those that both have. The modes: 'list', both learn the users in common; 'size', both "
-    "learn only their number. Each also learns the number of the other's users. Both must follow the protocol (semi-honest): a "
-    "party may list users that it does not have. No epsilon covers what they learn. Steps: ask --send REQUEST; serve --receive "
+    "learn only their number. Each also learns the number of the other's users. Both must follow the protocol (semi-honest): "
+    "otherwise the asking party can test for users, and the serving party can learn all. No epsilon covers "
+    "what they learn. Steps: ask --send REQUEST; serve --receive "
     "REQUEST --send REPLY; ask --receive REPLY --send RESULT --out LIST; serve --receive RESULT --out LIST."
 )
 
@@ -102,6 +103,8 @@ def ask(options: argparse.Namespace) -> str:
         raise PsiError(f"{options.users} was changed after the request. Ask again.")
     client = psi.client.CreateFromKey(bytes.fromhex(opened["key"]), reveal)
     parsed = _parsed(psi.ServerSetup, setup, options.receive), _parsed(psi.Response, response, options.receive)
+    if parsed[0].gcs.hash_range < 0.99 * fields["count"] * len(ids) / FALSE_POSITIVE:  # 0 of another filter
+        raise PsiError(f"{options.receive} has a filter that finds users who are not in common. Do not use it.")
     found = sorted(ids[at] for at in client.GetIntersection(*parsed)) if reveal else []
     size = len(found) if reveal else int(client.GetIntersectionSize(*parsed))
     del state[fields["session"]]
@@ -167,7 +170,7 @@ def checked_users(path: Path) -> list[str]:
 
 
 def spelling_of(ids: Sequence[str]) -> dict[str, Any]:
-    """Return how most ids are written: case of letters, leading zeros, and other signs; it becomes known to the other party.
+    """Return how ids are written: case and signs of most, and leading zeros of any; it becomes known to the other party.
 
     Examples:
         >>> spelling_of(["u-01", "u-02"])

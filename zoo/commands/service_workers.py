@@ -15,7 +15,7 @@ from litserve.loops.simple_loops import BatchedLoop
 
 from zoo.commands.http_gate import WORKERS, Gate, Limits, Traffic
 from zoo.commands.recommend import opened, read_lists, threshold_of
-from zoo.runs.predictor import Predictor, UnknownUserError
+from zoo.runs.predictor import DataNotAvailableError, Predictor, UnknownUserError
 from zoo.runs.requests import Request
 from zoo.runtime.run_folder import BEST
 
@@ -100,9 +100,11 @@ class Served:
         for group in groups(bodies):
             try:
                 found = self._scored(predictor, [bodies[at] for at in group])
-            except (ValueError, LookupError) as error:  # such as: the method has no vectors; it names no id
+            except (ValueError, DataNotAvailableError) as error:  # such as: the method has no vectors; it names no id
                 said = "An id is unknown." if isinstance(error, UnknownUserError) else str(error)
                 found = [{"refused": said}] * len(group)
+            except LookupError:  # its text is what was looked up
+                found = [{"refused": "An id cannot be used."}] * len(group)
             for at, one in zip(group, found, strict=True):
                 answers[at] = one | {"trained": self.trained}
         return answers
@@ -126,8 +128,8 @@ class Served:
         """Return one request for the users of all bodies, with the histories of the service."""
         lists: dict[str, Any] = {name: {} for name in ("seen", "histories", "candidates")}
         for body in bodies:
-            for name, joined in lists.items():
-                joined |= {user: items for user, items in (body[name] or {}).items() if user in users}
+            for name, joined in lists.items():  # of its own users: another client may ask for the others
+                joined |= {user: items for user, items in (body[name] or {}).items() if user in body["user_ids"]}
         for user in users.keys() & self.histories.keys():
             lists["histories"][user] = [*self.histories[user], *lists["histories"].get(user, ())]
         if bodies[0]["candidates"] is None:

@@ -177,7 +177,8 @@ def place(release: Release, rows: Ratings, num_common: int, explained_share: flo
             "source's."
         )
     stated = release.record.public_inputs
-    clip, sigma, kept = float(stated["row_clip"]), float(stated["sigma"]), items.astype(np.int64)
+    sigma = float(stated.get("sigma_decrypted", stated["sigma"]))  # with the noise that a target added, if it did
+    clip, kept = float(stated["row_clip"]), items.astype(np.int64)
     cut = clip_rows(csr_array(rows.matrix.tocsc()[:, kept].tocsr()), clip)
     centre = np.maximum(counts[kept], 0.0) / max(release.source_users, 1)
     told: Floats = (cut @ table - centre @ table) * (np.diff(rows.matrix.indptr) > 0)[:, None]

@@ -102,7 +102,7 @@ def _exists(out: Path) -> FileExistsError:
 
 def _unsent(out: Path, request: str) -> Path:
     """Return the folder of a release that answers a request until it is paid for; only then it gets its name."""
-    return out.with_name(f".{out.name}.{request}")
+    return out.with_name(f".{out.name}~{request}")  # no id has this sign, so no other folder and id give the same name
 
 
 def _published_before(budget: Budget, entry: BudgetEntry, name: str, out: Path) -> Release:
@@ -110,16 +110,23 @@ def _published_before(budget: Budget, entry: BudgetEntry, name: str, out: Path) 
     request, unsent = str(entry.request), _unsent(out, str(entry.request))
     if normalize_domain(entry.account.domain) != normalize_domain(name):
         raise BudgetError(f"Request {request!r} was for {entry.account.domain!r}, not {name!r}. Use a new id.")
-    if not out.exists() and unsent.is_dir():
-        release = Release.load(unsent)
-        if entry.release is None:
-            budget.note_release(entry.number, release.digest)
-        unsent.rename(out)
-        return release
-    found = Release.load(out) if out.is_dir() else None
-    if found is None or found.digest != entry.release:
+    waiting = not out.exists() and unsent.is_dir()
+    found = Release.load(unsent if waiting else out) if waiting or out.is_dir() else None
+    if found is None or not _paid(entry, found, unfinished=waiting):
         raise BudgetError(f"Request {request!r} paid for a folder that is not at {out}. Restore it, or use a new id.")
+    if waiting:
+        if entry.release is None:
+            budget.note_release(entry.number, found.digest)
+        unsent.rename(out)
     return found
+
+
+def _paid(entry: BudgetEntry, release: Release, *, unfinished: bool) -> bool:
+    """Whether an entry paid for this release; after a crash before its digest was noted, for one of this record and ledger."""
+    if entry.release is not None or not unfinished:
+        return entry.release == release.digest
+    account = entry.account
+    return (account.record, account.ledger) == (release.record, release.ledger)
 
 
 def _load_of_first_process(out: Path) -> Release:

@@ -151,7 +151,8 @@ class WarmStart(Callback):
         """Copy the weights and print the counts."""
         assert isinstance(pl_module, Recommender)
         data: CrossDomainDataModule = trainer.datamodule  # type: ignore[attr-defined]
-        self._check_releases(data.digests, set(data.sources) if pl_module.accepted_releases else set())
+        if pl_module.accepted_releases:
+            self._check_releases({name: data.digests.get(name) for name in data.sources}, data.target)
         self._check_held_out(data)
         now = data.train
         at = {
@@ -169,10 +170,10 @@ class WarmStart(Callback):
         if trainer.is_global_zero:
             print(f"Warm start: {'; '.join(counts)}.")
 
-    def _check_releases(self, digests: Mapping[str, str], sources: set[str]) -> None:
-        """Refuse other releases: weights of both would cost both budgets, and the earlier ones fit the earlier release."""
-        theirs = self._checkpoint["zoo"]["digests"]
-        if changed := sorted(name for name in sources if theirs.get(name) != digests.get(name)):
+    def _check_releases(self, digests: Mapping[str, str | None], target: str) -> None:
+        """Refuse more, fewer or other releases: the weights hold what the earlier ones tell, and the record would not say so."""
+        theirs = {name: digest for name, digest in self._checkpoint["zoo"]["digests"].items() if name != target}
+        if changed := sorted(name for name in {*theirs, *digests} if theirs.get(name) != digests.get(name)):
             raise UsageError(
                 f"{self.run} was trained on other releases of {', '.join(changed)}; the budgets of both would add up. Pass its "
                 "releases, or omit warm_start."

@@ -130,6 +130,7 @@ def _use_once(key: Path, release: Release) -> None:
     Raises:
         SecretKeyError: The keys have been used.
     """
+    key = key.resolve()  # a link to the file is the same keys
     used = key.with_name(f"{key.name}.used")
     try:
         with open(os.open(used, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:

@@ -1,9 +1,11 @@
 """Mechanism of a map that is computed on encrypted user embeddings, and the record of such embeddings."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from encrypted_bridge.parameters import flood
 from zoo.privacy.mechanisms.base import Arrays, Finding, MechanismError, Plain, Statement
 from zoo.privacy.mechanisms.bridge import Bridge
 from zoo.privacy.record.record import PrivacyRecord, unprotected_record
@@ -47,6 +49,13 @@ class EncryptedBridge(Bridge):
             "reveals information about the positions to its readers, and a source that reads it learns sums of its choice"
         ),
     }
+
+    @property
+    def public_inputs(self) -> dict[str, Plain]:
+        """Those of a bridge, and the standard deviation of both parties' noise together on a number of the decrypted map."""
+        inputs = super().public_inputs
+        own = flood(self, int(inputs["kept_items"]), self.num_directions)
+        return {**inputs, "sigma_decrypted": math.hypot(self.noise_std, own)}
 
     @property
     def statement(self) -> Statement:

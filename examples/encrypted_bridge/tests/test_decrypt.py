@@ -3,9 +3,11 @@
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import zoo
@@ -13,6 +15,7 @@ from datamodules import Evaluation, Synthetic
 from encrypted_bridge.__main__ import main
 from encrypted_bridge.publishers import EncryptedBridgePublisher, EncryptedProjectionPublisher
 from zoo import Release
+from zoo.methods.bridge import place
 from zoo.release.files import ReleaseError
 from zoo.release.signature import SigningKey
 from zoo.testing.tiny import ratings
@@ -48,8 +51,17 @@ def test_the_map_is_decrypted_and_its_record_printed(
     assert "condition      the target follows the protocol" in out
     assert out.endswith(f"Release of 'book' (map, 9 users): {tmp_path / 'map'}\n")
     assert "has been used: own.key.used exists" in ended([*given[:-1], tmp_path / "again"])
+    (tmp_path / "link.key").symlink_to(exchange / "own.key")
+    linked = [*given[:3], tmp_path / "link.key", "--out", tmp_path / "again"]
+    assert "has been used: own.key.used exists" in ended(linked)
     made, encrypted = Release.load(tmp_path / "map"), Release.load(exchange / "encrypted")
     assert (made.kind, made.record, made.ledger) == ("map", encrypted.record, encrypted.ledger)
+    # The noise of both parties is printed, and `Bridge` computes its gain with it: a large map has no signal under more noise.
+    stated = made.record.public_inputs
+    assert float(stated["sigma_decrypted"]) >= 1.03 * float(stated["sigma"])
+    assert f"public input   sigma_decrypted = {stated['sigma_decrypted']}" in out
+    edge = torch.full_like(made.tensors["map"], 1.01 * float(stated["sigma"]))
+    assert not place(replace(made, tensors={**made.tensors, "map": edge}), ratings(), 9).any()
     assert "never overwritten" in ended(given)
 
 

@@ -103,6 +103,18 @@ def test_wrong_and_altered_files_are_refused() -> None:
         refused("serve b <bad >2", "cut off|altered|no message|another number")
     assert not Path("2").exists()
     step("serve b <1 >2")
+    header, _, content = Path("2").read_bytes().partition(b"\n")
+    fields, setup = json.loads(header), psi.python.ServerSetup
+    (length, _), narrow, everybody = fields["parts"], setup(), setup()
+    narrow.ParseFromString(content[:length])
+    narrow.gcs.hash_range = 1
+    everybody.bloom_filter.num_hash_functions, everybody.bloom_filter.bits = 1, b"\xff" * 64
+    for each in (narrow, everybody):  # all users of the asking party would be found, and sent
+        made = each.SerializeToString()
+        fields["parts"][0] = len(made)
+        Path("bad").write_bytes(json.dumps(fields).encode() + b"\n" + made + content[length:])
+        refused("ask a <bad >3", "has a filter that finds users who are not in common")
+    assert not Path("3").exists()
     step("ask a <2 >3")
     fields = json.loads(Path("3").read_bytes().partition(b"\n")[0])
     lie = json.dumps([1, ["u0001"]]).encode()  # a user whom the other party does not have

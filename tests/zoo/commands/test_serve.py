@@ -98,6 +98,9 @@ def test_a_bad_request_gets_a_message_without_its_data(path: str, body: bytes, s
 def test_a_stated_length_is_believed_before_the_body_is_read() -> None:
     gate = gate_of(Workers())
     assert ask(gate, **GOOD, headers=((b"content-length", b"10000000"),))[0] == 413
+    assert ask(gate, "/recommend", b'{"user_ids": ["secret\\u0000"]}')[1] == json.dumps(
+        {"error": "An id has the character NUL. Remove it."}
+    )
 
 
 def test_a_key_and_a_rate_are_demanded() -> None:
@@ -143,7 +146,8 @@ def test_requests_that_are_scored_together_get_what_recommend_gives(finished: Pa
     bodies = [
         base | {"user_ids": ["u0001", "nobody"]},
         base | {"user_ids": ["u0001"], "k": 2},
-        base | {"user_ids": ["u0002", "zoe"], "k": 5},
+        # Lists for users of other bodies, which are scored together with it, are not read.
+        base | {"user_ids": ["u0002", "zoe"], "k": 5, "seen": {"u0001": items}, "histories": {"nobody": items[:3]}},
         base | {"user_ids": ["u0003"], "candidates": {"u0003": items[:4]}, "include_seen": True},
         {"path": "/similar", "items": [items[0], "nothing"], "k": 2},
     ]
@@ -158,6 +162,10 @@ def test_requests_that_are_scored_together_get_what_recommend_gives(finished: Pa
         shown = [(user, item["item_id"]) for user, lists in one["recommendations"].items() for item in lists]
         assert shown == table.select("user_id", "item_id").rows()
     assert [one["unknown_users"] for one in found[:4]] == [1, 0, 0, 0]
+    assert (
+        served.answer([base | {"user_ids": ["b\0"], "histories": {"b\0": items[:2]}}])[0]["refused"]
+        == "An id cannot be used."
+    )
     assert [one["item_id"] for one in found[4]["similar"][items[0]]] == loaded.similar([items[0]], 2)[
         "similar_id"
     ].to_list()

@@ -1,11 +1,13 @@
 """Publishing from a budget: paid before it is written, at every point at which a process may die."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -181,7 +183,9 @@ def test_wherever_an_answer_to_a_request_dies_it_is_published_and_paid_once(tmp_
         assert sorted(path.name for path in place.iterdir() if path.is_dir()) == ["a", "b"]
 
 
-def test_a_request_is_for_one_domain_one_folder_and_a_budget(file: Path, tmp_path: Path) -> None:
+def test_a_request_is_for_one_domain_one_folder_and_a_budget(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data, jlt = Synthetic(num_users=9, num_items=6, ratings_per_user=3), JLT(epsilon=2.0, num_components=5)
     with pytest.raises(UsageError, match="without a budget"):
         zoo.publish(jlt, data, tmp_path / "a", request="r1")
@@ -195,6 +199,22 @@ def test_a_request_is_for_one_domain_one_folder_and_a_budget(file: Path, tmp_pat
     with pytest.raises(FileExistsError):
         zoo.publish(jlt, data, tmp_path / "a", budget=file, request="r2")
     assert len(Budget(file).entries) == 1
+    # Two that die before their releases get a name, and whose folder and id give the same letters.
+    small, large = JLT(epsilon=0.5, num_components=5), JLT(epsilon=0.6, num_components=5)
+    for method, publisher, out, request in (("note_release", small, "d", "b.c"), ("spend", large, "d.b", "c")):
+        with monkeypatch.context() as patch:
+            patch.setattr(Budget, method, Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                zoo.publish(publisher, data, tmp_path / out, budget=file, request=request)
+    paid = Budget(file).entries[1]
+    zoo.publish(large, data, tmp_path / "more")
+    (tmp_path / ".d~b.c").rename(tmp_path / "own")
+    (tmp_path / "more").rename(tmp_path / ".d~b.c")
+    with pytest.raises(BudgetError, match="paid for a folder that is not at"):
+        zoo.publish(small, data, tmp_path / "d", budget=file, request="b.c")
+    shutil.rmtree(tmp_path / ".d~b.c")
+    (tmp_path / "own").rename(tmp_path / ".d~b.c")
+    assert zoo.publish(small, data, tmp_path / "d", budget=file, request="b.c").record == paid.account.record
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ import yaml
 from torch import Tensor
 
 import zoo
-from datamodules import Evaluation, Files
+from datamodules import Evaluation, Files, Synthetic
 from tests.quickstart import PROJECTED
 from zoo import PriCDR
 from zoo.commands.run import main
@@ -260,6 +260,26 @@ FEW = ("--trainer.max_epochs", "1", "--trainer.accelerator", "cpu", "--trainer.e
 QUIET: dict[str, Any] = {"accelerator": "cpu", "enable_progress_bar": False, "max_epochs": 1}
 
 
+def warm_start_needs_the_releases_of_the_earlier_run(tmp_path: Path) -> None:
+    """Fewer would hide in the record what the weights hold of the others, here of plain ratings; so would a renamed domain."""
+    made = partial(Synthetic, num_users=60, num_items=40, evaluation=Evaluation("none"))
+    book, movie = made(sources=["book"]), made(sources=["movie"])
+    paths = {"book": tmp_path / "book", "movie": tmp_path / "movie"}
+    zoo.publish(zoo.NoisyRows(epsilon=4.0), book, paths["book"])
+    zoo.publish(zoo.Plaintext(), movie, paths["movie"])
+    both = zoo.fit(
+        zoo.PriCDR([8]), made(sources=["book", "movie"], releases=paths), runs=tmp_path / "runs", seed=1, **QUIET
+    )
+    for name in paths:
+        other = made(sources=[name], releases={name: paths[name]})
+        with pytest.raises(
+            UsageError, match=f"on other releases of {'movie' if name == 'book' else 'book'}; the budgets"
+        ):
+            zoo.fit(zoo.PriCDR([8]), other, runs=tmp_path / "runs", warm_start=both, **QUIET)
+    same = made(sources=["movie", "book"], releases=paths)
+    assert zoo.fit(zoo.PriCDR([8]), same, runs=tmp_path / "runs", warm_start=both, **QUIET).folder.is_dir()
+
+
 def test_a_warm_start_takes_factors_by_id_and_keeps_those_of_new_ones(
     cli: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -291,6 +311,7 @@ def test_a_warm_start_takes_factors_by_id_and_keeps_those_of_new_ones(
     shutil.rmtree(run / "target")
     with pytest.raises(UsageError, match="has no training ratings, so its ids are unknown"):
         zoo.fit(zoo.BPR(8), Files("files", "new", root=tmp_path), runs=tmp_path, warm_start=run, **QUIET)
+    warm_start_needs_the_releases_of_the_earlier_run(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["BPR", "DMF", "GANMF", "IALS", "LightGCN", "MultVAE", "NeuMF"])

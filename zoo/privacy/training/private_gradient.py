@@ -59,7 +59,8 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
         Raises:
             BudgetSpentError: If all planned steps were taken, or as many as `limit` allows.
             ValueError: If the sample, the losses or the module do not have this form.
-            RuntimeError: If autocast is on, several processes train, or the forward pass does not have this form.
+            RuntimeError: If autocast or automatic optimization of the module is on, several processes train, or the forward
+                pass does not have this form.
             FloatingPointError: If a loss or a gradient is not finite.
         """
         self._check_step(*{parameter.device.type for parameter in self.module.parameters()})
@@ -68,6 +69,10 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
                 f"users has {users.dtype} and shape {tuple(users.shape)}. Allowed: int64 (sampled,), strictly rising."
             )
         check_module(self.module)
+        if getattr(
+            self.module, "automatic_optimization", False
+        ):  # of Lightning: it adds the gradient of a returned loss
+            raise RuntimeError("automatic_optimization is True. Private steps call the optimizer. Set it to False.")
         self._taken += 1
         sums: dict[str, Tensor] = {}
         if len(users):

@@ -258,7 +258,10 @@ def test_autocast_is_refused() -> None:
     gradient, losses = made(bare_plan(1.0))
     with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(RuntimeError, match="Autocast is on"):
         gradient(EVERYBODY, losses)
-    assert gradient.steps_taken == 0
+    gradient.module.automatic_optimization = True  # type: ignore[assignment]  # as of a LightningModule
+    with pytest.raises(RuntimeError, match="automatic_optimization is True"):
+        gradient(EVERYBODY, losses)
+    assert (gradient.steps_taken, losses.calls) == (0, 0)
 
 
 def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
