@@ -31,9 +31,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 99,
-    "lines of code": 51_895,
-    "lines of tests": 53_715,
-    "collected tests": 7_670,
+    "lines of code": 52_035,
+    "lines of tests": 53_895,
+    "collected tests": 7_676,
 }
 
 

@@ -69,7 +69,7 @@ def test_lists_similar_items_and_vectors_are_written(
     found = pl.read_csv(tmp_path / "s.csv")
     assert found["similar_id"].to_list() == [items[at] for at in np.argsort(-cosines)[:2]]
     assert found["similarity"].to_numpy() == pytest.approx(np.sort(cosines)[::-1][:2], abs=1e-5)
-    assert "1 items are not in the training data" in ended(["similar", finished, "--items", "odd"], monkeypatch)
+    assert "1 item not found in the training data: 'odd'" in ended(["similar", finished, "--items", "odd"], monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,8 @@ def test_lists_similar_items_and_vectors_are_written(
     [
         (["--users", "u1", "--histories", "other.csv"], "other.csv has no column user_id and item_id. Write a CSV"),
         (["--users", "u1", "--seen", "none.csv"], "FileNotFoundError: No file at none.csv."),
-        (["--users", "nobody"], "UnknownUserError: 1 users are not in the training data"),
+        (["--users", "nobody"], "UnknownUserError: 1 user not found in the training data: 'nobody'"),
+        (["--users", "nobody"], "Omit them, or pass --unknown popular or skip"),
         (["--users", "u0001", "--k", "0"], "ValueError: k is 0."),
         (
             ["--users", "u0001", "--out", "best.xlsx"],
