@@ -239,6 +239,8 @@ class Predictor:
             popular = self.method.item_counts.cpu().expand(len(unknown), -1)
             parts.append(self._ranked(unknown, popular, request))
             fallbacks += unknown
+        if request.candidates is not None:  # the others get no list
+            fallbacks = [user for user in fallbacks if user in request.candidates]
         table = parts[0] if parts else pl.DataFrame(schema=SCHEMA)
         if len(parts) > 1:  # one part is in order
             order = pl.DataFrame({"user_id": users, "at": range(len(users))})

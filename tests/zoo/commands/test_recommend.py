@@ -56,6 +56,19 @@ def test_lists_similar_items_and_vectors_are_written(
     ]
     expected = loaded.recommend(["zoe"], 3, histories={"zoe": ["music-1", "music-2"]})
     assert table.filter(user_id="zoe").equals(expected)
+    (tmp_path / "rank.csv").write_text("user_id,item_id\nu0001,music-1\n")
+    asked = [
+        "recommend",
+        finished,
+        "--users",
+        "u0001,nobody",
+        "--candidates",
+        tmp_path / "rank.csv",
+        "--unknown",
+        "popular",
+    ]
+    assert ended(asked, monkeypatch) == ""
+    assert capsys.readouterr().err == "Unknown users: 1.\n", "there is nothing to rank for this user"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lists.parquet", "new.csv", "who.txt"]
     items = loaded.item_ids
     assert ended(["similar", finished, "--items", items[4], "--k", 2, "--out", tmp_path / "s.csv"], monkeypatch) == ""
