@@ -69,7 +69,7 @@ def test_lists_similar_items_and_vectors_are_written(
     ]
     assert ended(asked, monkeypatch) == ""
     assert capsys.readouterr().err == "Unknown users: 1.\n", "there is nothing to rank for this user"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["lists.parquet", "new.csv", "who.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lists.parquet", "new.csv", "rank.csv", "who.txt"]
     items = loaded.item_ids
     assert ended(["similar", finished, "--items", items[4], "--k", 2, "--out", tmp_path / "s.csv"], monkeypatch) == ""
     assert ended(["vectors", finished, "--out", tmp_path / "v"], monkeypatch) == ""
@@ -90,7 +90,7 @@ def test_lists_similar_items_and_vectors_are_written(
     [
         (["--users", "u1", "--histories", "other.csv"], "other.csv has no column user_id and item_id. Write a CSV"),
         (["--users", "u1", "--seen", "none.csv"], "FileNotFoundError: No file at none.csv."),
-        (["--users", "nobody"], "UnknownUserError: 1 user not found in the training data: 'nobody'"),
+        (["--users", "nobody"], "UnknownUserError: 1 user not found in the training data or the releases"),
         (["--users", "nobody"], "Omit them, or pass --unknown popular or skip"),
         (["--users", "u0001", "--k", "0"], "ValueError: k is 0."),
         (
