@@ -4,7 +4,7 @@ A tenth of the users is new: training has seen none of their ratings. Of the oth
 user's last item is the test item. A row compares three ways to use the new ratings: not at all (``stale``, popular items for new
 users), as histories (``folded``), and in a new training (``retrained``). An item is recommended only after it was trained on.
 
-Run: ``python benchmarks/fold_in.py > docs/results/fold_in.csv`` (needs ``ZOO_DATA``; minutes on one core).
+Run: ``python benchmarks/fold_in.py > docs/serving/fold_in.csv`` (needs ``ZOO_DATA``; minutes on one core).
 """
 
 import sys

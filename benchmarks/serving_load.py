@@ -1,6 +1,6 @@
 """Load a service of a run on loopback: seconds until the answer at 1, 8 and 64 clients, and while a worker is killed.
 
-``python benchmarks/serving_load.py NAME=RUN ... [--requests N] [--workers N] > docs/results/serving.csv`` starts the service of
+``python benchmarks/serving_load.py NAME=RUN ... [--requests N] [--workers N] > docs/serving/load.csv`` starts the service of
 each run, sends N requests of one user and ten items in each step, and prints a line for each step. In the step ``kill`` a worker
 gets SIGKILL after a third of the requests.
 """

@@ -95,6 +95,8 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         12
     """
 
+    #: Terms of a public data set, for model cards; subclasses do not inherit them. Without terms no bundle is pushed.
+    terms = ""
     # Set by `setup`.
     train: Ratings
     validation: HeldOutCases

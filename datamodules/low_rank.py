@@ -49,6 +49,8 @@ class LowRank(CrossDomainDataModule):
         (150, 30, 1.0)
     """
 
+    terms = "Made up from a seed."
+
     def __init__(
         self,
         num_users: int = 100,

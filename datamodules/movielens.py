@@ -30,6 +30,10 @@ class MovieLens100K(Files):
         ('ml-100k', True)
     """
 
+    terms = (
+        "MovieLens 100K, GroupLens: research use; not to be redistributed or used commercially without permission. Cite Harper and "
+        "Konstan, ACM TiiS 2015."
+    )
     where_to_get_it = (
         "`python -m zoo data fetch ml-100k` downloads it; or get it by hand from https://grouplens.org/datasets/movielens/100k/ "
         "(Harper and Konstan 2015; not to be redistributed), and write u.data as ratings.csv.gz and u1.test as u1_test.csv.gz, "

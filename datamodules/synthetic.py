@@ -38,6 +38,8 @@ class Synthetic(CrossDomainDataModule):
         (780, 60, 60)
     """
 
+    terms = "Made up from a seed."
+
     def __init__(
         self,
         target: str = "music",

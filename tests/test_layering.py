@@ -31,9 +31,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 99,
-    "lines of code": 51_905,
-    "lines of tests": 53_735,
-    "collected tests": 7_670,
+    "lines of code": 52_060,
+    "lines of tests": 53_960,
+    "collected tests": 7_680,
 }
 
 

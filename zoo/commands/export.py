@@ -27,6 +27,12 @@ def parser() -> Arguments:
     head = "write instead the scores as a network (torch.export), for methods with vectors of users and items; has user ids"
     option("--head", action="store_true", help=head)
     option("--onnx", action="store_true", help="the same, also as ONNX (extra onnx)")
+    option(
+        "--push",
+        metavar="OWNER/NAME",
+        help="also upload the bundle of a public data set to this repository (extra hub)",
+    )
+    option("--registry", default="https://huggingface.co", metavar="URL", help="where to upload (default: %(default)s)")
     offer_imports(made)
     return made
 
@@ -45,14 +51,17 @@ def main(arguments: Sequence[str]) -> None:
         with quietly():
             import_trusted(options.imports)
             if options.head or options.onnx:
+                if options.push:
+                    raise ValueError("--push takes no --head or --onnx, which have user ids. Omit it.")
                 print(f"Scoring head: {visible(str(export_head(options.run, options.out, onnx=options.onnx)))}")
                 return
-            out = export(
-                options.run, options.out, with_user_ids=options.with_user_ids, with_ratings=options.with_ratings
-            )
+            given = {name: getattr(options, name) for name in ("with_user_ids", "with_ratings", "push", "registry")}
+            out = export(options.run, options.out, **given)
         manifest = json.loads((out / BUNDLE).read_text(encoding="utf-8"))
         for line in [*abilities(manifest), *privacy(out, manifest)]:
             print(line.replace("**", ""))
         print(f"Bundle: {visible(str(out))}")
+        if options.push:
+            print(f"Pushed: {options.registry}/{options.push}")
     except (OSError, TypeError, ValueError, ReleaseMismatchError) as error:
         sys.exit(refusal(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
@@ -69,6 +70,8 @@ def main(arguments: Sequence[str]) -> None:
         Served(options).load()  # refuse what no worker could load
         traffic = Traffic()
         made = server(options, traffic)
+        # LitServe ends its thread like a process, and reports that this fails.
+        logging.getLogger("litserve.server").addFilter(lambda record: "'terminate'" not in record.getMessage())
         signal.signal(signal.SIGTERM, partial(_stop, traffic))
         print(f"Serving {options.run} on http://{options.host}:{options.port}", flush=True)
         made.run(

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from zoo.data.rows import SparseRows
 from zoo.privacy.spending.total import record_of
 from zoo.release.files import save_tensors
+from zoo.runs import hub
 from zoo.runs.bundle import BUNDLE, ITEMS, SCHEMA, STATE, TENSORS, USERS
 from zoo.runs.inputs import UsageError, read_checkpoint
 from zoo.runs.loading import load_run, settings_of
@@ -34,7 +35,13 @@ AT_HOME = ("releases", "trusted", "root", "users", "catalogues", "files", "folde
 
 
 def export(
-    run: Path | str | Predictor, out: Path | str, *, with_user_ids: bool = False, with_ratings: bool = False
+    run: Path | str | Predictor,
+    out: Path | str,
+    *,
+    with_user_ids: bool = False,
+    with_ratings: bool = False,
+    push: str | None = None,
+    registry: str = hub.HUB,
 ) -> Path:
     """Write a run's best checkpoint as a bundle: files to hand over, without pickle.
 
@@ -48,13 +55,16 @@ def export(
             `recommend` needs the data.
         with_ratings: Whether to include the training ratings and the other items of each user, which are excluded from
             recommendations and which some methods score by. Personal data; needs ``with_user_ids``.
+        push: Repository ``OWNER/NAME`` to upload the bundle to. The data set must be public (`CrossDomainDataModule.terms`), and
+            the bundle must have no ratings. Needs the extra ``hub`` and its login.
+        registry: Address of the repositories.
 
     Returns:
         The folder.
 
     Raises:
         FileExistsError: ``out`` exists.
-        UsageError: ``with_ratings`` without ``with_user_ids``, or ``run`` is no run.
+        UsageError: ``with_ratings`` without ``with_user_ids``, ``run`` is no run, or ``push`` is refused.
 
     Examples:
         >>> import tempfile, zoo
@@ -75,11 +85,15 @@ def export(
     predictor = run if isinstance(run, Predictor) else load_run(user_path(run))
     if not (predictor.folder / BEST).is_file():
         raise UsageError(f"{predictor.folder} has no {BEST}, so it is no run. Pass a run.")
+    if push is not None:
+        hub.check_push(predictor.data, push, registry, with_ratings=with_ratings)
     content = _Content.of(predictor, with_user_ids, with_ratings)
     with atomic_folder(out) as folder:
         _write(content, predictor.folder, folder)
         (folder / CARD).write_text(card(folder, content.manifest), encoding="utf-8")
         write_json(folder / BUNDLE, content.manifest | {"sha256": _digests(folder)})
+    if push is not None:
+        hub.push(out, push, registry)
     return out
 
 
@@ -190,6 +204,7 @@ class _Content:
             "sizes": method.sizes,
             "digests": checkpoint["zoo"]["digests"],
             "target": getattr(data, "target", ""),
+            "terms": vars(type(data)).get("terms", ""),
             "signs": data.signs,
             "holds": {"user_ids": user_ids, "ratings": ratings},
             "needs": needs_of(
@@ -243,6 +258,7 @@ def card(folder: Path, manifest: Mapping[str, Any]) -> str:
         "\n".join(f"- {line}" for line in abilities(manifest)),
         "## Metrics",
         _metrics_table(folder),
+        *(["## Data", f"Terms of the data set: {visible(terms)}"] if (terms := manifest.get("terms")) else []),
         "## Privacy",
         "\n".join(f"- {line}" for line in privacy(folder, manifest)),
     ]

@@ -17,6 +17,7 @@ from datamodules.frames import as_datamodule
 from zoo.methods.base import Recommender
 from zoo.methods.target_data import refuse_other_data
 from zoo.runs.bundle import BUNDLE, load_bundle
+from zoo.runs.hub import located
 from zoo.runs.import_policy import importing_nothing
 from zoo.runs.inputs import UsageError, instantiate, read_checkpoint
 from zoo.runs.predictor import Predictor, check_names, explain_mismatch, read_inputs
@@ -31,6 +32,7 @@ def load(
     data: CrossDomainDataModule | Any = None,  # noqa: ANN401  or a table
     releases: Mapping[str, Path | str] | None = None,
     root: Path | str | None = None,
+    registry: Path | str | None = None,
 ) -> Predictor:
     """Load a run's best checkpoint, or a bundle, for recommendation.
 
@@ -39,11 +41,12 @@ def load(
     classes that the files name must be those of the zoo, or of packages that you have imported.
 
     Args:
-        path: Folder of a run or of a bundle.
+        path: Folder of a run or of a bundle; with ``registry`` the name of a model, such as ``cdr-zoo/bpr-ml-100k``.
         data: Data of the target, if the run has none and they were moved or are tables; for a bundle if its method needs data. A
             table counts as in `zoo.fit`.
         releases: Folder of the release of each source, if it was moved since.
         root: Folder of the ratings of a run, if they are to be read again and were moved.
+        registry: Folder of bundles by name, or the address of Hugging Face or of a mirror, which needs the extra ``hub``.
 
     Returns:
         A predictor.
@@ -64,7 +67,8 @@ def load(
         >>> predictor.recommend(predictor.user_ids[:2], k=3).shape
         (6, 4)
     """
-    folder, data = user_path(path), as_datamodule(data)
+    folder = user_path(path) if registry is None else located(str(path), registry)
+    data = as_datamodule(data)
     if root is not None and (data is not None or (folder / BUNDLE).is_file()):
         raise UsageError(f"root is {str(root)!r}. Only a run uses it. Pass data=Files(...) alone.")
     if (folder / BUNDLE).is_file():

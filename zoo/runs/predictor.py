@@ -28,7 +28,7 @@ from zoo.runs.requests import Answer, Lists, Request, Unknown, counted, listed_i
 from zoo.runtime.exports import VERSION
 from zoo.runtime.renamed import OldName
 from zoo.runtime.run_folder import visible
-from zoo.runtime.suggestions import suggest
+from zoo.runtime.suggestions import count_of, suggest
 
 logger = logging.getLogger(__name__)
 
@@ -206,7 +206,10 @@ class Predictor:
         if not self.has_user_ids:
             reason += " The bundle has no user ids. Export it --with-user-ids, or load it with data=..."
         listed = ", ".join(repr(visible(user)) for user in missing[:5]) + (", ..." if len(missing) > 5 else "")
-        raise UnknownUserError(f"{len(missing)} users are not in {where}: {listed}.{reason} Omit them.")
+        raise UnknownUserError(
+            f"{count_of(len(missing), 'user')} not found in {where}: {listed}.{reason} Omit them, or pass --unknown popular or "
+            "skip (Python: unknown='popular')."
+        )
 
     def _answer(self, users: Sequence[str], request: Request) -> Answer:
         """Return the answer for at most `BATCH` users."""
@@ -236,6 +239,8 @@ class Predictor:
             popular = self.method.item_counts.cpu().expand(len(unknown), -1)
             parts.append(self._ranked(unknown, popular, request))
             fallbacks += unknown
+        if request.candidates is not None:  # the others get no list
+            fallbacks = [user for user in fallbacks if user in request.candidates]
         table = parts[0] if parts else pl.DataFrame(schema=SCHEMA)
         if len(parts) > 1:  # one part is in order
             order = pl.DataFrame({"user_id": users, "at": range(len(users))})
@@ -321,7 +326,7 @@ class Predictor:
         given = list(dict.fromkeys(listed_ids(ids)))
         if missing := [one for one in given if one not in at]:
             raise UnknownUserError(
-                f"{len(missing)} {of} are not in the training data: {visible(missing[0])!r}. Omit them."
+                f"{count_of(len(missing), of[:-1])} not found in the training data: {visible(missing[0])!r}. Omit them."
             )
         tables = [pl.DataFrame(schema=SIMILAR)]
         for first in range(0, len(given), BATCH):

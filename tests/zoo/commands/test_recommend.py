@@ -56,7 +56,20 @@ def test_lists_similar_items_and_vectors_are_written(
     ]
     expected = loaded.recommend(["zoe"], 3, histories={"zoe": ["music-1", "music-2"]})
     assert table.filter(user_id="zoe").equals(expected)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["lists.parquet", "new.csv", "who.txt"]
+    (tmp_path / "rank.csv").write_text("user_id,item_id\nu0001,music-1\n")
+    asked = [
+        "recommend",
+        finished,
+        "--users",
+        "u0001,nobody",
+        "--candidates",
+        tmp_path / "rank.csv",
+        "--unknown",
+        "popular",
+    ]
+    assert ended(asked, monkeypatch) == ""
+    assert capsys.readouterr().err == "Unknown users: 1.\n", "there is nothing to rank for this user"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lists.parquet", "new.csv", "rank.csv", "who.txt"]
     items = loaded.item_ids
     assert ended(["similar", finished, "--items", items[4], "--k", 2, "--out", tmp_path / "s.csv"], monkeypatch) == ""
     assert ended(["vectors", finished, "--out", tmp_path / "v"], monkeypatch) == ""
@@ -69,7 +82,7 @@ def test_lists_similar_items_and_vectors_are_written(
     found = pl.read_csv(tmp_path / "s.csv")
     assert found["similar_id"].to_list() == [items[at] for at in np.argsort(-cosines)[:2]]
     assert found["similarity"].to_numpy() == pytest.approx(np.sort(cosines)[::-1][:2], abs=1e-5)
-    assert "1 items are not in the training data" in ended(["similar", finished, "--items", "odd"], monkeypatch)
+    assert "1 item not found in the training data: 'odd'" in ended(["similar", finished, "--items", "odd"], monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +90,8 @@ def test_lists_similar_items_and_vectors_are_written(
     [
         (["--users", "u1", "--histories", "other.csv"], "other.csv has no column user_id and item_id. Write a CSV"),
         (["--users", "u1", "--seen", "none.csv"], "FileNotFoundError: No file at none.csv."),
-        (["--users", "nobody"], "UnknownUserError: 1 users are not in the training data"),
+        (["--users", "nobody"], "UnknownUserError: 1 user not found in the training data or the releases"),
+        (["--users", "nobody"], "Omit them, or pass --unknown popular or skip"),
         (["--users", "u0001", "--k", "0"], "ValueError: k is 0."),
         (
             ["--users", "u0001", "--out", "best.xlsx"],

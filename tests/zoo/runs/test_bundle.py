@@ -3,7 +3,10 @@
 import hashlib
 import json
 import shutil
+import sys
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ import zoo
 from datamodules import Synthetic
 from zoo.commands.export import main
 from zoo.methods.target_data import ReleaseMismatchError
+from zoo.runs import hub
 from zoo.runs.bundle import BUNDLE, ITEMS, TENSORS, USERS, BundleError
 from zoo.runs.exporting import export_head
 from zoo.runs.inputs import UsageError
@@ -230,3 +234,169 @@ def test_a_method_without_vectors_has_no_head(
         main([str(run.folder), "--head", "--out", str(tmp_path / "none")])
     main([str(finished), "--head", "--out", str(tmp_path / "head")])
     assert f"Scoring head: {tmp_path / 'head'}" in capsys.readouterr().out
+
+
+NAMED = "cdr-zoo/pricdr"
+
+
+@pytest.fixture(scope="module")
+def registry(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("registry")
+    zoo.export(finished, root / NAMED, with_user_ids=True)
+    return root
+
+
+def test_a_model_is_loaded_by_name_from_a_folder(registry: Path) -> None:
+    assert zoo.load(NAMED, registry=registry).folder == registry / NAMED
+    for name, said in (
+        ("cdr-zoo/pricd", "No model 'cdr-zoo/pricd' in .* Did you mean cdr-zoo/pricdr"),
+        ("pricdr", "it is OWNER/NAME, such as"),
+        ("../registry", "it is OWNER/NAME"),
+        ("cdr-zoo/..", "it is OWNER/NAME"),
+        (f"{NAMED}@v1", "A folder has no revisions. Omit @v1"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            zoo.load(name, registry=registry)
+
+
+class Client:
+    """What is used of huggingface_hub, without a network."""
+
+    def __init__(self, root: Path | None) -> None:
+        self.root, self.calls = root, list[tuple[Any, ...]]()
+
+    def snapshot_download(self, name: str, revision: str | None, endpoint: str, allow_patterns: list[str]) -> str:
+        self.calls.append((name, revision, endpoint))
+        if self.root is None:
+            raise ConnectionError("no network")
+        return str(self.root / name)
+
+    def HfApi(self, endpoint: str) -> "Client":
+        self.calls.append((endpoint,))
+        return self
+
+    def create_repo(self, name: str, exist_ok: bool) -> None:
+        self.calls.append((name, exist_ok))
+
+    def upload_folder(self, repo_id: str, folder_path: Path, commit_message: str) -> None:
+        if self.root is None:
+            raise ConnectionError("no network")
+        self.calls.append((repo_id, {file.name for file in folder_path.iterdir()}))
+
+
+def test_an_address_is_read_and_written_by_the_client(
+    registry: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client, away = Client(registry), Client(None)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", client)
+    assert zoo.load(f"{NAMED}@v1", registry=hub.HUB).folder == registry / NAMED
+    main([str(finished), "--out", str(tmp_path / "b"), "--push", NAMED])
+    assert f"Pushed: {hub.HUB}/{NAMED}" in capsys.readouterr().out
+    sent = {BUNDLE, TENSORS, ITEMS, "README.md", "config.yaml", "metrics.json", "privacy.json"}
+    assert client.calls == [(NAMED, "v1", hub.HUB), (hub.HUB,), (NAMED, True), (NAMED, sent)]
+    assert "Terms of the data set: Made up from a seed." in (tmp_path / "b" / "README.md").read_text()
+    monkeypatch.setitem(sys.modules, "huggingface_hub", away)
+    with pytest.raises(UsageError, match=r"gave no .cdr-zoo/pricdr. .ConnectionError"):
+        zoo.load(NAMED, registry=hub.HUB)
+    with pytest.raises(UsageError, match=r"did not take 'cdr-zoo/pricdr' .ConnectionError.. The bundle is in"):
+        zoo.export(finished, tmp_path / "c", push=NAMED)
+    assert (tmp_path / "c" / BUNDLE).is_file()
+
+
+def test_a_push_of_private_data_or_of_ratings_is_refused_before_anything_is_written(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Client(tmp_path)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", client)
+    full = {"with_user_ids": True, "with_ratings": True}
+    wrong: list[tuple[dict[str, Any], str]] = [
+        (full, "a copy of the data set"),
+        ({"push": f"{NAMED}@v1"}, "Pass OWNER/NAME"),
+        ({"registry": str(tmp_path)}, "export into it"),
+    ]
+    for given, said in wrong:
+        with pytest.raises(UsageError, match=said):
+            zoo.export(finished, tmp_path / "b", **({"push": NAMED} | given))
+    with pytest.raises(SystemExit, match="--push takes no --head"):
+        main([str(finished), "--out", str(tmp_path / "b"), "--push", NAMED, "--head"])
+
+    class Mine(Synthetic):
+        """A subclass has no terms of its own, so its data are not public."""
+
+    predictor = zoo.load(finished)
+    predictor.data.__class__ = Mine
+    with pytest.raises(UsageError, match="The data are Mine, which names no terms of a public data set"):
+        zoo.export(predictor, tmp_path / "b", push=NAMED)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(UsageError, match="huggingface_hub is not installed"):
+        zoo.export(finished, tmp_path / "b", push=NAMED)
+    assert not (tmp_path / "b").exists()
+    assert not client.calls
+
+
+class Mirror(BaseHTTPRequestHandler):
+    """A mirror of Hugging Face that has one repository."""
+
+    root, commit = Path(), "a" * 40
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        files = {file.name: file.read_bytes() for file in (self.root / NAMED).iterdir()}
+        if path.startswith(f"/api/models/{NAMED}/tree/"):
+            said: Any = [
+                {"type": "file", "path": name, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
+                for name, content in files.items()
+            ]
+        elif path.startswith(f"/api/models/{NAMED}"):
+            said = {"id": NAMED, "sha": self.commit, "siblings": [{"rfilename": name} for name in files]}
+        else:
+            said = files.get(path.rpartition("/")[2]) if path.startswith(f"/{NAMED}/resolve/") else None
+        content = said if isinstance(said, bytes) else json.dumps(said or {}).encode()
+        self.send_response(404 if said is None else 200)
+        self.send_header("ETag", f'"{hashlib.sha1(content).hexdigest()}"')
+        self.send_header("X-Repo-Commit", self.commit)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_the_real_client_reads_a_local_mirror(registry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    constants = pytest.importorskip("huggingface_hub.constants", reason="the hub is an extra: pip install -e '.[hub]'")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(Mirror, "root", registry)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Mirror) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        loaded = zoo.load(NAMED, registry=address)
+        with pytest.raises(UsageError, match="gave no 'cdr-zoo/none'"):
+            zoo.load("cdr-zoo/none", registry=address)
+        server.shutdown()
+    assert loaded.user_ids == zoo.load(NAMED, registry=registry).user_ids
+    assert zoo.load(NAMED, registry=address).item_ids == loaded.item_ids, "from the cache, without the mirror"
+
+
+def test_the_assets_of_a_release_load_by_name_and_have_no_ratings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "examples")
+    import release_models
+
+    data = lambda: Synthetic(num_users=60, num_items=40, sources=[])  # noqa: E731
+    monkeypatch.setattr(release_models, "MODELS", {"bpr": (lambda: zoo.BPR(8), data, 1)})
+    release_models.main(tmp_path, **SILENT)
+    loaded = zoo.load("cdr-zoo/bpr", registry=tmp_path)
+    assert loaded.recommend(loaded.user_ids[:2], k=3).height == 6
+    assert not loaded.has_ratings
+    tensors = load_file(tmp_path / "cdr-zoo" / "bpr" / TENSORS)
+    assert {name.partition(".")[0] for name in tensors} == {"state", "by_user", "by_item"}
+    digest, name = (tmp_path / "SHA256SUMS").read_text().split()
+    assert digest == hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
+    shutil.unpack_archive(tmp_path / name, tmp_path / "unpacked" / "cdr-zoo" / "bpr")
+    assert zoo.load("cdr-zoo/bpr", registry=tmp_path / "unpacked").item_ids == loaded.item_ids

@@ -90,7 +90,7 @@ def test_a_run_recommends_after_its_files_are_gone_and_changed_ones_are_refused(
     assert popular.filter(user_id="new")["score"].to_list() == sorted((counts["i3"], counts["i4"]), reverse=True)
     assert not popular.filter(user_id="u1").height, "a user without candidates has none"
     assert loaded.recommend(["new", "u1"], k=2, unknown="skip")["user_id"].unique().to_list() == ["u1"]
-    with pytest.raises(UnknownUserError, match="1 users are not in the training data"):
+    with pytest.raises(UnknownUserError, match="1 user not found in the training data"):
         loaded.recommend(["new"], histories={"new": ["unheard of"]})
     answers = list(loaded.answers(["new", "u1"], Request.of(2, seen={"u1": ["?"]}, unknown="popular")))
     assert counted(answers) == "Unknown users: 1; ignored unknown items: 1; users with popular items: 1."
@@ -109,7 +109,7 @@ def test_of_nobody_there_is_an_empty_table(loaded: zoo.runs.predictor.Predictor)
 @pytest.mark.parametrize(
     ("arguments", "error", "said"),
     [
-        ((["u0001", "nobody", "no\x1bone"],), UnknownUserError, r"2 users are not in .*'nobody', 'no\\\\x1bone'"),
+        ((["u0001", "nobody", "no\x1bone"],), UnknownUserError, r"2 users not found in .*'nobody', 'no\\\\x1bone'"),
         ((["u0001"], 0), ValueError, "k is 0"),
         ((["u0001"], True), ValueError, "k is True"),
         (("u0001",), TypeError, r"the string 'u0001'. Pass a list: \['u0001'\]"),
