@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> None:
             import_trusted(options.imports)
             if options.head or options.onnx:
                 if options.push:
-                    raise ValueError("--push takes no --head or --onnx, which have user ids. Omit it.")
+                    raise ValueError("--push takes no --head or --onnx: these have user ids.")
                 print(f"Scoring head: {visible(str(export_head(options.run, options.out, onnx=options.onnx)))}")
                 return
             given = {name: getattr(options, name) for name in ("with_user_ids", "with_ratings", "push", "registry")}
