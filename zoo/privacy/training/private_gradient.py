@@ -72,7 +72,7 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
         if getattr(
             self.module, "automatic_optimization", False
         ):  # of Lightning: it adds the gradient of a returned loss
-            raise RuntimeError("automatic_optimization is True. Private steps call the optimizer. Set it to False.")
+            raise RuntimeError("automatic_optimization is True. Set it to False.")
         self._taken += 1
         sums: dict[str, Tensor] = {}
         if len(users):
