@@ -200,10 +200,14 @@ SPLITS = (
     *edits_of(
         "datamodules/public_lists.py",
         LINKED,
-        ("a list is as it was written", "drop_nulls().unique().sort()", "drop_nulls().unique(maintain_order=True)"),
         ("a worked out list is one agreed on", "if users == COMMON or derived:", "if users == COMMON:"),
         ("a saved list does not say where it is from", "DERIVED: [True] * len(users)}", '"n": [True] * len(users)}'),
         ("a catalogue is read off the ratings", "    if catalogue is not None:\n", "    if catalogue is None:\n"),
+    ),
+    *edits_of(
+        "zoo/data/open_table.py",
+        LINKED,
+        ("a list is as it was written", "drop_nulls().unique().sort()", "drop_nulls().unique(maintain_order=True)"),
     ),
     *edits_of(
         "datamodules/public_lists.py",
