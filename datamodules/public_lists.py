@@ -124,10 +124,14 @@ def write_users(users: Sequence[str], path: Path) -> Path:
     return path
 
 
-def write_intersection(users: Sequence[str], path: Path) -> Path:
-    """Write users that two parties found by private set intersection as a list, atomically, marked so; return its path."""
+def write_intersection(users: Sequence[str], path: Path, *, derived: bool = False) -> Path:
+    """Write users found by private set intersection as a list, atomically; return its path.
+
+    The list is marked so, and as derived from ratings if the party's own list was.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_table(path, pl.DataFrame({"user_id": list(users), INTERSECTION: [True] * len(users)}))
+    marks = {INTERSECTION: [True] * len(users)} | ({DERIVED: [True] * len(users)} if derived else {})
+    write_table(path, pl.DataFrame({"user_id": list(users), **marks}))
     return path
 
 

@@ -14,9 +14,12 @@ import secrets
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 from zoo.data.open_table import distinct_ids
 from zoo.runtime.arguments import Arguments
@@ -78,6 +81,18 @@ def main(arguments: Sequence[str]) -> None:
         sys.exit(refusal(error))
 
 
+def _alone(step: Callable[[argparse.Namespace], str]) -> Callable[[argparse.Namespace], str]:
+    """Hold the lock of the state during a step, so that two processes do not answer one request."""
+
+    @wraps(step)
+    def locked(options: argparse.Namespace) -> str:
+        with FileLock(f"{options.state}.lock", mode=0o600):
+            return step(options)
+
+    return locked
+
+
+@_alone
 def ask(options: argparse.Namespace) -> str:
     """Write a request, or compute the result from the reply and write it."""
     import private_set_intersection.python as psi
@@ -114,6 +129,7 @@ def ask(options: argparse.Namespace) -> str:
     return f"{_finished(options, found, size)} {said}"
 
 
+@_alone
 def serve(options: argparse.Namespace) -> str:
     """Answer a request, or read the result of the session."""
     import private_set_intersection.python as psi
@@ -247,9 +263,9 @@ def _finished(options: argparse.Namespace, found: Sequence[str], size: int) -> s
     if options.mode == "list" and options.out is not None:
         if not found:
             raise PsiError("The parties have no user in common. Check that both lists have the same kind of ids.")
-        from datamodules.public_lists import write_intersection
+        from datamodules.public_lists import is_derived_list, write_intersection
 
-        write_intersection(found, options.out)
+        write_intersection(found, options.out, derived=is_derived_list(str(options.users)))
         return f"{size:,} users in common: {options.out}."
     return f"{size:,} users in common."
 

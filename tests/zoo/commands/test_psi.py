@@ -4,11 +4,13 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Thread
 
 import pytest
+from filelock import FileLock
 
 from datamodules import Synthetic
-from datamodules.public_lists import is_intersection, read_users
+from datamodules.public_lists import is_derived_list, is_intersection, read_users, write_users
 from zoo import NoisyRows
 from zoo.commands.psi import main
 
@@ -48,6 +50,7 @@ def test_both_get_the_same_marked_list_and_records_name_it() -> None:
     assert Path("agreed_a.csv").read_bytes() == Path("agreed_b.csv").read_bytes()
     assert is_intersection("agreed_a.csv")
     assert not is_intersection("a.csv")
+    assert not is_derived_list("agreed_a.csv")
     for message in "12":  # ids are in no message but the result
         assert b"u0045" not in Path(message).read_bytes()
     assert b"u0045" in Path("3").read_bytes()
@@ -56,6 +59,22 @@ def test_both_get_the_same_marked_list_and_records_name_it() -> None:
     record = NoisyRows(epsilon=2.0).publish(source, "book").record
     assert "users_by_intersection" in record.conditions
     assert any("no epsilon covers that" in text and "semi-honest" in text for text in record.sentences("conditions"))
+
+
+def test_a_list_derived_from_ratings_stays_marked_and_a_request_waits_for_another() -> None:
+    write_users(HERE, Path("a.csv"))
+    step("ask a >1")
+    other = Thread(target=step, args=("serve b <1 >2",))
+    with FileLock("serve.json.lock"):
+        other.start()
+        other.join(0.5)
+        assert other.is_alive()
+        assert not Path("2").exists()
+    other.join()
+    for words in ("ask a <2 >3 =agreed_a.csv", "serve b <3 =agreed_b.csv"):
+        step(words)
+    assert is_derived_list("agreed_a.csv")
+    assert not is_derived_list("agreed_b.csv")
 
 
 def test_only_the_size_is_learned(capsys: pytest.CaptureFixture[str]) -> None:
