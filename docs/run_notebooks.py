@@ -23,7 +23,7 @@ def executed(path: Path, folder: Path) -> Any:  # noqa: ANN401  nbformat has no 
         # Without TCP no other process on this machine can connect.
         kernel = Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}})
         where = {"metadata": {"path": str(folder)}}
-        NotebookClient(notebook, timeout=None, kernel_name="python3", resources=where, config=kernel).execute()
+        NotebookClient(notebook, timeout=600, kernel_name="python3", resources=where, config=kernel).execute()
     for cell in notebook.cells:
         if cell.cell_type == "code":  # warnings name paths of this machine
             cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]

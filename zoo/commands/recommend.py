@@ -174,7 +174,7 @@ def read_lists(path: Path | None, threshold: float | None = None) -> dict[str, l
     if missing := [name for name in (USER_ID, ITEM_ID) if name not in columns]:
         raise RequestError(f"{path} has no column {' and '.join(missing)}. Write {PAIRS}.")
     rated = threshold is not None and "rating" in columns
-    table = read_table(path, rating_column="rating" if rated else None, timestamp_column=None)
+    table = read_table(path, rating_column="rating" if rated else None, timestamp_column=None, may_be_empty=True)
     if rated:
         table = table.filter(pl.col("rating") >= threshold)
     pairs = table.select(pl.col(USER_ID, ITEM_ID).cast(pl.String))

@@ -8,7 +8,7 @@ import pytest
 
 import zoo
 from zoo.__main__ import main
-from zoo.commands.recommend import RequestError, ids_in, read_users_file
+from zoo.commands.recommend import RequestError, ids_in, read_lists, read_users_file
 
 
 def ended(arguments: list[object], monkeypatch: pytest.MonkeyPatch) -> str:
@@ -110,6 +110,13 @@ def test_what_cannot_be_asked_is_a_sentence(
     (tmp_path / "other.csv").write_text("who,age\nu0001,5\n")
     assert said in ended(["recommend", finished, *arguments], monkeypatch)
     assert [file.name for file in tmp_path.iterdir()] == ["other.csv"]
+
+
+def test_histories_may_have_no_row_yet(tmp_path: Path) -> None:
+    (tmp_path / "today.csv").write_text("user_id,item_id\n")
+    assert read_lists(tmp_path / "today.csv", None) == {}
+    (tmp_path / "today.csv").write_text("user_id,item_id\nzoe,music-1\n")
+    assert read_lists(tmp_path / "today.csv", None) == {"zoe": ["music-1"]}
 
 
 @pytest.mark.parametrize(
