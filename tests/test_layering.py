@@ -31,8 +31,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 99,
-    "lines of code": 52_085,
-    "lines of tests": 53_995,
+    "lines of code": 52_090,
+    "lines of tests": 54_010,
     "collected tests": 7_680,
 }
 

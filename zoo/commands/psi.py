@@ -26,7 +26,7 @@ from zoo.runtime.arguments import Arguments
 from zoo.runtime.run_folder import atomic_write, refusal
 from zoo.runtime.settings_files import read_json
 
-#: Probability that the asking party sees any user in common who is not.
+#: Probability that the asking party sees any user in common who is not; more for long lists, see `_false_positive`.
 FALSE_POSITIVE = 1e-9
 LARGEST = 2**30
 """Most bytes of a message."""
@@ -118,7 +118,8 @@ def ask(options: argparse.Namespace) -> str:
         raise PsiError(f"{options.users} was changed after the request. Ask again.")
     client = psi.client.CreateFromKey(bytes.fromhex(opened["key"]), reveal)
     parsed = _parsed(psi.ServerSetup, setup, options.receive), _parsed(psi.Response, response, options.receive)
-    if parsed[0].gcs.hash_range < 0.99 * fields["count"] * len(ids) / FALSE_POSITIVE:  # 0 of another filter
+    pairs = fields["count"] * len(ids)
+    if parsed[0].gcs.hash_range < 0.99 * pairs / _false_positive(fields["count"], len(ids)):  # 0 of another filter
         raise PsiError(f"{options.receive} has a filter that finds users who are not in common. Do not use it.")
     found = sorted(ids[at] for at in client.GetIntersection(*parsed)) if reveal else []
     size = len(found) if reveal else int(client.GetIntersectionSize(*parsed))
@@ -149,7 +150,7 @@ def serve(options: argparse.Namespace) -> str:
             raise PsiError(
                 f"{options.receive} has another number of users, or mode, than it states. Ask for a new one."
             )
-        setup = server.CreateSetupMessage(FALSE_POSITIVE, fields["count"], ids)
+        setup = server.CreateSetupMessage(_false_positive(fields["count"], len(ids)), fields["count"], ids)
         reply = _fields("reply", session, options.mode, ids) | {"answers": _sha(options.receive.read_bytes())}
         message = _message(reply, setup.SerializeToString(), server.ProcessRequest(request).SerializeToString())
         state[session] = {"reply": _sha(message), "ids": _digest(ids)}
@@ -199,6 +200,11 @@ def spelling_of(ids: Sequence[str]) -> dict[str, Any]:
         "padded": any(re.search(r"(?<!\d)0\d", user) is not None for user in ids),
         "signs": "".join(sorted(sign for sign, count in signs.items() if 2 * count > len(ids))),
     }
+
+
+def _false_positive(one: int, other: int) -> float:
+    """Return the probability of any false user in common: the library's range of hashes, pairs / probability, must fit 63 bits."""
+    return max(FALSE_POSITIVE, one * other / 2**62)
 
 
 def _case(user: str) -> str:

@@ -12,7 +12,7 @@ from filelock import FileLock
 from datamodules import Synthetic
 from datamodules.public_lists import is_derived_list, is_intersection, read_users, write_users
 from zoo import NoisyRows
-from zoo.commands.psi import main
+from zoo.commands.psi import _false_positive, main
 
 psi = pytest.importorskip("private_set_intersection", reason="not installed: the extra psi")
 
@@ -59,6 +59,14 @@ def test_both_get_the_same_marked_list_and_records_name_it() -> None:
     record = NoisyRows(epsilon=2.0).publish(source, "book").record
     assert "users_by_intersection" in record.conditions
     assert any("no epsilon covers that" in text and "semi-honest" in text for text in record.sentences("conditions"))
+
+
+def test_long_lists_have_a_range_of_hashes_that_an_int64_holds() -> None:
+    """The library's range is pairs / probability: at 1e-9 it overflows from 96,000 ids of both on."""
+    for one, other in ((1000, 1000), (100_000, 100_000), (10**7, 10**6)):
+        assert one * other / _false_positive(one, other) < 2**63
+    assert _false_positive(50_000, 50_000) == 1e-9
+    assert _false_positive(100_000, 100_000) == pytest.approx(2.168e-9, rel=1e-3)
 
 
 def test_a_list_derived_from_ratings_stays_marked_and_a_request_waits_for_another() -> None:
