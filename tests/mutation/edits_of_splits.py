@@ -201,7 +201,7 @@ SPLITS = (
         "datamodules/public_lists.py",
         LINKED,
         ("a worked out list is one agreed on", "if users == COMMON or derived:", "if users == COMMON:"),
-        ("a saved list does not say where it is from", "DERIVED: [True] * len(users)}", '"n": [True] * len(users)}'),
+        ("a saved list does not say where it is from", "list(users), DERIVED: [True]", 'list(users), "n": [True]'),
         ("a catalogue is read off the ratings", "    if catalogue is not None:\n", "    if catalogue is None:\n"),
     ),
     *edits_of(
