@@ -21,10 +21,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
-#: Path of the workers, seconds until a request is given to another worker, and until it is given up.
-WORKERS, PATIENCE, DEADLINE = "/recommend", 10.0, 60.0
-#: Seconds in which the rest of a refused body is read and dropped.
-REST_SECONDS = 10.0
+#: Path of the workers, seconds until a request is given to another worker, until it is given up, and to drop a refused body.
+WORKERS, PATIENCE, DEADLINE, REST_SECONDS = "/recommend", 10.0, 60.0, 10.0
 #: Number of clients whose rates are stored.
 MOST_CLIENTS = 10_000
 _JSON = [(b"content-type", b"application/json")]
