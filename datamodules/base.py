@@ -3,7 +3,7 @@
 import hashlib
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,6 +47,11 @@ from zoo.release.denoiser import Denoiser
 from zoo.release.release import Release
 from zoo.runtime.run_folder import CapturesInit, class_path
 from zoo.runtime.settings_files import user_path, with_home
+
+
+def _made(kind: type[Any], given: Any) -> Any:  # noqa: ANN401  settings
+    """Return settings of a kind, also from a dictionary as in a config."""
+    return kind(**given) if isinstance(given, Mapping) else given
 
 
 class CrossDomainDataModule(CapturesInit, LightningDataModule):
@@ -126,13 +131,14 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         self.target, self.sources, self.missing_users = target, tuple(sources), missing_users
         self.users = with_home(users)
         self.catalogues = {n: c if isinstance(c, int) else user_path(c) for n, c in (catalogues or {}).items()}
+        filters, evaluation = _made(Filters, filters), _made(Evaluation, evaluation)
         self.filters, self.evaluation = filters, evaluation
         # Read by recommenders.
         self.ks, self.ties, self.signs = tuple(evaluation.ks), evaluation.ties, filters.signs
         self.average, self.full_ranking = evaluation.average, evaluation.full_ranking
         self.sampled_ranking = evaluation.num_candidates > 0
         self.batch_size, self.evaluation_batch_size, self.top_k = batch_size, evaluation_batch_size, top_k
-        self.seed, self.denoiser = seed, denoiser
+        self.seed, self.denoiser = seed, None if denoiser is None else _made(Denoiser, denoiser)
         self.trusted = None if trusted is None else user_path(trusted)
         self.users_from_ratings = False  # whether this process derived the list of users from private ratings
         self.release_paths: dict[str, Path] = {name: user_path(path) for name, path in (releases or {}).items()}

@@ -1,7 +1,6 @@
 """Open tables of unknown origin: how much they may unpack to, and which columns can be read."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
@@ -88,9 +87,10 @@ def open_columns(path: Path, needed: Sequence[str]) -> pl.DataFrame:
     table = open_table(path, *_list_ending(path), needed)
     if not {*needed} <= {*table.columns}:
         raise ValueError(f"{path} has the columns {table.columns[:12]}. Needed: {', '.join(needed)}.")
-    whole = [pl.col(name).cast(pl.Int64) for name, kind in table.schema.items() if kind.is_float() or kind.is_decimal()]
-    with suppress(pl.exceptions.InvalidOperationError):
-        table = table.with_columns(whole)  # ids that another program wrote as 7.0
+    for name, kind in table.schema.items():
+        numbers = table[name].cast(pl.Float64) if kind.is_float() or kind.is_decimal() else pl.Series([0.5])
+        if ((numbers % 1 == 0) & (numbers.abs() < 2**63)).all():  # ids that another program wrote as 7.0, but no scores
+            table = table.with_columns(pl.col(name).cast(pl.Int64))
     return table.select(pl.col(*needed).cast(pl.String))
 
 
