@@ -126,7 +126,11 @@ class TextFile:
         start = start.removeprefix(codecs.BOM_UTF8)
         line = start.lstrip(b"\r\n")
         self.skipped = start[: len(start) - len(line)].count(b"\n")
-        return line.split(b"\n", 1)[0]
+        lines = line.split(b"\n")
+        quoted = not self.form.header and (self.ending == ".csv" if self.form.quoting is None else self.form.quoting)
+        while quoted and len(lines) > 1 and lines[0].count(b'"') % 2:  # a value of the first row has a line break
+            lines[:2] = [b"\n".join(lines[:2])]
+        return lines[0]
 
     def _found_separator(self) -> str:
         usual = "," if self.ending in (".csv", *_JSON) else "\t"
