@@ -385,8 +385,8 @@ def line_numbers(path: Path, rows: Collection[int], form: TextForm = PLAIN) -> t
         separator = form.separator or max(",;\t|", key=file.readline().count)
         file.seek(0)
         quoted = (ending == ".csv" if form.quoting is None else form.quoting) and len(separator) == 1
-        quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-        reader = csv.reader(file, delimiter=separator if len(separator) == 1 else ",", quoting=quoting)
+        delimiter = separator if len(separator) == 1 else ","
+        reader = csv.reader(file, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
         while header and rows and not next(reader, ["at the end"]):
             pass  # polars skips empty lines before the header, too
         for row in range(max(rows, default=-1) + 1):
