@@ -254,7 +254,7 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
 
     @property
     def hides_item_counts(self) -> bool:
-        """Whether the training protects which items users have. Then exact item counts rank for nobody, and read as 0."""
+        """Whether the training protects which items users have. Then exact item counts are not used, and read as 0."""
         return False
 
     def can_score(self, users: Tensor) -> Tensor:
