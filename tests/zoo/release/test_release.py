@@ -1,6 +1,5 @@
 """Releases as files: written whole, read with distrust."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.samples import MARKUP, UNPRINTABLE, binary
+from tests.samples import MARKUP, UNPRINTABLE, binary, edit_json
 from zoo import JLT, NoisyRows, Nothing, Plaintext, Release
 from zoo.data.rows import SparseRows
 from zoo.privacy.record.record import UnderstatedPrivacyError
@@ -21,12 +20,6 @@ from zoo.release.files import MANIFEST, TENSORS, ReleaseError, tensor_digest
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     return JLT(epsilon=2.0, num_components=5).publish(binary(), "book").save(tmp_path / "book")
-
-
-def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    manifest = json.loads((path / MANIFEST).read_text())
-    change(manifest)
-    (path / MANIFEST).write_text(json.dumps(manifest))
 
 
 def test_a_release_can_be_handed_over(saved: Path) -> None:
@@ -90,7 +83,7 @@ def test_rows_and_bags_agree() -> None:
     ],
 )
 def test_a_hostile_manifest_is_refused(saved: Path, change: Callable[[dict[str, Any]], object], message: str) -> None:
-    edit(saved, change)
+    edit_json(saved / MANIFEST, change)
     with pytest.raises(ValueError, match=message):
         Release.load(saved)
 
@@ -100,7 +93,9 @@ def test_names_that_a_terminal_would_obey_are_refused(saved: Path) -> None:
     own = release.user_ids.tolist()
     for name in UNPRINTABLE.values():
         for what, change in (("domain", {"domain": name}), ("user id", {"user_ids": [*own[:4], name, *own[5:]]})):
-            edit(saved, lambda m, change=change: m.update({"domain": "book", "user_ids": own, **change}))  # type: ignore[misc]
+            edit_json(
+                saved / MANIFEST, lambda m, change=change: m.update({"domain": "book", "user_ids": own, **change})
+            )  # type: ignore[misc]
             with pytest.raises(ReleaseError, match=rf"A {what} is .* printable characters") as caught:
                 Release.load(saved)
             assert str(caught.value).isprintable()
@@ -113,7 +108,7 @@ def test_names_that_a_terminal_would_obey_are_refused(saved: Path) -> None:
 
 def test_any_printable_name_is_taken(saved: Path) -> None:
     for name in ("Bücher", "本", "a b", "书 [x]", MARKUP):
-        edit(saved, lambda m, name=name: m.update(domain=name, user_ids=[*m["user_ids"][1:], name]))  # type: ignore[misc]
+        edit_json(saved / MANIFEST, lambda m, name=name: m.update(domain=name, user_ids=[*m["user_ids"][1:], name]))  # type: ignore[misc]
         assert Release.load(saved).domain == Release.load(saved).user_ids[-1] == name
 
 
@@ -124,7 +119,7 @@ def test_ratings_as_they_are_may_not_claim_a_guarantee() -> None:
 
 
 def test_a_record_may_not_state_less_than_its_ledger(saved: Path) -> None:
-    edit(saved, lambda m: m["ledger"][0].update(noise_multiplier=0.5))
+    edit_json(saved / MANIFEST, lambda m: m["ledger"][0].update(noise_multiplier=0.5))
     with pytest.raises(UnderstatedPrivacyError, match=r"epsilon is 2 .*The ledger gives"):
         Release.load(saved)
 
@@ -182,7 +177,7 @@ def test_truncated_tensors_are_refused(saved: Path) -> None:
 def test_tensors_of_another_shape_are_refused(saved: Path, tensors: dict[str, torch.Tensor], message: str) -> None:
     save_file(tensors, saved / TENSORS)
     honest = {name: tensor_digest(tensor) for name, tensor in tensors.items()}
-    edit(saved, lambda m: m.update(sha256=honest))
+    edit_json(saved / MANIFEST, lambda m: m.update(sha256=honest))
     with pytest.raises(ReleaseError, match=message):
         Release.load(saved)
 
