@@ -6,6 +6,7 @@ from typing import Any
 
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
+from pytorch_lightning.utilities import rank_zero_warn
 
 
 class Energy(Callback):
@@ -51,9 +52,11 @@ class Energy(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Store what was measured."""
         if self._tracker is not None:
-            emitted = self._tracker.stop()
-            energy = float(self._tracker.final_emissions_data.energy_consumed)
-            self.facts = {"energy_kwh": energy, "co2_kg": float(emitted), "energy_country": self.country}
+            if (emitted := self._tracker.stop()) is None:  # CodeCarbon hides its errors
+                rank_zero_warn("CodeCarbon measured nothing. The run has no energy.")
+            else:
+                energy = float(self._tracker.final_emissions_data.energy_consumed)
+                self.facts = {"energy_kwh": energy, "co2_kg": float(emitted), "energy_country": self.country}
             self._tracker = None
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,8 +45,14 @@ from zoo.data.ratings import Ratings, Step
 from zoo.data.training_batches import Batches, Share, share_of, training_batches
 from zoo.release.denoiser import Denoiser
 from zoo.release.release import Release
+from zoo.runtime import checks
 from zoo.runtime.run_folder import CapturesInit, class_path
 from zoo.runtime.settings_files import user_path, with_home
+
+
+def _made(kind: type[Any], given: Any) -> Any:  # noqa: ANN401  settings
+    """Return settings of a kind, also from a dictionary as in a config."""
+    return kind(**given) if isinstance(given, Mapping) else given
 
 
 class CrossDomainDataModule(CapturesInit, LightningDataModule):
@@ -120,6 +126,10 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         denoiser: Denoiser | None = None,
     ) -> None:
         super().__init__()
+        checks.instance(str, "'books'", target=target)
+        filters, evaluation = _made(Filters, filters), _made(Evaluation, evaluation)
+        checks.instance(Filters, "Filters(threshold=4)", filters=filters)
+        checks.instance(Evaluation, "Evaluation('latest2')", evaluation=evaluation)
         check_sources(target, sources)
         if min(sizes := (batch_size, evaluation_batch_size, top_k)) < 1:
             raise ValueError(f"Batch sizes and top_k are {', '.join(map(str, sizes))}. Allowed: >= 1.")
@@ -132,7 +142,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         self.average, self.full_ranking = evaluation.average, evaluation.full_ranking
         self.sampled_ranking = evaluation.num_candidates > 0
         self.batch_size, self.evaluation_batch_size, self.top_k = batch_size, evaluation_batch_size, top_k
-        self.seed, self.denoiser = seed, denoiser
+        self.seed, self.denoiser = seed, None if denoiser is None else _made(Denoiser, denoiser)
         self.trusted = None if trusted is None else user_path(trusted)
         self.users_from_ratings = False  # whether this process derived the list of users from private ratings
         self.release_paths: dict[str, Path] = {name: user_path(path) for name, path in (releases or {}).items()}
@@ -233,6 +243,8 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
             table = with_categories(self.read(name))
         if facts:
             self._facts[name] = facts[0]
+            if facts[0].implausible and facts[0].unit != "unknown":
+                warn_once(f"{name}: {facts[0].implausible}.")
         if self._read_by_plugin:  # the readers of this package merge, and return seconds
             table = merge_repeats(
                 table.with_columns(in_seconds(table["timestamp"], (units_of(table["timestamp"]) or [""])[0]))

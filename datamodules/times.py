@@ -79,7 +79,8 @@ def whole_times(column: pl.Series, unit: TimeUnit | None = None) -> tuple[pl.Ser
     numbers, broken = finite(column)
     if column.dtype == pl.String and broken.any() and (dated := _dated(column)) is not None:
         return dated, dated.is_null() & column.is_not_null(), True
-    return numbers.cast(pl.Int64, strict=False), broken, False
+    whole = numbers.cast(pl.Int64, strict=False)
+    return whole, broken | (whole.is_null() & column.is_not_null()), False
 
 
 def _dated(column: pl.Series) -> pl.Series | None:

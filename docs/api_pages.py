@@ -41,15 +41,9 @@ def classes_of(package: str) -> str:
 def parts() -> dict[Path, dict[str, str]]:
     """Return the generated text of each page."""
     runs = (
-        "publishing.publish",
-        "trainer.fit",
-        "trainer.Run",
-        "loading.load",
-        "probing.probe",
-        "probing.Probe",
-        "predictor.Predictor",
-        "exporting.export",
-    )
+        "publishing.publish", "trainer.fit", "trainer.Run", "loading.load", "probing.probe", "probing.Probe",
+        "predictor.Predictor", "exporting.export",
+    )  # fmt: skip
     bases = ("methods.base.Recommender", "publishers.base.Publisher", "methods.target_data.TargetData")
     released = ("release.Release", "denoiser.Denoiser", "metadata.Statement")
     contracts = [

@@ -30,18 +30,10 @@ from zoo.commands.similar import vectors_parser as vectors
 
 ROOT = Path(__file__).parent.parent
 PARSERS = {
-    "recommend": recommend,
-    "similar": similar,
-    "vectors": vectors,
-    "serve": serve,
-    "export": export,
-    "benchmark": benchmark.parser,
-    "report": report.parser,
-    "psi": psi,
-    "data": data.parser,
-    "configs": configs,
-    "privacy": privacy.parser,
-}
+    "recommend": recommend, "similar": similar, "vectors": vectors, "serve": serve, "export": export,
+    "benchmark": benchmark.parser, "report": report.parser, "psi": psi, "data": data.parser,
+    "configs": configs, "privacy": privacy.parser,
+}  # fmt: skip
 #: Classes of a benchmark file, the outermost first.
 FILE = (grid.Benchmark, grid.Task, grid.PublishedTask, grid.System, grid.Released, grid.Search, grid.Range)
 

@@ -26,19 +26,11 @@ LABEL = re.compile(r"(.+) eps [\d.]+")
 
 #: Audits of each section, by the first word of their mechanism.
 AUDITS = {
-    "JLT": ("JLT",),
-    "SJLT": ("SJLT",),
-    "NoisyRows": ("NoisyRows",),
-    "FlippedRows": ("FlippedRows",),
-    "SPPG": ("DP-SGD", "GS-WGAN"),
-    "EmbeddingPublisher": ("EmbeddingPublisher",),
-    "BridgePublisher": ("BridgePublisher",),
-    "private rounds": ("DP-FedAvg",),
-    "InP": ("InP",),
-    "ObjP": ("ObjP",),
-    "GraP": ("GraP",),
-    "OutP": ("OutP",),
-}
+    "JLT": ("JLT",), "SJLT": ("SJLT",), "NoisyRows": ("NoisyRows",), "FlippedRows": ("FlippedRows",),
+    "SPPG": ("DP-SGD", "GS-WGAN"), "EmbeddingPublisher": ("EmbeddingPublisher",),
+    "BridgePublisher": ("BridgePublisher",), "private rounds": ("DP-FedAvg",), "InP": ("InP",),
+    "ObjP": ("ObjP",), "GraP": ("GraP",), "OutP": ("OutP",),
+}  # fmt: skip
 NEIGHBOURS = {
     "change_one_rating": "one rating",
     "change_one_rating_value": "rating value",

@@ -31,9 +31,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 99,
-    "lines of code": 52_075,
-    "lines of tests": 53_285,
-    "collected tests": 6_680,
+    "lines of code": 52_090,
+    "lines of tests": 53_400,
+    "collected tests": 6_700,
 }
 
 

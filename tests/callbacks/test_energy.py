@@ -39,6 +39,9 @@ def test_a_run_and_its_report_state_what_codecarbon_measured(monkeypatch: pytest
     assert "| hours | kWh | seeds |" in page
     assert "| 0.125 | 1 |" in page
     assert "energy_kwh" in (tmp_path / "report" / "results.csv").read_text().splitlines()[0]
+    tracker.stop.return_value, energy.facts = None, {}  # what it returns after an error of its own
+    with pytest.warns(UserWarning, match="CodeCarbon measured nothing"):
+        assert "energy_kwh" not in json.loads((trained(tmp_path / "silent", energy) / "metrics.json").read_text())
 
 
 def test_codecarbon_itself_measures_offline(tmp_path: Path) -> None:

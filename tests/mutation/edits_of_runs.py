@@ -235,13 +235,9 @@ RUNS = (
         ("a saved config does not name its releases", ", **inputs}", "}"),
     ),
     *edits_of(
-        "zoo/runs/loading.py",
-        ("tests/zoo/runs/test_loading.py",),
-        ("other data are scored", '    refuse_other_data(checkpoint["zoo"], data.digests, data.target)\n', ""),
-    ),
-    *edits_of(
         "zoo/runs/predictor.py",
         ("tests/zoo/runs/test_loading.py", "tests/test_earlier_versions.py"),
+        ("another release is scored", "    refuse_other_data(stored, data.digests, data.target)\n", ""),
         (
             "a history replaces the training ratings",
             "kept = items if at >= 0 and self.has_ratings else []",

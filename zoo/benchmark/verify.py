@@ -188,7 +188,7 @@ def check_table(checks: Sequence[Check]) -> Group:
     """Return a table for each run, with a line for each of its figures."""
     tables = []
     for run, own in groupby(checks, key=lambda check: check.run):
-        table = Table(title=escape(visible(run)), title_justify="left")
+        table = Table(title=escape(visible(run)), title_justify="left", box=None, pad_edge=False)  # 79 characters
         for column in ("figure", "committed", "now", "difference", "tolerance", "verdict"):
             table.add_column(column, overflow="fold")
         for check in own:

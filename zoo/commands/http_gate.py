@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import json
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -19,8 +21,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
-#: Path of the workers, seconds until a request is given to another worker, and until it is given up.
-WORKERS, PATIENCE, DEADLINE = "/recommend", 10.0, 60.0
+#: Path of the workers, seconds until a request is given to another worker, until it is given up, and to drop a refused body.
+WORKERS, PATIENCE, DEADLINE, REST_SECONDS = "/recommend", 10.0, 60.0, 10.0
 #: Number of clients whose rates are stored.
 MOST_CLIENTS = 10_000
 _JSON = [(b"content-type", b"application/json")]
@@ -95,9 +97,9 @@ def parsed(path: str, content: bytes, max_ids: int) -> dict[str, Any]:
         raise RefusedError(422, _complaint(BODIES[path], error)) from error
     given = body.get("user_ids") or body.get("items") or []
     if len(given) > max_ids:
-        raise RefusedError(413, f"The request names {len(given):,} ids. At most {max_ids:,} are allowed. Split it.")
-    if any("\0" in one for one in given):  # arrays of ids drop it
-        raise RefusedError(422, "An id has the character NUL. Remove it.")
+        raise RefusedError(413, f"The request names {len(given):,} ids. At most {max_ids:,}. Split it.")
+    if re.search("[\0\ud800-\udfff]", "".join(given)):  # arrays drop NUL, and UTF-8 has no halves of a character
+        raise RefusedError(422, "An id has NUL or half a character. Remove it.")
     return body
 
 
@@ -111,7 +113,7 @@ def _complaint(body: type[Asked], error: ValidationError) -> str:
     name = str(first["loc"][0]) if first["loc"] else ""
     if name not in body.model_fields:
         return f"The body is invalid. It must be an object with the fields {', '.join(body.model_fields)}."
-    return f"Field {name} is invalid: {first['type']}. See docs/serving.md."
+    return f"Field {name} is invalid: {first['msg']}. See docs/serving.md."
 
 
 class Gate:
@@ -158,11 +160,23 @@ class Gate:
             return
         path = scope["path"]
         began, named = time.perf_counter(), path if path in (*BODIES, "/health", "/metrics") else "other"
+        more = True
+
+        async def part() -> Message:
+            nonlocal more
+            message = await receive()
+            more = message.get("more_body", False)
+            return message
+
         self.traffic.open += 1
         try:
-            status, content = await self._answer(path, scope, receive)
+            status, content = await self._answer(path, scope, part)
         except RefusedError as error:
             status, content = error.status, _error(str(error))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REST_SECONDS):
+                    while more and b"expect" not in dict(scope["headers"]):
+                        await part()  # many clients send all before they read, and would lose an earlier answer
         except Exception as error:  # nothing of it may reach the client
             status, content = 500, _error(f"The service failed ({type(error).__name__}).")
         self.requests.labels(named, str(status)).inc()
@@ -187,7 +201,7 @@ class Gate:
             return status, json.dumps({"status": "ok" if status == 200 else "not ready"}).encode()
         given = dict(scope["headers"])
         if self.limits.key and not hmac.compare_digest(given.get(b"x-api-key", b""), self.limits.key.encode()):
-            raise RefusedError(401, "The API key is missing or wrong. Send it in the header X-API-Key.")
+            raise RefusedError(401, "The API key is missing or wrong. Send it in header X-API-Key.")
         if path == "/metrics":
             return 200, generate_latest(self.registry)
         self._check_rate(str((scope.get("client") or ("",))[0]))
@@ -218,7 +232,7 @@ class Gate:
             parts.append(message.get("body", b""))
             size, more = sum(map(len, parts)), message.get("more_body", False)
         if size > most:
-            raise RefusedError(413, f"The body is too large. At most {most:,} bytes are allowed. Split it.")
+            raise RefusedError(413, f"The body is too large. At most {most:,} bytes. Split it.")
         return b"".join(parts)
 
     async def _scored(self, scope: Message, content: bytes) -> tuple[int, bytes]:

@@ -158,12 +158,16 @@ def serve(options: argparse.Namespace) -> str:
         return _sent(options.send, message)
     if state.get(session, {}).get("reply") != fields["answers"]:
         raise PsiError(f"{options.receive} answers no open reply: it is replayed, or another's.")
+    state[session] = {}  # used, also by a result that is refused: it would test an id; the request stays known
+    _write_state(options.state, state)
     size, found = read_json(content.decode("utf-8"))
+    if type(size) is not int or not 0 <= size <= min(len(ids), fields["count"]) or (not reveal and found):
+        raise PsiError(
+            f"{options.receive} has a number or users that mode {options.mode!r} does not allow. Ask the party."
+        )
     if not isinstance(found, list) or not {*found} <= {*ids} or (reveal and len({*found}) != size):
         raise PsiError(f"{options.receive} names users who are not in {options.users}. Do not use it. Ask the party.")
-    state[session] = {}  # used; its request stays known
-    _write_state(options.state, state)
-    return _finished(options, sorted(found), int(size))
+    return _finished(options, sorted(found), size)
 
 
 def checked_users(path: Path) -> list[str]:

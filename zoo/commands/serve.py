@@ -70,8 +70,11 @@ def main(arguments: Sequence[str]) -> None:
         Served(options).load()  # refuse what no worker could load
         traffic = Traffic()
         made = server(options, traffic)
-        # LitServe ends its thread like a process, and reports that this fails.
-        logging.getLogger("litserve.server").addFilter(lambda record: "'terminate'" not in record.getMessage())
+        # LitServe ends its thread like a process, and looks for lost workers after the end: it reports that both fail.
+        expected = ("'terminate'", "Monitoring worker crashed")
+        logging.getLogger("litserve.server").addFilter(
+            lambda record: not any(said in record.getMessage() for said in expected[: 1 + traffic.ending])
+        )
         signal.signal(signal.SIGTERM, partial(_stop, traffic))
         print(f"Serving {options.run} on http://{options.host}:{options.port}", flush=True)
         made.run(

@@ -51,7 +51,7 @@ class Served:
         self.histories: Mapping[str, list[str]] = {}
         self.trained = 0.0
         self._seen: tuple[Any, ...] = ()
-        self._looked = 0.0
+        self._looked, self._said = 0.0, ""
         self._thread: threading.Thread | None = None
 
     def load(self) -> None:
@@ -89,22 +89,27 @@ class Served:
     def _reload(self) -> None:
         try:
             self.load()
+            self._said = ""
         except BaseException as error:  # the present model goes on
-            logger.warning("The new run is not loaded (%s). The present one stays.", type(error).__name__)
+            said = f"The new run or histories are not loaded ({str(error) or type(error).__name__}). The present ones stay."
+            if said != self._said:  # every look fails again
+                logger.warning(said)
+            self._said = said
 
     def answer(self, bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the answer to each body; those that allow it are scored together."""
         predictor = self.predictor
         assert predictor is not None
         answers: list[dict[str, Any]] = [{} for _ in bodies]
-        for group in groups(bodies):
+        for group in (waiting := groups(bodies)):
             try:
                 found = self._scored(predictor, [bodies[at] for at in group])
-            except (ValueError, DataNotAvailableError) as error:  # such as: the method has no vectors; it names no id
-                said = "An id is unknown." if isinstance(error, UnknownUserError) else str(error)
-                found = [{"refused": said}] * len(group)
-            except LookupError:  # its text is what was looked up
-                found = [{"refused": "An id cannot be used."}] * len(group)
+            except (ValueError, DataNotAvailableError, LookupError) as error:
+                if len(group) > 1:  # none is refused for another
+                    waiting += [[at] for at in group]
+                    continue
+                said = "An id is unknown." if isinstance(error, UnknownUserError) else str(error)  # names no id
+                found = [{"refused": "An id cannot be used." if isinstance(error, LookupError) else said}]
             for at, one in zip(group, found, strict=True):
                 answers[at] = one | {"trained": self.trained}
         return answers

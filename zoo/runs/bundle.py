@@ -22,7 +22,7 @@ from zoo.data.arrays import Ids
 from zoo.data.ratings import Ratings, Step
 from zoo.data.rows import SparseRows
 from zoo.methods.base import Recommender
-from zoo.methods.target_data import ReleaseMismatchError, refuse_other_data
+from zoo.methods.target_data import ReleaseMismatchError
 from zoo.release.files import ReleaseError, all_finite, check_ids
 from zoo.release.release import Release
 from zoo.runs.predictor import Predictor, check_names, explain_mismatch, read_inputs
@@ -133,8 +133,7 @@ def load_bundle(
     if data is not None:
         check_names(releases or {}, data.sources)
         data.release_paths |= {name: user_path(path) for name, path in (releases or {}).items()}
-        read_inputs(data, method)
-        refuse_other_data({"digests": manifest["digests"], "paths": None}, data.digests, data.target)
+        read_inputs(data, method, {"digests": manifest["digests"], "paths": None})
         return Predictor(method, data, data.test.seen, folder)
     own, seen = _bundle_data(folder, manifest, tensors, releases or {})
     user_ids, ratings = (bool(manifest["holds"].get(part)) for part in ("user_ids", "ratings"))

@@ -42,7 +42,7 @@ def located(name: str, registry: Path | str) -> Path:
             found = client.snapshot_download(
                 repository, revision=revision, endpoint=str(registry), allow_patterns=list(FILES)
             )
-        except (OSError, ValueError) as error:
+        except Exception as error:  # its HTTP client has errors of its own
             raise UsageError(
                 f"{registry} gave no {name!r} ({type(error).__name__}). Check name, revision, network and access."
             ) from error
@@ -81,7 +81,7 @@ def push(bundle: Path, name: str, registry: str) -> None:
     try:
         interface.create_repo(name, exist_ok=True)
         interface.upload_folder(repo_id=name, folder_path=bundle, commit_message="Upload a bundle")
-    except (OSError, ValueError) as error:
+    except Exception as error:  # its HTTP client has errors of its own
         raise UsageError(
             f"{registry} did not take {name!r} ({type(error).__name__}). The bundle is in {bundle}. Check login and access."
         ) from error

@@ -15,7 +15,6 @@ from datamodules import CrossDomainDataModule, Frames
 from datamodules.cache import PreparedTarget
 from datamodules.frames import as_datamodule
 from zoo.methods.base import Recommender
-from zoo.methods.target_data import refuse_other_data
 from zoo.runs.bundle import BUNDLE, load_bundle
 from zoo.runs.hub import located
 from zoo.runs.import_policy import importing_nothing
@@ -104,10 +103,9 @@ def load_run(
     level = warned.level
     warned.setLevel(logging.ERROR)
     try:
-        read_inputs(data, method)
+        read_inputs(data, method, checkpoint["zoo"])
     finally:
         warned.setLevel(level)
-    refuse_other_data(checkpoint["zoo"], data.digests, data.target)
     return Predictor(method, data, data.test.seen, folder)
 
 

@@ -22,7 +22,7 @@ from zoo.data.best_items import SCHEMA, Names, best_unseen, table_of
 from zoo.data.ratings import index_of
 from zoo.data.rows import SparseRows
 from zoo.methods.base import Recommender
-from zoo.methods.target_data import TargetData
+from zoo.methods.target_data import TargetData, refuse_other_data
 from zoo.runs.inputs import UsageError
 from zoo.runs.requests import Answer, Lists, Request, Unknown, counted, listed_ids
 from zoo.runtime.exports import VERSION
@@ -322,6 +322,8 @@ class Predictor:
             ValueError: The method has no vectors.
         """
         Request.of(k)
+        if of not in ("items", "users"):
+            raise ValueError(f"of is {of!r}. Allowed: items, users.")
         at, every = (self.item_at, self.item_ids) if of == "items" else (self.user_at, self.user_ids)
         given = list(dict.fromkeys(listed_ids(ids)))
         if missing := [one for one in given if one not in at]:
@@ -391,12 +393,15 @@ def check_names(releases: Collection[str], sources: Collection[str]) -> None:
         raise UsageError(f"releases names {others}. The sources are {sorted(sources)}.{suggest(others[0], sources)}")
 
 
-def read_inputs(data: CrossDomainDataModule, method: Recommender) -> None:
-    """Read the target, and the releases if the method uses them."""
+def read_inputs(data: CrossDomainDataModule, method: Recommender, stored: Mapping[str, Any]) -> None:
+    """Read the target, and the releases if the method uses them; refuse others than ``stored``, see `refuse_other_data`."""
     data.read_target()
+    ratings_alone = {**stored["digests"], **data.digests}  # first: a new user may be in no release
+    refuse_other_data(stored, ratings_alone, data.target)
     method.check_signs(data.signs)
     if method.accepted_releases and not data.releases:
         data.read_releases()
+    refuse_other_data(stored, data.digests, data.target)
 
 
 @contextmanager

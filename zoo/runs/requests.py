@@ -44,11 +44,14 @@ class Request:
             raise ValueError(f"k is {k!r}. It must be an integer of at least 1.")
         if unknown not in get_args(Unknown):
             raise ValueError(f"unknown is {unknown!r}. Allowed: {', '.join(get_args(Unknown))}.")
-        known, added = (
-            {str(user): listed_ids(items) for user, items in (given or {}).items()} for given in (seen, histories)
-        )
-        ranked = None if candidates is None else {str(user): listed_ids(items) for user, items in candidates.items()}
+        known, added, ranked = _by_user(seen), _by_user(histories), None if candidates is None else _by_user(candidates)
         return cls(k, known, added, ranked, include_seen, unknown)
+
+
+def _by_user(given: Lists | None) -> dict[str, Sequence[str]]:
+    if given is not None and not isinstance(given, Mapping):
+        raise TypeError(f"Items by user are a {type(given).__name__}. Pass a dict.")
+    return {str(user): listed_ids(items) for user, items in (given or {}).items()}
 
 
 class Answer(NamedTuple):

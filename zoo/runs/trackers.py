@@ -25,15 +25,9 @@ PROJECT, FOLDER = "cdr-zoo", Path("runs")
 WITHOUT_KEY = ("offline", "dryrun", "disabled")
 #: Settings with which W&B sends nothing about the machine: output, name, folders, packages and commits.
 NO_MACHINE_DATA: Mapping[str, Any] = {
-    "console": "off",
-    "silent": True,
-    "host": "-",
-    "disable_git": True,
-    "x_disable_meta": True,
-    "x_disable_machine_info": True,
-    "x_disable_stats": True,
-    "x_save_requirements": False,
-}
+    "console": "off", "silent": True, "host": "-", "disable_git": True, "x_disable_meta": True,
+    "x_disable_machine_info": True, "x_disable_stats": True, "x_save_requirements": False,
+}  # fmt: skip
 
 #: Tags of a run of MLflow in place of the user and the program of this machine.
 NO_MACHINE_TAGS: Mapping[str, str] = {"mlflow.user": "-", "mlflow.source.name": "zoo"}

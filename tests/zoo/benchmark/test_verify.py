@@ -55,7 +55,7 @@ def test_repeated_runs_are_compared_with_the_report(
     assert f"- Commit: {next(iter(origin['commit'])) or 'not recorded'}.\n" in page
     assert "- Threads: " in page
     code, said = verified(capsys, "--runs", "9", "--seed", "5")
-    assert (code, said.count(" identical "), "3 runs of 3 drawn with --seed 5." in said) == (0, 12, True)
+    assert (code, said.count(" identical"), "3 runs of 3 drawn with --seed 5." in said) == (0, 12, True)
     chosen = json.loads((place / "runs/benchmarks/bench/music/ease/seed-0/search/search.json").read_text())["chosen"]
     with (place / "report/seeds.csv").open() as file:
         rows = list(csv.DictReader(file))

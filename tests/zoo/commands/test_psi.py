@@ -93,6 +93,21 @@ def test_only_the_size_is_learned(capsys: pytest.CaptureFixture[str]) -> None:
     assert b"u00" not in b"".join(Path(message).read_bytes() for message in "123")
 
 
+def test_a_result_that_is_refused_uses_up_its_session() -> None:
+    for mode, lie, message in (
+        ("size", [0, ["u0030"]], "does not allow"),
+        ("size", [51, []], "does not allow"),
+        ("list", [1, ["u9"]], "names"),
+    ):
+        for words in ("ask a >1", "serve b <1 >2", "ask a <2 >3"):
+            step(words, mode)
+        fields, part = json.loads(Path("3").read_bytes().partition(b"\n")[0]), json.dumps(lie).encode()
+        Path("lie").write_bytes(json.dumps({**fields, "parts": [len(part)]}).encode() + b"\n" + part)
+        refused("serve b <lie", message, mode)
+        refused("serve b <3", "answers no open reply", mode)  # so false results cannot test one id after another
+        [Path(name).unlink() for name in "123"]
+
+
 def test_replayed_and_foreign_messages_are_refused() -> None:
     step("ask a >1")
     refused("serve b <1 >2", "is a 'request' of mode 'list'. Expected: 'request' of mode 'size'", "size")

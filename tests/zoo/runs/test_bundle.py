@@ -280,7 +280,7 @@ class Client:
 
     def upload_folder(self, repo_id: str, folder_path: Path, commit_message: str) -> None:
         if self.root is None:
-            raise ConnectionError("no network")
+            raise LookupError("an error of its HTTP client, which is no OSError")
         self.calls.append((repo_id, {file.name for file in folder_path.iterdir()}))
 
 
@@ -298,7 +298,7 @@ def test_an_address_is_read_and_written_by_the_client(
     monkeypatch.setitem(sys.modules, "huggingface_hub", away)
     with pytest.raises(UsageError, match=r"gave no .cdr-zoo/pricdr. .ConnectionError"):
         zoo.load(NAMED, registry=hub.HUB)
-    with pytest.raises(UsageError, match=r"did not take 'cdr-zoo/pricdr' .ConnectionError.. The bundle is in"):
+    with pytest.raises(UsageError, match=r"did not take 'cdr-zoo/pricdr' .LookupError.. The bundle is in"):
         zoo.export(finished, tmp_path / "c", push=NAMED)
     assert (tmp_path / "c" / BUNDLE).is_file()
 

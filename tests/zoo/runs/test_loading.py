@@ -104,6 +104,10 @@ def test_more_items_are_left_out_where_they_are_named(loaded: zoo.runs.predictor
 
 def test_of_nobody_there_is_an_empty_table(loaded: zoo.runs.predictor.Predictor) -> None:
     assert loaded.recommend([]).equals(pl.DataFrame(schema=SCHEMA))
+    with pytest.raises(ValueError, match=r"of is 'item'\. Allowed: items, users"):
+        loaded.similar(loaded.item_ids[:1], of="item")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"Items by user are a list\. Pass a dict"):
+        loaded.recommend(["u0001"], histories=["music-1"])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -138,12 +142,13 @@ def test_somebody_of_the_release_alone_is_scored_by_their_row(moved: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "other", [{"seed": 2, "evaluation": Evaluation(split="random2")}, {"data_seed": 5}], ids=["seed", "file"]
+    "other", [{"seed": 2, "evaluation": {"split": "random2"}}, {"data_seed": 5}], ids=["seed", "file"]
 )
-def test_other_data_of_the_same_size_are_refused(moved: Path, other: dict[str, object]) -> None:
-    data = Synthetic(**TINY | other, releases={"book": moved / "releases" / "book"})  # type: ignore[arg-type]
-    with pytest.raises(ReleaseMismatchError, match=r"The ratings of 'music', or their split, changed.* as histories\."):
-        zoo.load(moved, data=data)
+def test_other_data_of_the_same_size_or_with_a_new_user_are_refused(moved: Path, other: dict[str, object]) -> None:
+    for more in ({}, {"num_users": 25}):
+        data = Synthetic(**TINY | other | more, releases={"book": moved / "releases" / "book"})  # type: ignore[arg-type]
+        with pytest.raises(ReleaseMismatchError, match=r"The ratings of 'music', or their split, .* as histories\."):
+            zoo.load(moved, data=data)
 
 
 def test_another_release_is_refused(moved: Path, tmp_path: Path) -> None:

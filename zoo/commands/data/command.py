@@ -38,7 +38,7 @@ def parser() -> Arguments:
 
     about = "drift of item popularity, users without history, and new and gone users and items between two tables"
     compare = commands.add_parser("compare", help=about, description=f"Print {about} of ratings.")
-    either = "run with its training ratings, or file of ratings (user_id, item_id, rating, timestamp)"
+    either = "run with its training ratings, or file of ratings (user_id, item_id)"
     compare.add_argument("old", type=Path, metavar="OLD", help=either)
     compare.add_argument("new", type=Path, metavar="NEW", help="the same, of later ratings")
     lists = "lists of `recommend --out`: also their coverage and popularity, by the ratings of OLD"

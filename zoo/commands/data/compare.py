@@ -26,16 +26,18 @@ DRAWS = 20
 
 
 def read_pairs(path: Path) -> pl.DataFrame:
-    """Return the distinct user_id and item_id of a run's training ratings, or of a file of ratings in the form of `Files`.
+    """Return the distinct user_id and item_id of a run's training ratings, or of a file with these columns.
 
     Raises:
         ValueError: The path is neither.
     """
     if path.is_file():
-        return read_table(path).select(pl.col(*PAIR).cast(pl.String)).unique()
+        return (
+            read_table(path, rating_column=None, timestamp_column=None).select(pl.col(*PAIR).cast(pl.String)).unique()
+        )
     made = PreparedTarget.load(path / TARGET, ())
     if made is None:
-        raise ValueError(f"{path} has no ratings. Pass a file, or a run trained with keep_ratings.")
+        raise ValueError(f"No ratings at {path}. Pass a file, or a run with keep_ratings.")
     pairs = made.train.matrix.tocoo()
     return pl.DataFrame({"user_id": made.train.user_ids[pairs.row], "item_id": made.train.item_ids[pairs.col]})
 

@@ -321,14 +321,7 @@ def _steps(old: Mapping[str, Any], ledger: Sequence[PrivacyEvent]) -> dict[str, 
 
 
 _BUILD: Mapping[str, Callable[[Mapping[str, Any], PrivacyEvent, Sequence[PrivacyEvent]], dict[str, Any]]] = {
-    "NoisyRows": _noisy_rows,
-    "FlippedRows": _flipped_rows,
-    "JLT": _projected,
-    "SJLT": _projected,
-    "EmbeddingPublisher": _vectors,
-    "ProjectionPublisher": _vectors,
-    "BridgePublisher": _bridge,
-    "SPPG, private_d": _critic,
-    "SPPG, first_layer_only": _critic,
-    "SPPG, gs_wgan": _sanitised,
-}
+    "NoisyRows": _noisy_rows, "FlippedRows": _flipped_rows, "JLT": _projected, "SJLT": _projected,
+    "EmbeddingPublisher": _vectors, "ProjectionPublisher": _vectors, "BridgePublisher": _bridge,
+    "SPPG, private_d": _critic, "SPPG, first_layer_only": _critic, "SPPG, gs_wgan": _sanitised,
+}  # fmt: skip

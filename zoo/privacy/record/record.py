@@ -13,7 +13,7 @@ from scipy.special import expit
 
 from zoo.privacy.accounting.accountant import Accountant, attack_success_of
 from zoo.privacy.accounting.events import EventError, PrivacyEvent, event_to_dict
-from zoo.privacy.accounting.gaussian import gauss_delta
+from zoo.privacy.accounting.gaussian import gauss_delta, gauss_epsilon
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.mechanisms.base import Mechanism, MechanismError, Plain
 from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism, nearly_equal
@@ -257,7 +257,7 @@ class PrivacyRecord(Derived):
             return None
         if not isinstance(self.mechanism, ThirdPartyMechanism):
             return attack_success_of(self.ledger, self.relation)
-        if self.mu is not None:
+        if self.mu is not None and gauss_epsilon(self.delta, self.mu) >= self.epsilon * (1 - _TOLERANCE):
             return (1 + gauss_delta(0.0, self.mu)) / 2
         return float(expit(self.epsilon) + self.delta * expit(-self.epsilon))
 
@@ -271,7 +271,11 @@ class PrivacyRecord(Derived):
         if once is None or self.relation is not Relation.ZERO_OUT_ONE_USER:
             return once
         twice = min(1.0, 2 * once - 0.5)
-        return twice if self.mu is None else min(twice, (1 + gauss_delta(0.0, 2 * self.mu)) / 2)
+        if self.mu is None or isinstance(
+            self.mechanism, ThirdPartyMechanism
+        ):  # which may state more epsilon than mu gives
+            return twice
+        return min(twice, (1 + gauss_delta(0.0, 2 * self.mu)) / 2)
 
     @property
     def view(self) -> PublicView:

@@ -1,6 +1,7 @@
 """Records of every mechanism: what follows from their parameters, and files and ledgers that say otherwise."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -25,6 +26,7 @@ from zoo.methods.one_bit_mc.objective_perturbation import ObjectivePerturbation
 from zoo.methods.one_bit_mc.output_perturbation import OutputPerturbation
 from zoo.methods.one_bit_mc.perturbation import Perturbation
 from zoo.privacy.accounting import events
+from zoo.privacy.accounting.gaussian import gauss_delta, gauss_mu
 from zoo.privacy.accounting.pure import flips_epsilon
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.mechanisms import BUILT_IN
@@ -393,6 +395,13 @@ def test_of_others_nothing_is_known_but_what_every_ledger_says() -> None:
             outside(**lie).check_against(ledger)
     with pytest.raises(UnderstatedPrivacyError, match="The ledger gives"):
         outside(epsilon=1.0).check_against(ledger)
+
+
+def test_the_attack_bound_of_others_is_that_of_their_epsilon_if_mu_gives_less() -> None:
+    mu = gauss_mu(1.0, 1e-5)
+    stated = {"delta": 1e-5, "mu": mu, "sensitivity_norm": "L2", "noise_scale": 1 / mu}
+    assert outside(epsilon=1.0, **stated).attack_success == pytest.approx((1 + gauss_delta(0.0, mu)) / 2)
+    assert outside(epsilon=8.0, **stated).attack_success == pytest.approx((math.exp(8) + 1e-5) / (1 + math.exp(8)))
 
 
 def test_nested_counts_multiply_and_nothing_is_no_use() -> None:
