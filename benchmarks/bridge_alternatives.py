@@ -67,27 +67,42 @@ class Released(NamedTuple):
         return Scores(self.mean, self.rows @ matrix, self.decoder)
 
 
-def read(seed: int) -> Task:
-    """Return the task of configs/bridge/cold_start.yaml."""
+def data_of(seed: int, folder: Path) -> Amazon:
+    """Return the data of configs/bridge/cold_start.yaml, with the list of common users in a folder."""
     data = Amazon(
         name="amazon-books-movies-dense", target="books", sources=["movies"], users="common", filters=Filters(threshold=3),
         evaluation=Evaluation(split="cold_start"), seed=seed,
     )  # fmt: skip
+    data.users = str(write_users(data.common_users(), folder / "users.csv"))
+    return data
+
+
+def read(seed: int) -> Task:
+    """Return the task of configs/bridge/cold_start.yaml."""
     with tempfile.TemporaryDirectory() as folder:
-        data.users = str(write_users(data.common_users(), Path(folder) / "users.csv"))
+        data = data_of(seed, Path(folder))
         data.read_target()
         source = data.source("movies")
     rows = index_of(source.user_ids, data.train.user_ids)
     return Task(data.train.matrix, csr_array(source.matrix[rows]), data.validation, data.test, data.train.user_ids)
 
 
-def hit_rate(by: Scores, cases: HeldOutCases, gain: float) -> float:
-    """Return HR@10; ties count half."""
-    users, items = cases.users.numpy(), np.column_stack([cases.items.numpy(), cases.candidates.numpy()])
+def ranked_items(cases: HeldOutCases) -> npt.NDArray[np.int64]:
+    """Return the held-out item of each case and its candidates, (cases, 1 + candidates)."""
+    return np.column_stack([cases.items.numpy(), cases.candidates.numpy()])
+
+
+def hits_of(by: Scores, gain: float, users: Floats, items: npt.NDArray[np.int64]) -> Floats:
+    """Return whether each case (cases,) is among the best ten; ties count half."""
     scores = by.mean[items] + np.einsum("ud,ucd->uc", gain * by.embeddings[users], by.decoder.T[items])
     scores[items < 0] = -np.inf
     better, same = (scores[:, 1:] > scores[:, :1]).sum(1), (scores[:, 1:] == scores[:, :1]).sum(1)
-    return float((better + same / 2 < 10).mean())
+    return (better + same / 2 < 10).astype(np.float64)
+
+
+def hit_rate(by: Scores, cases: HeldOutCases, gain: float) -> float:
+    """Return HR@10."""
+    return float(hits_of(by, gain, cases.users.numpy(), ranked_items(cases)).mean())
 
 
 def test_hit_rate(task: Task, found: Iterable[Scores]) -> float:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from bridge_alternatives import DELTA, EPSILONS, Task, read
+from bridge_alternatives import DELTA, EPSILONS, Scores, Task, hits_of, ranked_items, read
 from tqdm import tqdm
 
 from zoo.data.directions import directions_of
@@ -48,19 +48,11 @@ class Hits(NamedTuple):
     ids: npt.NDArray[np.str_]
 
 
-def hits_of(mean: Floats, positions: Floats, decoder: Floats, users: Floats, items: Floats) -> Floats:
-    """Return whether each case (cases,) is among the best ten; ties count half."""
-    scores = mean[items] + np.einsum("ud,ucd->uc", positions[users], decoder.T[items])
-    scores[items < 0] = -np.inf
-    better, same = (scores[:, 1:] > scores[:, :1]).sum(1), (scores[:, 1:] == scores[:, :1]).sum(1)
-    return (better + same / 2 < 10).astype(np.float64)
-
-
 def evaluate(task: Task, draws: int) -> dict[tuple[float, Setting], Hits]:
     """Return the mean hits over draws of noise of every case, by epsilon and setting."""
     cases, ids = [task.validation, task.test], task.user_ids
     users = np.concatenate([case.users.numpy() for case in cases])
-    items = np.concatenate([np.column_stack([case.items.numpy(), case.candidates.numpy()]) for case in cases])
+    items = np.concatenate([*map(ranked_items, cases)])
     chooses = mix(0, "half", hash_ids(ids[users])) % np.uint64(2) == 0
     both = int(((np.diff(task.train.indptr) > 0) & (np.diff(task.source.indptr) > 0)).sum())
     has = (np.diff(task.source.indptr) > 0)[:, None]
@@ -80,7 +72,7 @@ def evaluate(task: Task, draws: int) -> dict[tuple[float, Setting], Hits]:
                 for explained in EXPLAINED_SHARES:
                     spread = count * (plan.noise_std * plan.clip) ** 2 + signal**2 / explained
                     gain = signal / spread if spread else 0.0
-                    hits = hits_of(made.mean, gain * told, made.decoder, users, items) / draws
+                    hits = hits_of(Scores(made.mean, told, made.decoder), gain, users, items) / draws
                     key = epsilon, Setting(count, damping, kept, share, explained)
                     before = found[key].hits if draw else 0.0
                     found[key] = Hits(before + hits, chooses, ids[users])

@@ -13,12 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from bridge_alternatives import read
+from bridge_alternatives import data_of, read
 from tqdm import tqdm
 
 import zoo
-from datamodules import Amazon, Evaluation, Filters
-from datamodules.public_lists import write_users
 from zoo.benchmark.fit import train_and_test
 from zoo.benchmark.grid import Benchmark, Row
 from zoo.benchmark.grid_file import read_benchmark
@@ -47,16 +45,7 @@ def measure(grid: Benchmark, row: Row, seed: int, share: float, folder: Path) ->
     """Train one row of the grid on the release of a share, and return the figures of its test."""
     task = read(seed)
     tested = task.user_ids[np.diff(task.train.indptr) == 0]
-    data = Amazon(
-        "books",
-        sources=["movies"],
-        name="amazon-books-movies-dense",
-        users="common",
-        filters=Filters(threshold=3),
-        evaluation=Evaluation(split="cold_start"),
-    )
-    data.users = str(write_users(data.common_users(), folder / "users.csv"))
-    zoo.publish(KeepTested(share, tested), data, folder / "movies")
+    zoo.publish(KeepTested(share, tested), data_of(seed, folder), folder / "movies")
     releases = json.dumps({"movies": str(folder / "movies")})
     train_and_test([*grid.arguments(row, seed), "--publisher", "null", "--data.releases", releases], folder / "run")
     found = json.loads((folder / "run" / "metrics.json").read_text())["metrics"]

@@ -68,19 +68,17 @@ def measure(name: str) -> dict[str, Any]:
     size = num_users * WIDTH
     sizes = {"users": num_users, "items": num_items, "ratings": ratings.num_ratings}
     facts = {
-        **{
-            "case": name,
-            "publisher": type(publisher).__name__,
-            **sizes,
-            "files": files,
-            "publish_s": published,
-            **spent,
-        },
-        **{f"{part}_cpu_s": round(seconds, 2) for part, seconds in parts.seconds.items()},
-        **{"published_peak_mib": round(peak), "above_data_mib": round(peak - before), "load_s": load_seconds},
-        "noise_ns_per_number": round(1e9 * parts.seconds["noise"] / size, 1),
-        "projection_ns_per_rating": round(1e9 * parts.seconds["projection"] / ratings.num_ratings, 1),
+        "case": name,
+        "publisher": type(publisher).__name__,
+        **sizes,
+        "files": files,
+        "publish_s": published,
+        **spent,
     }
+    facts |= {f"{part}_cpu_s": round(seconds, 2) for part, seconds in parts.seconds.items()}
+    facts |= {"published_peak_mib": round(peak), "above_data_mib": round(peak - before), "load_s": load_seconds}
+    facts["noise_ns_per_number"] = round(1e9 * parts.seconds["noise"] / size, 1)
+    facts["projection_ns_per_rating"] = round(1e9 * parts.seconds["projection"] / ratings.num_ratings, 1)
     line(**facts)  # peak_mib is that of reading
     return facts
 

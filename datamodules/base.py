@@ -127,6 +127,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
     ) -> None:
         super().__init__()
         checks.instance(str, "'books'", target=target)
+        filters, evaluation = _made(Filters, filters), _made(Evaluation, evaluation)
         checks.instance(Filters, "Filters(threshold=4)", filters=filters)
         checks.instance(Evaluation, "Evaluation('latest2')", evaluation=evaluation)
         check_sources(target, sources)
@@ -135,7 +136,6 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         self.target, self.sources, self.missing_users = target, tuple(sources), missing_users
         self.users = with_home(users)
         self.catalogues = {n: c if isinstance(c, int) else user_path(c) for n, c in (catalogues or {}).items()}
-        filters, evaluation = _made(Filters, filters), _made(Evaluation, evaluation)
         self.filters, self.evaluation = filters, evaluation
         # Read by recommenders.
         self.ks, self.ties, self.signs = tuple(evaluation.ks), evaluation.ties, filters.signs

@@ -134,15 +134,10 @@ def lines(paper: str, item: str) -> list[tuple[str, ...]]:
         differs = f"; {about['differs']}" if "differs" in about else ""
         found.append((", ".join(links) or f"`{key}`", grid_status(paper, item, key, pattern) + differs))
     if rows := [row for row in all_published() if (row.paper, f"table {row.table}") == (paper, item)]:
-        missing = len({*rows_by_id(rows)} - {id(each.paper) for each in measured_comparisons()})
+        missing = len({id(row) for row in rows} - {id(each.paper) for each in measured_comparisons()})
         found += [("-", f"{missing} of {len(rows)} rows not measured")] if missing else []
     found = found or [(_evidence(about), status(paper, item))]
     return [(*((item, about["what"]) if not place else ("", "")), *line) for place, line in enumerate(found)]
-
-
-def rows_by_id(rows: list[Published]) -> dict[int, Published]:
-    """Return published rows by their identity, since their figures cannot be hashed."""
-    return {id(row): row for row in rows}
 
 
 def _evidence(about: dict[str, Any]) -> str:

@@ -14,8 +14,6 @@ DOCS = Path(__file__).parent
 RESULTS, PRIVACY, SERVING = DOCS / "results", DOCS / "privacy", DOCS / "serving"
 HIT = "sampled/hit_rate@10"
 
-#: The README's table: a label for each kind of release.
-
 #: Reports of the grid `cross_domain`, and the names of their tasks.
 TASKS = {
     "cross_domain_cold": "Books <- Movies, cold start",

@@ -85,6 +85,11 @@ def write_ratings(folder: Path, most: int) -> None:
         (folder / f"{stem}.csv").write_text("\n".join([header, *part]) + "\n", encoding="utf-8")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell `tests.fuzz.damage.cases` whether slow tests alone are asked for."""
+    os.environ["ZOO_TESTS_SLOW_ALONE"] = str(int(config.option.markexpr == "slow"))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Run whole folders in parallel unless ``-n`` says otherwise; single files and debuggers stay in one process."""

@@ -1,4 +1,9 @@
-"""Small data that several tests use."""
+"""Small data that several tests use, and changes to files."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.sparse import random_array
@@ -34,3 +39,10 @@ def binary() -> Ratings:
     ratings = some_ratings(density=0.5)
     ratings.matrix.data[:] = 1
     return Ratings(ratings.matrix, ratings.user_ids, ratings.item_ids, (Step("split random2"),))
+
+
+def edit_json(path: Path, change: Callable[[Any], object]) -> None:
+    """Change what a JSON file says."""
+    values = json.loads(path.read_text(encoding="utf-8"))
+    change(values)
+    path.write_text(json.dumps(values), encoding="utf-8")

@@ -156,18 +156,8 @@ TRANSFERS = [
     ("Ciao", "soft", "EMCDR, vectors", 8, "EASE", "", 0.4, 0.5),
 ]
 TRANSFER = (
-    "series",
-    "kind",
-    "row",
-    "domains",
-    "against",
-    "fewer",
-    "mean",
-    "against_mean",
-    "sd",
-    "against_sd",
-    "figure",
-)
+    "series", "kind", "row", "domains", "against", "fewer", "mean", "against_mean", "sd", "against_sd", "figure",
+)  # fmt: skip
 
 
 def transfers() -> list[dict[str, str]]:
@@ -310,18 +300,9 @@ def test_the_figure_of_leakage_has_a_line_for_each_attack_and_its_levels(figures
 
 
 ONE_BIT = (
-    "data",
-    "observed",
-    "link",
-    "mechanism",
-    "published",
-    "epsilon",
-    "draw",
-    "figure",
-    "value",
-    "guarantee",
+    "data", "observed", "link", "mechanism", "published", "epsilon", "draw", "figure", "value", "guarantee",
     "seconds",
-)
+)  # fmt: skip
 Averaged = Callable[..., list[dict[str, str]]]
 
 

@@ -32,8 +32,8 @@ RATCHET = {
     "arrows": 70,
     "files with one importer": 99,
     "lines of code": 52_090,
-    "lines of tests": 54_010,
-    "collected tests": 7_680,
+    "lines of tests": 53_400,
+    "collected tests": 6_700,
 }
 
 

@@ -11,16 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 BUILT_OF = (
-    "zoo",
-    "datamodules",
-    "callbacks",
-    "configs",
-    "pyproject.toml",
-    "setup.py",
-    "MANIFEST.in",
-    "README.md",
+    "zoo", "datamodules", "callbacks", "configs", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md",
     "LICENSE",
-)
+)  # fmt: skip
 
 pytestmark = pytest.mark.slow
 
@@ -44,18 +37,8 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("environment")
     venv.create(place, with_pip=False, symlinks=True)
     (own,) = place.glob("lib/python*/site-packages")
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(place / "bin" / "python"),
-        "install",
-        "-q",
-        "--no-deps",
-        "--no-index",
-    ]
-    subprocess.run([*pip, str(wheel)], check=True, timeout=900)
+    pip = [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python"), "install", "-q"]
+    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True, timeout=900)
     libraries = [folder for folder in (*site.getsitepackages(), *sys.path) if folder.endswith("site-packages")]
     (own / "libraries.pth").write_text("\n".join(dict.fromkeys(libraries)) + "\n")
     return place / "bin"

@@ -11,24 +11,6 @@ from pytorch_lightning import seed_everything
 import zoo
 from datamodules import CrossDomainDataModule, Evaluation, Synthetic
 from tests.tiny import SIZES
-from zoo import (
-    BPR,
-    JLT,
-    BridgePublisher,
-    EmbeddingPublisher,
-    FlippedRows,
-    LightGCN,
-    Noise,
-    NoisyRows,
-    Nothing,
-    Partial,
-    Plaintext,
-    Publisher,
-    Recommender,
-    Release,
-    Shuffled,
-    Thinned,
-)
 from zoo.data.rows import is_binary
 from zoo.data.training_batches import training_batches
 from zoo.methods.target_data import ReleaseMismatchError
@@ -37,26 +19,26 @@ METHODS = sorted(name for name in zoo.METHODS if getattr(zoo, name).accepted_rel
 #: Those that learn from who has which item, which real numbers do not tell.
 OF_PAIRS = {"BiTGCF", "CoNet", "DDTCDR"}
 SOURCE = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "seed": 1}
-PUBLISHERS: dict[str, Publisher] = {
-    "Plaintext": Plaintext(),
-    "Noise": Noise(Plaintext()),
-    "Shuffled": Shuffled(Plaintext()),
-    "Partial": Partial(Plaintext(), share=0.5),
-    "Thinned": Thinned(Plaintext(), share=0.5),
-    "Nothing": Nothing(),
-    "Nothing, ratings": Nothing("ratings"),
-    "FlippedRows": FlippedRows(epsilon=4.0),
-    "Partial of FlippedRows": Partial(FlippedRows(epsilon=4.0), share=0.5),
-    "NoisyRows": NoisyRows(epsilon=4.0),
-    "NoisyRows above": NoisyRows(epsilon=4.0, threshold=1.0),
-    "JLT": JLT(epsilon=8.0, num_components=5),
-    "embeddings": EmbeddingPublisher(BPR(num_factors=3), max_epochs=1, progress=False),
-    "embeddings of layers": EmbeddingPublisher(
-        LightGCN(num_factors=3, num_layers=1), epsilon=8.0, clip=1.0, max_epochs=1, progress=False
+PUBLISHERS: dict[str, zoo.Publisher] = {
+    "Plaintext": zoo.Plaintext(),
+    "Noise": zoo.Noise(zoo.Plaintext()),
+    "Shuffled": zoo.Shuffled(zoo.Plaintext()),
+    "Partial": zoo.Partial(zoo.Plaintext(), share=0.5),
+    "Thinned": zoo.Thinned(zoo.Plaintext(), share=0.5),
+    "Nothing": zoo.Nothing(),
+    "Nothing, ratings": zoo.Nothing("ratings"),
+    "FlippedRows": zoo.FlippedRows(epsilon=4.0),
+    "Partial of FlippedRows": zoo.Partial(zoo.FlippedRows(epsilon=4.0), share=0.5),
+    "NoisyRows": zoo.NoisyRows(epsilon=4.0),
+    "NoisyRows above": zoo.NoisyRows(epsilon=4.0, threshold=1.0),
+    "JLT": zoo.JLT(epsilon=8.0, num_components=5),
+    "embeddings": zoo.EmbeddingPublisher(zoo.BPR(num_factors=3), max_epochs=1, progress=False),
+    "embeddings of layers": zoo.EmbeddingPublisher(
+        zoo.LightGCN(num_factors=3, num_layers=1), epsilon=8.0, clip=1.0, max_epochs=1, progress=False
     ),
-    "Nothing, embeddings": Nothing("embeddings"),
-    "map": BridgePublisher(epsilon=8.0, kept_items=20).for_target(Synthetic(**SOURCE).source("book")),
-    "Nothing, map": Nothing("map"),
+    "Nothing, embeddings": zoo.Nothing("embeddings"),
+    "map": zoo.BridgePublisher(epsilon=8.0, kept_items=20).for_target(Synthetic(**SOURCE).source("book")),
+    "Nothing, map": zoo.Nothing("map"),
 }  # fmt: skip
 DATA = {**SOURCE, "missing_users": "zero"}
 
@@ -76,14 +58,14 @@ def data_with(name: str, folder: Path) -> CrossDomainDataModule:
     return data
 
 
-def built(method: str, data: CrossDomainDataModule) -> Recommender:
-    made: Recommender = getattr(zoo, method)(**SIZES.get(method, {}))
+def built(method: str, data: CrossDomainDataModule) -> zoo.Recommender:
+    made: zoo.Recommender = getattr(zoo, method)(**SIZES.get(method, {}))
     made._build_once(data.sizes)
     made.read_data(data)
     return made
 
 
-def refused(method: str, release: Release) -> str | None:
+def refused(method: str, release: zoo.Release) -> str | None:
     """What a method must say of a release that it cannot learn from; None of one that it can."""
     kinds = getattr(zoo, method).accepted_releases
     if release.kind not in kinds:

@@ -187,19 +187,16 @@ def test_bad_evaluation_is_refused(settings: dict[str, Any], message: str) -> No
         Evaluation(**settings)
 
 
-@pytest.mark.parametrize(
-    ("evaluation", "has_validation"),
-    [
+def test_whether_there_is_validation_is_known_beforehand() -> None:
+    for evaluation, has_validation in (
         (Evaluation("random1"), False),
         (Evaluation("latest1"), False),
         (Evaluation("ratio", shares=(0.8, 0.0, 0.2)), False),
         (Evaluation("ratio"), True),
         (Evaluation("latest2", shares=(0.8, 0.0, 0.2)), True),
         (Evaluation("given"), True),
-    ],
-)
-def test_whether_there_is_validation_is_known_beforehand(evaluation: Evaluation, has_validation: bool) -> None:
-    assert evaluation.has_validation == has_validation
+    ):
+        assert evaluation.has_validation == has_validation
 
 
 @pytest.mark.usefixtures("zoo_data")

@@ -73,11 +73,11 @@ def test_without_times_it_is_refused() -> None:
         Held({"a": table_of([("a", "u")], [1]), "b": table_of([("a", "x"), ("a", "y")])}, evaluation=ASKED).source("a")
 
 
-@pytest.mark.parametrize("split", ["random1", "random2", "given", "cold_start", "none", "ratio"])
-def test_it_takes_a_split_by_time(split: Any) -> None:  # noqa: ANN401
-    with pytest.raises(ValueError, match="earlier_sources is true, and split is") as refused:
-        Evaluation(split, earlier_sources=True)
-    assert repr(split) in str(refused.value)
+def test_it_takes_a_split_by_time() -> None:
+    splits: tuple[Any, ...] = ("random1", "random2", "given", "cold_start", "none", "ratio")
+    for split in splits:
+        with pytest.raises(ValueError, match=f"earlier_sources is true, and split is {split!r}"):
+            Evaluation(split, earlier_sources=True)
 
 
 def test_a_party_alone_cannot_ask_for_it(tmp_path: Path) -> None:

@@ -64,14 +64,14 @@ def test_a_column_of_every_type_is_read_or_refused_by_name(kind: str, tmp_path: 
                 read_table(tmp_path / "x.parquet")
 
 
-@pytest.mark.parametrize("kept", [0, 3, 4, 11, 40, 0.5, 0.9, -1])
-def test_a_file_that_was_cut_off_is_told(kept: float, tmp_path: Path) -> None:
+def test_a_file_that_was_cut_off_is_told(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     pl.DataFrame({"user_id": ["a"], "item_id": ["b"], "rating": [3], "timestamp": [5]}).write_parquet(path)
     whole = path.read_bytes()
-    path.write_bytes(whole[: int(kept * len(whole)) if 0 < kept < 1 else int(kept)])
-    with pytest.raises(ValueError, match=r"x\.parquet cannot be read as \.parquet: "):
-        read_table(path)
+    for kept in (0, 3, 4, 11, 40, len(whole) // 2, len(whole) * 9 // 10, -1):
+        path.write_bytes(whole[:kept])
+        with pytest.raises(ValueError, match=r"x\.parquet cannot be read as \.parquet: "):
+            read_table(path)
 
 
 def test_a_panic_of_polars_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -243,9 +243,9 @@ def test_times_on_some_rows_only_are_refused(split: Callable[[pl.DataFrame], Spl
         split(table_of([("a", "x"), ("a", "y")], times=[1, None]))
 
 
-@pytest.mark.parametrize(
-    ("length", "shares", "sizes"),
-    [
+@pytest.mark.parametrize("temporal", [True, False])
+def test_ratio_rounds_down_but_holds_one_out(temporal: bool) -> None:
+    for length, shares, sizes in (
         (1, (0.8, 0.1, 0.1), (1, 0, 0)),
         (2, (0.8, 0.1, 0.1), (1, 0, 1)),
         (3, (0.8, 0.1, 0.1), (1, 1, 1)),
@@ -254,14 +254,9 @@ def test_times_on_some_rows_only_are_refused(split: Callable[[pl.DataFrame], Spl
         (100, (0.42, 0.29, 0.29), (42, 29, 29)),
         (3, (0.1, 0.1, 0.8), (1, 0, 2)),
         (10, (0.8, 0.0, 0.2), (8, 0, 2)),
-    ],
-)
-@pytest.mark.parametrize("temporal", [True, False])
-def test_ratio_rounds_down_but_holds_one_out(
-    length: int, shares: tuple[float, float, float], sizes: tuple[int, int, int], temporal: bool
-) -> None:
-    split = ratio(table_of([("a", f"i{n:03d}") for n in range(length)]), shares, temporal=temporal)
-    assert tuple(part.height for part in split[:3]) == sizes
+    ):
+        split = ratio(table_of([("a", f"i{n:03d}") for n in range(length)]), shares, temporal=temporal)
+        assert tuple(part.height for part in split[:3]) == sizes
 
 
 def test_temporal_ratio_goes_from_train_over_validation_to_test() -> None:

@@ -77,10 +77,8 @@ def read_table(path: Path, *columns: Any, **settings: Any) -> pl.DataFrame:  # n
     return found
 
 
-@pytest.mark.parametrize("pack", ["", ".gz", ".bz2", ".zst", ".zip"])
 @pytest.mark.parametrize("kind", [".csv", ".tsv", ".inter", ".dat", ".jsonl", ".json"])
-def test_every_format_gives_the_same_table(tmp_path: Path, kind: str, pack: str) -> None:
-    path = tmp_path / f"book{kind}{pack}"
+def test_every_format_gives_the_same_table(tmp_path: Path, kind: str) -> None:
     names = ["user_id", "item_id", "rating", "timestamp"]
     lines = [json.dumps(dict(zip(names, row, strict=True))) for row in ROWS]
     if kind == ".json":
@@ -89,11 +87,13 @@ def test_every_format_gives_the_same_table(tmp_path: Path, kind: str, pack: str)
         separator = {".csv": ",", ".dat": "::"}.get(kind, "\t")
         named = [f"{name}:token" for name in names] if kind == ".inter" else names
         lines = [separator.join(row) for row in [named, *ROWS]]
-    write(path, "\n".join(lines))
-    table = read_table(path)
-    assert table.schema == SCHEMA
-    assert table.equals(EXPECTED)
-    assert find_table(tmp_path, "book") == path
+    for pack in ("", ".gz", ".bz2", ".zst", ".zip"):
+        path = write(tmp_path / f"book{kind}{pack}", "\n".join(lines))
+        table = read_table(path)
+        assert table.schema == SCHEMA
+        assert table.equals(EXPECTED)
+        assert find_table(tmp_path, "book") == path
+        path.unlink()
 
 
 def test_parquet_is_a_file_or_a_folder_of_parts(tmp_path: Path) -> None:
@@ -381,10 +381,10 @@ def test_an_unknown_ending_is_refused(tmp_path: Path, name: str) -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
-def test_faulty_rows_are_refused_with_lines(tmp_path: Path, ending: str, rows: list[str], message: str) -> None:
-    with pytest.raises(ValueError, match=message.replace(r"\.csv", re.escape(ending))):
-        read_table(csv(tmp_path / f"x{ending}", *rows))
+def test_faulty_rows_are_refused_with_lines(tmp_path: Path, rows: list[str], message: str) -> None:
+    for ending in (".csv", ".csv.gz"):
+        with pytest.raises(ValueError, match=message.replace(r"\.csv", re.escape(ending))):
+            read_table(csv(tmp_path / f"x{ending}", *rows))
 
 
 def test_of_a_long_error_of_polars_the_first_line_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,10 @@
 """Damage that is done to files: bytes changed, left out, put in and cut off, as hypothesis draws it."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
@@ -29,25 +31,9 @@ ENDS = st.booleans()
 MARKUP = "[red]<b>x</b>"
 #: What is put in the place of a value.
 ODD = (
-    None,
-    True,
-    -1,
-    0,
-    2**70,
-    1e308,
-    float("nan"),
-    float("inf"),
-    "",
-    "x",
-    "\x1b[31m\u202e",
-    MARKUP,
-    [],
-    {},
-    [[]],
-    {"a": 1},
-    [None],
-    0.5,
-)
+    None, True, -1, 0, 2**70, 1e308, float("nan"), float("inf"), "", "x", "\x1b[31m\u202e", MARKUP, [], {}, [[]],
+    {"a": 1}, [None], 0.5,
+)  # fmt: skip
 Change = tuple[list[float], int]
 #: Which value, as shares of what there is at each depth; and what it becomes.
 CHANGES = st.lists(
@@ -85,10 +71,13 @@ def changed(value: Any, shares: list[float], odd: object) -> Any:  # noqa: ANN40
     return [*value[:key], inner, *value[key + 1 :]]
 
 
-def cases(count: int) -> Callable[[Any], Any]:
-    """So many examples, the same in every run of the suite."""
+def cases(count: int, many: int = 0) -> Callable[[Any], Any]:
+    """So many examples, the same in every run of the suite; with ``-m slow``, if it is given, `many`."""
     checks = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-    return settings(max_examples=count, derandomize=True, database=None, deadline=None, suppress_health_check=checks)
+    slow = many > 0 and os.environ.get("ZOO_TESTS_SLOW_ALONE") == "1"  # see tests/conftest.py
+    given = {"derandomize": True, "database": None, "deadline": None, "suppress_health_check": checks}
+    made = settings(max_examples=many if slow else count, **given)  # type: ignore[arg-type]
+    return (lambda test: pytest.mark.slow(made(test))) if slow else made
 
 
 def refusal_of(error: Exception, name: str) -> None:

@@ -89,27 +89,13 @@ def test_what_no_publisher_writes_is_refused_by_line(
     refusal_of(refused.value, "x.jsonl")
 
 
-@cases(60)
+@cases(60, 2_000)
 @given(changes=CHANGES)
 def test_a_budget_of_odd_values_is_refused_in_words(whole: bytes, tmp_path: Path, changes: list[Change]) -> None:
     with_changes(whole, tmp_path / "x.jsonl", changes)
 
 
-@cases(40)
+@cases(40, 1_000)
 @given(hits=HITS, at_the_end=ENDS)
 def test_a_damaged_budget_is(whole: bytes, tmp_path: Path, hits: list[Hit], at_the_end: bool) -> None:
-    shown_or_refused(tmp_path / "x.jsonl", damaged(whole, hits, at_the_end))
-
-
-@pytest.mark.slow
-@cases(2_000)
-@given(changes=CHANGES)
-def test_many_budgets_of_odd_values_are(whole: bytes, tmp_path: Path, changes: list[Change]) -> None:
-    with_changes(whole, tmp_path / "x.jsonl", changes)
-
-
-@pytest.mark.slow
-@cases(1_000)
-@given(hits=HITS, at_the_end=ENDS)
-def test_many_damaged_budgets_are(whole: bytes, tmp_path: Path, hits: list[Hit], at_the_end: bool) -> None:
     shown_or_refused(tmp_path / "x.jsonl", damaged(whole, hits, at_the_end))

@@ -84,7 +84,7 @@ def test_one_that_is_written_anew_as_it_was_is_asked(whole: Path, tmp_path: Path
     asked_or_refused(tmp_path / "x")
 
 
-@cases(25)
+@cases(25, 1_000)
 @given(**CHANGED)
 def test_a_bundle_of_odd_values_is_refused_in_words(
     whole: Path, tmp_path: Path, name: str, part: str, changes: list[Change]
@@ -92,23 +92,7 @@ def test_a_bundle_of_odd_values_is_refused_in_words(
     with_changes(whole, tmp_path / "x", name, part, changes)
 
 
-@cases(15)
+@cases(15, 500)
 @given(**DAMAGED)
 def test_a_bundle_of_damaged_tensors_is(whole: Path, tmp_path: Path, hits: list[Hit], at_the_end: bool) -> None:
-    with_damage(whole, tmp_path / "x", hits, at_the_end)
-
-
-@pytest.mark.slow
-@cases(1_000)
-@given(**CHANGED)
-def test_many_bundles_of_odd_values_are(
-    whole: Path, tmp_path: Path, name: str, part: str, changes: list[Change]
-) -> None:
-    with_changes(whole, tmp_path / "x", name, part, changes)
-
-
-@pytest.mark.slow
-@cases(500)
-@given(**DAMAGED)
-def test_many_bundles_of_damaged_tensors_are(whole: Path, tmp_path: Path, hits: list[Hit], at_the_end: bool) -> None:
     with_damage(whole, tmp_path / "x", hits, at_the_end)

@@ -54,18 +54,9 @@ def test_the_whole_one_is_taken(whole: Path) -> None:
     assert PreparedTarget.load(whole, ()) is not None
 
 
-@cases(60)
+@cases(60, 1_500)
 @given(**DAMAGED)
 def test_what_is_damaged_is_not_taken(
-    whole: Path, tmp_path: Path, name: str, hits: list[Hit], at_the_end: bool, fits: bool
-) -> None:
-    with_damage(whole, tmp_path / "x", name, hits, at_the_end, fits)
-
-
-@pytest.mark.slow
-@cases(1_500)
-@given(**DAMAGED)
-def test_much_that_is_damaged_is_not_taken(
     whole: Path, tmp_path: Path, name: str, hits: list[Hit], at_the_end: bool, fits: bool
 ) -> None:
     with_damage(whole, tmp_path / "x", name, hits, at_the_end, fits)

@@ -39,16 +39,9 @@ def read(tmp_path: Path) -> Read:
     return reader
 
 
-@cases(100)
+@cases(100, 1_000)
 @given(hits=HITS, at_the_end=ENDS)
 def test_a_damaged_checkpoint_is_read_or_refused(whole: bytes, read: Read, hits: list[Hit], at_the_end: bool) -> None:
-    read(damaged(whole, hits, at_the_end))
-
-
-@pytest.mark.slow
-@cases(1_000)
-@given(hits=HITS, at_the_end=ENDS)
-def test_many_damaged_checkpoints_are(whole: bytes, read: Read, hits: list[Hit], at_the_end: bool) -> None:
     read(damaged(whole, hits, at_the_end))
 
 

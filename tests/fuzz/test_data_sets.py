@@ -90,7 +90,7 @@ def test_the_whole_one_is_read(tmp_path: Path) -> None:
         assert (len(data.validation.users), len(data.test.users), data.test.candidates.shape[1]) == (5, 5, 2)
 
 
-@cases(20)
+@cases(20, 1_000)
 @given(**DAMAGE)
 def test_a_damaged_file_beside_the_ratings_is_read_or_refused(
     tmp_path: Path, part: str, ending: str, hits: list[Hit], at_the_end: bool
@@ -98,25 +98,11 @@ def test_a_damaged_file_beside_the_ratings_is_read_or_refused(
     with_damage(tmp_path, part, ending, hits, at_the_end)
 
 
-@cases(20)
+@cases(20, 1_000)
 @given(**OTHERS)
 def test_odd_rows_beside_the_ratings_are(
     tmp_path: Path, part: str, rows: list[tuple[str, str, float, int]], only: bool
 ) -> None:
-    with_rows(tmp_path, part, rows, only)
-
-
-@pytest.mark.slow
-@cases(1_000)
-@given(**DAMAGE)
-def test_many_damaged_files_are(tmp_path: Path, part: str, ending: str, hits: list[Hit], at_the_end: bool) -> None:
-    with_damage(tmp_path, part, ending, hits, at_the_end)
-
-
-@pytest.mark.slow
-@cases(1_000)
-@given(**OTHERS)
-def test_many_odd_rows_are(tmp_path: Path, part: str, rows: list[tuple[str, str, float, int]], only: bool) -> None:
     with_rows(tmp_path, part, rows, only)
 
 
@@ -144,16 +130,9 @@ def list_of(column: str) -> bytes:
     return f"{column},since\n".encode() + b"".join(f"n{number},2020\n".encode() for number in range(20))
 
 
-@cases(30)
+@cases(30, 1_000)
 @given(**LISTED)
 def test_a_damaged_list_is_read_or_refused(tmp_path: Path, column: str, hits: list[Hit], at_the_end: bool) -> None:
-    listed_or_refused(tmp_path / "x.csv", column, damaged(list_of(column), hits, at_the_end))
-
-
-@pytest.mark.slow
-@cases(1_000)
-@given(**LISTED)
-def test_many_damaged_lists_are(tmp_path: Path, column: str, hits: list[Hit], at_the_end: bool) -> None:
     listed_or_refused(tmp_path / "x.csv", column, damaged(list_of(column), hits, at_the_end))
 
 

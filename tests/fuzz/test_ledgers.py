@@ -4,7 +4,6 @@ import json
 import math
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,14 +78,7 @@ def costs_or_is_refused(ledger: Any, relation: Relation | None) -> None:  # noqa
     assert epsilon > 700 or epsilon <= accountant.epsilon(1e-9)
 
 
-@cases(40)
+@cases(40, 3_000)
 @given(**LEDGERS)
 def test_a_ledger_costs_something_or_is_refused(ledger: Any, relation: Relation | None) -> None:  # noqa: ANN401
-    costs_or_is_refused(ledger, relation)
-
-
-@pytest.mark.slow
-@cases(3_000)
-@given(**LEDGERS)
-def test_many_ledgers_do(ledger: Any, relation: Relation | None) -> None:  # noqa: ANN401
     costs_or_is_refused(ledger, relation)

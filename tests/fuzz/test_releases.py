@@ -76,18 +76,11 @@ def with_damage(saved: Path, folder: Path, file: str, hits: list[Hit], at_the_en
     load_or_refuse(folder)
 
 
-@cases(50)
+@cases(50, 2_000)
 @given(name=st.sampled_from(NAMES), changes=CHANGES)
 def test_a_manifest_of_odd_values_is_refused_in_words(
     saved: Path, tmp_path: Path, name: str, changes: list[Change]
 ) -> None:
-    with_a_change(saved, tmp_path / "x", name, changes)
-
-
-@pytest.mark.slow
-@cases(2_000)
-@given(name=st.sampled_from(NAMES), changes=CHANGES)
-def test_many_manifests_are(saved: Path, tmp_path: Path, name: str, changes: list[Change]) -> None:
     with_a_change(saved, tmp_path / "x", name, changes)
 
 

@@ -210,29 +210,15 @@ def never_fewer(folder: Path, names: list[str]) -> None:
 QUOTED = st.lists(st.text(st.sampled_from('ab" 1'), max_size=5), min_size=1, max_size=12)
 
 
-@cases(1_000)
+@cases(1_000, 100_000)
 @given(table=TABLES)
 def test_every_row_that_was_written_is_read(tmp_path: Path, table: Table) -> None:
     as_written(tmp_path, table)
 
 
-@cases(1_000)
+@cases(1_000, 100_000)
 @given(names=QUOTED)
 def test_no_row_is_lost_to_a_stray_quote(tmp_path: Path, names: list[str]) -> None:
-    never_fewer(tmp_path, names)
-
-
-@pytest.mark.slow
-@cases(100_000)
-@given(table=TABLES)
-def test_many_rows_that_were_written_are_read(tmp_path: Path, table: Table) -> None:
-    as_written(tmp_path, table)
-
-
-@pytest.mark.slow
-@cases(100_000)
-@given(names=QUOTED)
-def test_no_row_is_lost_to_many_stray_quotes(tmp_path: Path, names: list[str]) -> None:
     never_fewer(tmp_path, names)
 
 
@@ -250,16 +236,9 @@ def read_or_refused(folder: Path, ending: str, content: bytes) -> None:
     assert not table["user_id"].null_count() + table["item_id"].null_count()
 
 
-@cases(150)
+@cases(150, 7_000)
 @given(ending=st.sampled_from(ENDINGS), hits=HITS, at_the_end=ENDS)
 def test_a_damaged_table_is_read_or_refused(tmp_path: Path, ending: str, hits: list[Hit], at_the_end: bool) -> None:
-    read_or_refused(tmp_path, ending, damaged(whole(ending), hits, at_the_end))
-
-
-@pytest.mark.slow
-@cases(7_000)
-@given(ending=st.sampled_from(ENDINGS), hits=HITS, at_the_end=ENDS)
-def test_many_damaged_tables_are(tmp_path: Path, ending: str, hits: list[Hit], at_the_end: bool) -> None:
     read_or_refused(tmp_path, ending, damaged(whole(ending), hits, at_the_end))
 
 

@@ -13,28 +13,27 @@ from zoo.benchmark.grid_file import read_benchmark
 from zoo.benchmark.runs import runs_of, select_runs
 
 ROOT = Path(__file__).parents[3]
-ITEMS = [(paper, item) for paper, about in papers().items() for item in about["items"]]
 
 
-@pytest.mark.parametrize(("paper", "item"), ITEMS)
-def test_evidence_is_of_one_kind_and_exists(paper: str, item: str) -> None:
+@pytest.mark.parametrize("paper", papers())
+def test_evidence_is_of_one_kind_and_exists(paper: str) -> None:
     items = papers()[paper]["items"]
-    about = items[item]
-    kinds = about.keys() & {"runs", "code", "verdict", "script", "shown", "see", "none"}
-    assert len(kinds) == 1
-    assert about["what"]
-    for page in (about.get("page"), about.get("shown")):
-        assert page is None or (ROOT / "docs" / page).is_file()
-    assert "code" not in about or (resolve_name(about["code"]) and about["test"])
-    assert "see" not in about or "see" not in items[about["see"]]
-    if "test" in about:
-        file, name = about["test"].split("::")
-        assert f"\ndef {name}(" in (ROOT / file).read_text(encoding="utf-8")
-    if "runs" in about:
-        kind, number = item.split()
-        for config, pattern in grids_of(paper, *(number if kind == each else None for each in ("figure", "table"))):
-            runs = runs_of(read_benchmark(config), Path("runs"))
-            assert all(select_runs(runs, one) for one in pattern.split())
+    for item, about in items.items():
+        kinds = about.keys() & {"runs", "code", "verdict", "script", "shown", "see", "none"}
+        assert len(kinds) == 1, item
+        assert about["what"], item
+        for page in (about.get("page"), about.get("shown")):
+            assert page is None or (ROOT / "docs" / page).is_file(), item
+        assert "code" not in about or (resolve_name(about["code"]) and about["test"]), item
+        assert "see" not in about or "see" not in items[about["see"]], item
+        if "test" in about:
+            file, name = about["test"].split("::")
+            assert f"\ndef {name}(" in (ROOT / file).read_text(encoding="utf-8"), item
+        if "runs" in about:
+            kind, number = item.split()
+            for config, pattern in grids_of(paper, *(number if kind == each else None for each in ("figure", "table"))):
+                runs = runs_of(read_benchmark(config), Path("runs"))
+                assert all(select_runs(runs, one) for one in pattern.split()), item
 
 
 @pytest.mark.parametrize(

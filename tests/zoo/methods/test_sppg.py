@@ -19,7 +19,6 @@ from zoo import SPPG
 from zoo.data.batch_types import UserBatch
 from zoo.data.ratings import Step
 from zoo.privacy.accounting.events import NonPrivateEvent
-from zoo.privacy.audits.training import generator_audits
 from zoo.privacy.record.record import Guarantee
 from zoo.privacy.training.generator_privacy import FAITHFUL, UNSOUND, Mechanism
 from zoo.privacy.training.noisy_steps import BudgetSpentError
@@ -185,18 +184,6 @@ def test_a_training_without_noise_cannot_be_gone_on_with_as_private(tmp_path: Pa
         trainer_of().fit(SPPG(**SMALL), datamodule=Synthetic(**SIZES), **where)
 
 
-@pytest.mark.parametrize("mechanism", ["private_d", "gs_wgan"])
-@pytest.mark.usefixtures("planned")
-def test_noise_with_a_seed_leaves_no_guarantee(mechanism: str) -> None:
-    found = [fitted(mechanism=mechanism, noise_seed=3, epochs=1).method for _ in range(2)]
-    for method in found:
-        assert method.private_gradient is not None
-        assert not method.private_gradient.private
-        record = method.release(method.data.train, "music").record
-        assert (record.guarantee, record.reason, record.epsilon) == (Guarantee.NONE, "seeded noise", None)
-    assert same(found[0].state_dict(), found[1].state_dict()), "but it is repeatable"
-
-
 def test_a_release_is_the_averaged_generator_and_claims_what_was_spent(private: Run, tmp_path: Path) -> None:
     method = private.method
     source = private.trainer.datamodule.train  # type: ignore[attr-defined]
@@ -230,16 +217,6 @@ def test_a_release_is_the_averaged_generator_and_claims_what_was_spent(private: 
         assert torch.allclose(method.score_all(users).sigmoid(), kept.rows(users).clamp(1e-7, 1 - 1e-7), atol=1e-6)
 
 
-def test_a_release_survives_a_checkpoint(private: Run, tmp_path: Path) -> None:
-    method, trainer, _ = private
-    source = trainer.datamodule.train  # type: ignore[attr-defined]
-    trainer.save_checkpoint(tmp_path / "last.ckpt")
-    loaded = type(method).load_from_checkpoint(tmp_path / "last.ckpt", weights_only=True)
-    one, other = method.release(source, "music"), loaded.release(source, "music")
-    assert same(dict(one.tensors), dict(other.tensors))
-    assert (one.record, one.ledger) == (other.record, other.ledger)
-
-
 @pytest.mark.parametrize("mechanism", ["private_d", "none"])
 @pytest.mark.usefixtures("planned")
 def test_nothing_is_released_before_it_is_trained(mechanism: str) -> None:
@@ -249,12 +226,6 @@ def test_nothing_is_released_before_it_is_trained(mechanism: str) -> None:
     method = fitted(mechanism=mechanism, epochs=0).method
     with pytest.raises(RuntimeError, match="SPPG has taken no step"):
         method.release(data.source("book"), "book")
-
-
-def test_its_audits_are_those_of_its_mechanism() -> None:
-    method = SPPG(mechanism="gs_wgan", **SMALL)
-    (audit,), (expected,) = method.audits(), generator_audits(method.privacy)
-    assert (audit.name, audit.epsilon, audit.mu) == (expected.name, expected.epsilon, expected.mu)
 
 
 def went_on(tmp_path: Path, **settings: Any) -> SPPG:  # noqa: ANN401

@@ -252,15 +252,3 @@ def test_a_reading_that_does_not_hold_is_warned_of_once_a_process(mechanism: str
         assert isinstance(run.method.critic_steps.gradient, kind)
         assert all(parameter.isfinite().all() for parameter in run.method.parameters())
         assert run.method.critic_steps.taken == 6
-
-
-@pytest.mark.usefixtures("planned")
-def test_with_upstream_noise_a_step_shows_what_nobody_rated() -> None:
-    method = fitted(mechanism="upstream_noise", paper_faithful=True, epochs=0).method
-    users = torch.tensor([3, 4])
-    method.critic_steps.gradient(users, method._real_loss)
-    rated = set(method.target_rows.bags(users).items.tolist())
-    assert 0 < len(rated) < 30
-    gradient = method.critic.first.weight.grad
-    assert gradient is not None
-    assert {item for item in range(30) if gradient[item].any()} == rated

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from tests.samples import some_ratings
 from zoo import JLT, FlippedRows, Noise, Nothing, Partial, Plaintext, Publisher, Ratings, Release, Shuffled, Thinned
 from zoo.data.ratings import Step
-from zoo.privacy.record.record import Guarantee
 
 KINDS: dict[str, Publisher] = {"rows": JLT(epsilon=4.0, num_components=5, seed=2, noise_seed=1), "ratings": Plaintext()}
 
@@ -36,13 +35,11 @@ def of(request: pytest.FixtureRequest) -> Publisher:
     return KINDS[request.param]
 
 
-@pytest.mark.parametrize(
-    ("share", "kept"), [(1.0, 20), (0.5, 10), (0.25, 5), (0.26, 5), (0.99, 20), (0.04, 1), (1e-9, 1)]
-)
-def test_a_share_of_the_users_keeps_a_row_and_never_nobody(of: Publisher, share: float, kept: int) -> None:
-    release = Partial(of, share).publish(ratings(), "book")
-    assert release.num_users == kept
-    assert len(release.rows(torch.arange(kept))) == kept
+def test_a_share_of_the_users_keeps_a_row_and_never_nobody(of: Publisher) -> None:
+    for share, kept in ((1.0, 20), (0.5, 10), (0.25, 5), (0.26, 5), (0.99, 20), (0.04, 1), (1e-9, 1)):
+        release = Partial(of, share).publish(ratings(), "book")
+        assert release.num_users == kept
+        assert len(release.rows(torch.arange(kept))) == kept
 
 
 @pytest.mark.parametrize("share", [0.5, 1.0])
@@ -120,11 +117,6 @@ def test_the_record_is_that_of_the_whole_release_and_names_the_share(publisher: 
     assert replace(part.record, notes=notes) == whole.record
     assert part.ledger == whole.ledger
     assert Partial(publisher, 0.5).plan(20, 7) == publisher.plan(20, 7)
-
-
-def test_what_is_proved_stays_proved() -> None:
-    record = Partial(JLT(epsilon=4.0, num_components=5), 0.5).publish(ratings(), "book").record
-    assert (record.guarantee, record.epsilon) == (Guarantee.PROVED, 4.0)
 
 
 def test_controls_go_into_each_other() -> None:

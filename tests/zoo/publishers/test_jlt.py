@@ -17,7 +17,7 @@ from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.gaussian_mixture import max_w, mix_w, paper_w
 from zoo.privacy.mechanisms.jlt import Calibration
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.record import PrivacyRecord, RecordError, UnderstatedPrivacyError, warn_once
+from zoo.privacy.record.record import PrivacyRecord, RecordError, warn_once
 from zoo.privacy.rows.public_matrix import GaussianMatrix
 from zoo.publishers.base import PublicSizes
 
@@ -89,31 +89,14 @@ def test_rows_are_centred_after_the_noise() -> None:
     assert np.abs(rows.mean(0).numpy()).max() < 1e-6
 
 
-def test_understating_is_noticed() -> None:
-    release = JLT(epsilon=8.0, num_components=5).publish(binary(), "book")
-    stronger = JLT(epsilon=1.0, num_components=5).publish(binary(), "book")
-    with pytest.raises(UnderstatedPrivacyError, match=r"epsilon is 1 at delta 1e-05. The ledger gives 8"):
-        stronger.record.check_against(release.ledger)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"epsilon": 0.0}, "epsilon"),
-        ({"epsilon": -1.0}, "epsilon"),
-        ({"epsilon": math.nan}, "epsilon"),
         ({"epsilon": 1.0, "delta": 0.0}, "delta"),
-        ({"epsilon": 1.0, "delta": 1.0}, "delta"),
         ({"epsilon": 1.0, "num_components": 0}, "dim|component"),
         ({"epsilon": 1.0, "clip": 1.0}, "clip"),
-        ({"epsilon": 1.0, "calibration": "gaussian", "relation": "zero_out_one_user"}, "clip is missing"),
-        (
-            {"epsilon": 1.0, "calibration": "gaussian", "relation": "zero_out_one_user", "clip": 0.0},
-            "sensitivity is .*> 0",
-        ),
         ({"epsilon": 1.0, "relation": "zero_out_one_user", "clip": 1.0}, "Use 'gaussian'"),
-        ({"epsilon": 1.0, "calibration": "max", "relation": "zero_out_one_user", "clip": 1.0}, "Use 'gaussian'"),
-        ({"epsilon": 1.0, "calibration": "best"}, "calibration is .*Allowed:"),
         ({"epsilon": 1.0, "relation": "friends"}, "friends"),
     ],
 )

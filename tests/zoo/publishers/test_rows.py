@@ -19,7 +19,6 @@ from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.pure import flip_probability
 from zoo.privacy.audits.two_world import run_audit
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
-from zoo.privacy.record.record import UnderstatedPrivacyError
 from zoo.publishers import rows as module
 
 
@@ -131,13 +130,6 @@ def test_a_proved_release_is_read_without_the_large_library(
     assert Release.load(release.save(tmp_path / "book")).digest == release.digest
 
 
-def test_understating_is_noticed() -> None:
-    release = FlippedRows(epsilon=3.0).publish(binary(), "book")
-    stronger = FlippedRows(epsilon=1.0).publish(binary(), "book")
-    with pytest.raises(UnderstatedPrivacyError, match=r"epsilon is 1 at delta 0. The ledger gives 3"):
-        stronger.record.check_against(release.ledger)
-
-
 def test_releases_chosen_among_count_together() -> None:
     flips, noise = FlippedRows(epsilon=1.0).publish(binary(), "book"), NoisyRows(epsilon=1.0).publish(binary(), "book")
     assert flips.chosen_among([flips]).record.epsilon == pytest.approx(2.0)
@@ -186,14 +178,9 @@ def test_the_plan_depends_on_public_numbers_alone() -> None:
     ("settings", "message"),
     [
         ({"epsilon": 0.0}, "epsilon is .*Allowed: finite"),
-        ({"epsilon": -1.0}, "epsilon"),
-        ({"epsilon": math.nan}, "epsilon"),
         ({"epsilon": 1.0, "delta": 0.0}, r"delta is .*Allowed: \[1e-300, 1\)"),
-        ({"epsilon": 1.0, "delta": 1.0}, "delta"),
         ({"epsilon": 1.0, "threshold": -1.0}, "threshold is .*Allowed: >= 0"),
         ({"epsilon": 1.0, "clip": 1.0}, "It bounds users"),
-        ({"epsilon": 1.0, "relation": "zero_out_one_user"}, "clip is missing"),
-        ({"epsilon": 1.0, "relation": "replace_one_user", "clip": 0.0}, "sensitivity is 0"),
         ({"epsilon": 1.0, "relation": "friends"}, "friends"),
     ],
 )
@@ -204,12 +191,7 @@ def test_bad_settings_are_refused_before_data(settings: dict[str, Any], message:
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [
-        ({"epsilon": 0.0}, "epsilon is .*Allowed: finite"),
-        ({"epsilon": math.inf}, "epsilon"),
-        ({"epsilon": 1.0, "keep": 0.0}, r"keep is .*> 0, <= 1"),
-        ({"epsilon": 1.0, "keep": 1.1}, "keep"),
-    ],
+    [({"epsilon": 0.0}, "epsilon is .*Allowed: finite"), ({"epsilon": 1.0, "keep": 0.0}, r"keep is .*> 0, <= 1")],
 )
 def test_bad_flips_are_refused_before_data(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -17,23 +17,8 @@ from scipy.sparse import csr_array
 from scipy.special import expit, logit
 from scipy.stats import norm
 
+import zoo
 from datamodules import Synthetic
-from zoo import (
-    JLT,
-    SJLT,
-    Denoiser,
-    FlippedRows,
-    Noise,
-    NoisyRows,
-    Nothing,
-    Partial,
-    Plaintext,
-    PriCDR,
-    Publisher,
-    Ratings,
-    Release,
-    Shuffled,
-)
 from zoo.methods.target_data import ReleaseMismatchError
 from zoo.privacy.mechanisms.noisy_rows import lattice_midpoint
 from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism
@@ -44,20 +29,20 @@ from zoo.testing.tiny import attached as attach
 Floats = npt.NDArray[np.floating[Any]]
 
 
-def planted(users: int = 300, items: int = 120) -> Ratings:
+def planted(users: int = 300, items: int = 120) -> zoo.Ratings:
     """Two groups of users, each with items of its own; busy users and popular items among them."""
     generator = np.random.default_rng(0)
     alike = generator.integers(0, 2, users)[:, None] == generator.integers(0, 2, items)
     rates = np.outer(generator.gamma(4, 1 / 4, users), 0.12 * generator.gamma(2, 1 / 2, items))
     cells = generator.random((users, items)) < np.clip(rates * np.where(alike, 1.9, 0.1), 0, 0.9)
     ids = np.array([f"u{i}" for i in range(users)]), np.array([f"i{i}" for i in range(items)])
-    return Ratings(csr_array(cells.astype(np.float32)), *ids)
+    return zoo.Ratings(csr_array(cells.astype(np.float32)), *ids)
 
 
 SOURCE = planted()
 
 
-def values(release: Release) -> Floats:
+def values(release: zoo.Release) -> Floats:
     """Rows in full."""
     rows: Floats = release.rows(torch.arange(release.num_users)).numpy()
     return rows
@@ -70,17 +55,17 @@ def error(guess: Floats, truth: Floats) -> float:
 @pytest.mark.parametrize(
     ("publisher", "line"),
     [
-        (FlippedRows(epsilon=2.0, noise_seed=1), (2.0, 1.0)),
-        (FlippedRows(epsilon=4.0, keep=0.5, noise_seed=1), (4.0, 0.5)),
-        (NoisyRows(epsilon=6.0, noise_seed=1), None),
-        (NoisyRows(epsilon=6.0, threshold=1.0, noise_seed=1), None),
-        (NoisyRows(epsilon=9.0, threshold=2.0, noise_seed=1), None),
+        (zoo.FlippedRows(epsilon=2.0, noise_seed=1), (2.0, 1.0)),
+        (zoo.FlippedRows(epsilon=4.0, keep=0.5, noise_seed=1), (4.0, 0.5)),
+        (zoo.NoisyRows(epsilon=6.0, noise_seed=1), None),
+        (zoo.NoisyRows(epsilon=6.0, threshold=1.0, noise_seed=1), None),
+        (zoo.NoisyRows(epsilon=9.0, threshold=2.0, noise_seed=1), None),
     ],
 )
-def test_posteriors_are_nearer_to_the_ratings(publisher: Publisher, line: tuple[float, float] | None) -> None:
+def test_posteriors_are_nearer_to_the_ratings(publisher: zoo.Publisher, line: tuple[float, float] | None) -> None:
     """Than the rows as they came, than unbiased estimates, and than a guess without components."""
     release, truth = publisher.publish(SOURCE, "book"), SOURCE.matrix.toarray()
-    found, plain = (values(Denoiser(components)(release)) for components in (64, 0))
+    found, plain = (values(zoo.Denoiser(components)(release)) for components in (64, 0))
     assert ((found >= 0) & (found <= 1)).all()
     assert error(found, truth) < 0.97 * error(plain, truth)
     assert error(found, truth) < 0.9 * error(np.full_like(truth, truth.mean()), truth)
@@ -96,52 +81,54 @@ def test_posteriors_are_nearer_to_the_ratings(publisher: Publisher, line: tuple[
 def test_clipped_rows_are_shrunk(
     relation: Literal["zero_out_one_user", "replace_one_user"], threshold: float | None
 ) -> None:
-    publisher = NoisyRows(epsilon=16.0, relation=relation, clip=2.0, threshold=threshold, noise_seed=1)
+    publisher = zoo.NoisyRows(epsilon=16.0, relation=relation, clip=2.0, threshold=threshold, noise_seed=1)
     release, whole = publisher.publish(SOURCE, "book"), SOURCE.matrix.toarray()
     truth = whole * np.minimum(1, 2 / np.maximum(np.linalg.norm(whole, axis=1, keepdims=True), 1e-9))
-    assert error(values(Denoiser()(release)), truth) < 0.5 * error(values(release), truth)
+    assert error(values(zoo.Denoiser()(release)), truth) < 0.5 * error(values(release), truth)
 
 
-@pytest.mark.parametrize("kind", [JLT, SJLT])
+@pytest.mark.parametrize("kind", [zoo.JLT, zoo.SJLT])
 @pytest.mark.parametrize("settings", [{}, {"centre": False}])
-def test_projections_are_nearer_to_those_without_noise(kind: type[JLT | SJLT], settings: dict[str, Any]) -> None:
+def test_projections_are_nearer_to_those_without_noise(
+    kind: type[zoo.JLT | zoo.SJLT], settings: dict[str, Any]
+) -> None:
     made, exact = (
         kind(epsilon, num_components=64, seed=0, noise_seed=1, **settings).publish(SOURCE, "book")
         for epsilon in (8.0, 1e7)
     )
     truth = values(exact)
-    found, mean = (values(Denoiser(components)(made)) for components in (64, 0))
+    found, mean = (values(zoo.Denoiser(components)(made)) for components in (64, 0))
     assert error(found, truth) < 0.9 * error(mean, truth) < 0.9 * error(values(made), truth)
     whole = kind(1e7, num_components=64, seed=0, noise_seed=1, **settings).publish(SOURCE, "book")
-    assert error(values(Denoiser()(whole)), truth) < 1e-3 * truth.var()
+    assert error(values(zoo.Denoiser()(whole)), truth) < 1e-3 * truth.var()
 
 
 def test_lazy_projections_are_denoised_as_those_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    publisher = JLT(epsilon=8.0, num_components=16, seed=0, noise_seed=1)
-    expected = values(Denoiser()(publisher.publish(SOURCE, "book")))
+    publisher = zoo.JLT(epsilon=8.0, num_components=16, seed=0, noise_seed=1)
+    expected = values(zoo.Denoiser()(publisher.publish(SOURCE, "book")))
     monkeypatch.setattr("zoo.publishers.projected.LAZY_BYTES", 0)
     monkeypatch.setattr("zoo.release.lazy_rows.SHARD_BYTES", 4096)
     written = publisher.publish(SOURCE, "book")
     assert written.lazy
     path = written.save(tmp_path / "book")
     assert len(list(path.glob("tensors-*.safetensors"))) > 1
-    np.testing.assert_allclose(values(Denoiser()(Release.load(path))), expected, atol=1e-4)
+    np.testing.assert_allclose(values(zoo.Denoiser()(zoo.Release.load(path))), expected, atol=1e-4)
     unwritten = publisher.publish(SOURCE, "book")
-    np.testing.assert_allclose(values(Denoiser()(unwritten)), expected, atol=1e-4)
-    np.testing.assert_allclose(values(unwritten), values(Release.load(path)), atol=1e-6)
+    np.testing.assert_allclose(values(zoo.Denoiser()(unwritten)), expected, atol=1e-4)
+    np.testing.assert_allclose(values(unwritten), values(zoo.Release.load(path)), atol=1e-6)
 
 
-PUBLISHERS: dict[str, Publisher] = {
-    "flipped": FlippedRows(epsilon=2.0),
-    "noisy": NoisyRows(epsilon=4.0),
-    "above": NoisyRows(epsilon=4.0, threshold=1.0),
-    "users": NoisyRows(epsilon=8.0, relation="zero_out_one_user", clip=2.0),
-    "projected": JLT(epsilon=8.0, num_components=16),
-    "sparsely projected": SJLT(epsilon=8.0, num_components=16),
-    "seeded": FlippedRows(epsilon=2.0, noise_seed=3),
-    "noise": Noise(FlippedRows(epsilon=2.0)),
-    "shuffled": Shuffled(NoisyRows(epsilon=4.0)),
-    "part": Partial(FlippedRows(epsilon=2.0), share=0.5),
+PUBLISHERS: dict[str, zoo.Publisher] = {
+    "flipped": zoo.FlippedRows(epsilon=2.0),
+    "noisy": zoo.NoisyRows(epsilon=4.0),
+    "above": zoo.NoisyRows(epsilon=4.0, threshold=1.0),
+    "users": zoo.NoisyRows(epsilon=8.0, relation="zero_out_one_user", clip=2.0),
+    "projected": zoo.JLT(epsilon=8.0, num_components=16),
+    "sparsely projected": zoo.SJLT(epsilon=8.0, num_components=16),
+    "seeded": zoo.FlippedRows(epsilon=2.0, noise_seed=3),
+    "noise": zoo.Noise(zoo.FlippedRows(epsilon=2.0)),
+    "shuffled": zoo.Shuffled(zoo.NoisyRows(epsilon=4.0)),
+    "part": zoo.Partial(zoo.FlippedRows(epsilon=2.0), share=0.5),
 }
 
 
@@ -149,7 +136,7 @@ PUBLISHERS: dict[str, Publisher] = {
 def test_only_the_numbers_change(name: str, tmp_path: Path) -> None:
     release = PUBLISHERS[name].publish(SOURCE, "book")
     before = values(release).copy()
-    denoised = Denoiser(8)(release)
+    denoised = zoo.Denoiser(8)(release)
     assert denoised.record is release.record
     assert denoised.ledger is release.ledger
     assert denoised.user_ids is release.user_ids
@@ -160,7 +147,7 @@ def test_only_the_numbers_change(name: str, tmp_path: Path) -> None:
     assert np.isfinite(found).all()
     assert not np.array_equal(found, before)
     assert np.array_equal(values(release), before)
-    assert np.array_equal(values(Denoiser(8)(release)), found)
+    assert np.array_equal(values(zoo.Denoiser(8)(release)), found)
     path = denoised.save(tmp_path / "book")
     if (
         release.record.claims
@@ -168,9 +155,9 @@ def test_only_the_numbers_change(name: str, tmp_path: Path) -> None:
         with pytest.raises(
             ReleaseError, match=r"lattice of their noise|Reported entries must be 1|not above the record's threshold"
         ):
-            Release.load(path)
+            zoo.Release.load(path)
     else:
-        assert np.array_equal(values(Release.load(path)), found)
+        assert np.array_equal(values(zoo.Release.load(path)), found)
 
 
 @pytest.mark.parametrize("name", ["flipped", "above", "projected", "noise"])
@@ -180,30 +167,30 @@ def test_nothing_but_rows_and_how_they_were_drawn_is_read(name: str) -> None:
     record = replace(release.record.without_guarantee("for a test"), mechanism=mechanism, steps=())
     names = np.array([f"somebody {i}" for i in range(release.num_users)])
     other = replace(release, domain="film", user_ids=names, record=record)
-    assert np.array_equal(values(Denoiser(8)(other)), values(Denoiser(8)(release)))
+    assert np.array_equal(values(zoo.Denoiser(8)(other)), values(zoo.Denoiser(8)(release)))
 
 
-@pytest.mark.parametrize("publisher", [Plaintext(), Nothing("rows"), Nothing("ratings")])
-def test_what_has_no_noise_is_left_alone(publisher: Publisher) -> None:
+@pytest.mark.parametrize("publisher", [zoo.Plaintext(), zoo.Nothing("rows"), zoo.Nothing("ratings")])
+def test_what_has_no_noise_is_left_alone(publisher: zoo.Publisher) -> None:
     release = publisher.publish(SOURCE, "book")
-    assert Denoiser()(release) is release
+    assert zoo.Denoiser()(release) is release
 
 
 @pytest.mark.parametrize(
     "publisher",
     [
-        FlippedRows(epsilon=2.0, noise_seed=1),
-        FlippedRows(epsilon=3.0, keep=0.3, noise_seed=1),
-        NoisyRows(epsilon=6.0, threshold=1.0, noise_seed=1),
+        zoo.FlippedRows(epsilon=2.0, noise_seed=1),
+        zoo.FlippedRows(epsilon=3.0, keep=0.3, noise_seed=1),
+        zoo.NoisyRows(epsilon=6.0, threshold=1.0, noise_seed=1),
     ],
 )
-def test_a_kept_cell_says_the_same_in_either_layout(publisher: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kept_cell_says_the_same_in_either_layout(publisher: zoo.Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
     """Odds of a kept cell differ from those of one that is not kept by the two likelihood ratios, and by nothing else."""
     monkeypatch.setattr("zoo.publishers.rows._SMALL", 10)
     sparse = publisher.publish(SOURCE, "book")
     rows = values(sparse)
     dense = replace(sparse, tensors={"rows": torch.from_numpy(rows)})
-    found, posterior = Denoiser(8)(sparse), values(Denoiser(8)(dense)).astype(np.float64)
+    found, posterior = zoo.Denoiser(8)(sparse), values(zoo.Denoiser(8)(dense)).astype(np.float64)
     assert found.sparse
     assert all(found.tensors[name] is sparse.tensors[name] for name in ("starts", "items", "num_items"))
     inputs: Any = sparse.record.public_inputs
@@ -223,9 +210,9 @@ def test_a_kept_cell_says_the_same_in_either_layout(publisher: Publisher, monkey
 
 
 def test_both_layouts_of_the_same_flips_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    dense = Denoiser(8)(FlippedRows(epsilon=2.0, noise_seed=3).publish(SOURCE, "book"))
+    dense = zoo.Denoiser(8)(zoo.FlippedRows(epsilon=2.0, noise_seed=3).publish(SOURCE, "book"))
     monkeypatch.setattr("zoo.publishers.rows._SMALL", 10)
-    sparse = Denoiser(8)(FlippedRows(epsilon=2.0, noise_seed=3).publish(SOURCE, "book"))
+    sparse = zoo.Denoiser(8)(zoo.FlippedRows(epsilon=2.0, noise_seed=3).publish(SOURCE, "book"))
     assert sparse.sparse
     assert not dense.sparse
     kept = values(sparse) != 0
@@ -233,7 +220,7 @@ def test_both_layouts_of_the_same_flips_go_together(monkeypatch: pytest.MonkeyPa
     np.testing.assert_allclose(odds, 4.0, atol=0.05)  # twice epsilon: seen as a one against seen as a zero
 
 
-def stated(publisher: Publisher, **inputs: object) -> Release:
+def stated(publisher: zoo.Publisher, **inputs: object) -> zoo.Release:
     """A release whose record says something else; None takes a public input away."""
     release = publisher.publish(SOURCE, "book")
     said = {**release.record.public_inputs, **inputs}
@@ -243,7 +230,7 @@ def stated(publisher: Publisher, **inputs: object) -> Release:
     return replace(release, record=replace(record, mechanism=claimed))
 
 
-FLIPPED, NOISY = FlippedRows(epsilon=2.0, noise_seed=1), NoisyRows(epsilon=4.0, threshold=1.0, noise_seed=1)
+FLIPPED, NOISY = zoo.FlippedRows(epsilon=2.0, noise_seed=1), zoo.NoisyRows(epsilon=4.0, threshold=1.0, noise_seed=1)
 
 
 @pytest.mark.parametrize(
@@ -268,33 +255,33 @@ FLIPPED, NOISY = FlippedRows(epsilon=2.0, noise_seed=1), NoisyRows(epsilon=4.0, 
     ],
 )
 def test_a_record_that_does_not_say_how_rows_were_drawn(
-    publisher: Publisher, inputs: dict[str, object], said: str
+    publisher: zoo.Publisher, inputs: dict[str, object], said: str
 ) -> None:
     with pytest.raises(ValueError, match=said):
-        Denoiser()(stated(publisher, **inputs))
+        zoo.Denoiser()(stated(publisher, **inputs))
 
 
 def test_projections_without_their_noise_scale_are_refused() -> None:
-    release = JLT(epsilon=8.0, num_components=8, seed=0, noise_seed=1).publish(SOURCE, "book")
+    release = zoo.JLT(epsilon=8.0, num_components=8, seed=0, noise_seed=1).publish(SOURCE, "book")
     for scale, said in ((None, "None"), (0.0, "0.0")):
         record = replace(release.record, mechanism=ThirdPartyMechanism(name="JLT", noise_std=scale))
         with pytest.raises(ValueError, match=rf"noise_scale of JLT is {said}\..* Omit"):
-            Denoiser()(replace(release, record=record))
+            zoo.Denoiser()(replace(release, record=record))
 
 
 @pytest.mark.parametrize("inputs", [{}, {"sigma": None}])
 def test_sparse_rows_that_are_no_cells_are_refused(inputs: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zoo.publishers.rows._SMALL", 10)
-    publisher = NoisyRows(epsilon=4.0, relation="zero_out_one_user", clip=2.0, threshold=1.0, noise_seed=1)
+    publisher = zoo.NoisyRows(epsilon=4.0, relation="zero_out_one_user", clip=2.0, threshold=1.0, noise_seed=1)
     release = stated(publisher, **inputs)
     clipped = replace(release.record, mechanism=replace(release.record.mechanism, clip=2.0))
     with pytest.raises(ValueError, match=r"record of 'book' has no sparse probabilities"):
-        Denoiser()(replace(release, record=clipped))
+        zoo.Denoiser()(replace(release, record=clipped))
 
 
 def test_settings_that_mean_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="max_components must be at least 0, got -1"):
-        Denoiser(-1)
+        zoo.Denoiser(-1)
 
 
 # In a datamodule.
@@ -305,32 +292,32 @@ SIZES: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A release of flipped rows of the source."""
-    release = FlippedRows(epsilon=4.0).publish(Synthetic(**SIZES).source("book"), "book")
+    release = zoo.FlippedRows(epsilon=4.0).publish(Synthetic(**SIZES).source("book"), "book")
     return release.save(tmp_path / "book")
 
 
-def setup(path: Path, denoiser: Denoiser | None) -> Synthetic:
+def setup(path: Path, denoiser: zoo.Denoiser | None) -> Synthetic:
     data = Synthetic(**SIZES, releases={"book": path}, denoiser=denoiser)
     attach(data).setup("fit")
     return data
 
 
 def test_releases_are_denoised_when_they_are_read(path: Path) -> None:
-    data, raw = setup(path, Denoiser(4)), setup(path, None)
-    assert np.array_equal(values(data.releases["book"]), values(Denoiser(4)(Release.load(path))))
-    assert np.array_equal(values(raw.releases["book"]), values(Release.load(path)))
+    data, raw = setup(path, zoo.Denoiser(4)), setup(path, None)
+    assert np.array_equal(values(data.releases["book"]), values(zoo.Denoiser(4)(zoo.Release.load(path))))
+    assert np.array_equal(values(raw.releases["book"]), values(zoo.Release.load(path)))
     assert data.sizes == raw.sizes
     assert torch.equal(data.links["book"], raw.links["book"])
 
 
 def test_digests_say_what_was_made_of_a_release(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    raw, eight, default = (setup(path, denoiser).digests for denoiser in (None, Denoiser(8), Denoiser()))
-    assert raw["book"] == Release.load(path).digest
+    raw, eight, default = (setup(path, denoiser).digests for denoiser in (None, zoo.Denoiser(8), zoo.Denoiser()))
+    assert raw["book"] == zoo.Release.load(path).digest
     assert len({digests["book"] for digests in (raw, eight, default)}) == 3
     assert raw["music"] == eight["music"] == default["music"]
     # Another machine may round otherwise; that is no other release.
     monkeypatch.setattr("zoo.release.denoiser.posterior_rows", lambda rows, *_: np.nextafter(rows, np.float32(2)))
-    assert setup(path, Denoiser(8)).digests == eight
+    assert setup(path, zoo.Denoiser(8)).digests == eight
 
 
 def test_a_checkpoint_belongs_to_its_denoiser(path: Path, tmp_path: Path) -> None:
@@ -339,18 +326,18 @@ def test_a_checkpoint_belongs_to_its_denoiser(path: Path, tmp_path: Path) -> Non
         quiet: dict[str, Any] = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
         return Trainer(max_epochs=1, accelerator="cpu", default_root_dir=tmp_path / name, callbacks=[saver], **quiet)
 
-    def parts(denoiser: Denoiser | None) -> tuple[PriCDR, Synthetic]:
+    def parts(denoiser: zoo.Denoiser | None) -> tuple[zoo.PriCDR, Synthetic]:
         seed_everything(5)
-        return PriCDR(dims=(8, 4)), Synthetic(**SIZES, releases={"book": path}, denoiser=denoiser)
+        return zoo.PriCDR(dims=(8, 4)), Synthetic(**SIZES, releases={"book": path}, denoiser=denoiser)
 
-    method, data = parts(Denoiser(4))
+    method, data = parts(zoo.Denoiser(4))
     trainer("run").fit(method, datamodule=data)
     checkpoint = tmp_path / "run" / "last.ckpt"
-    for other in (None, Denoiser(5)):
+    for other in (None, zoo.Denoiser(5)):
         method, data = parts(other)
         with pytest.raises(ReleaseMismatchError, match=r"these differ: \['book'\]"):
             trainer("other").test(method, datamodule=data, ckpt_path=checkpoint)
-    method, data = parts(Denoiser(4))
+    method, data = parts(zoo.Denoiser(4))
     trainer("same").test(method, datamodule=data, ckpt_path=checkpoint, verbose=False)
 
 
@@ -376,9 +363,9 @@ def test_a_command_takes_a_denoiser(cli: Callable[..., ZooCLI], config: Path) ->
     folder = Path(str(done.trainer.log_dir))
     saved = yaml.safe_load((folder / "config.yaml").read_text())
     assert saved["data"]["init_args"]["denoiser"] == {"max_components": 64}
-    release = Release.load(folder / "releases" / "book")
+    release = zoo.Release.load(folder / "releases" / "book")
     assert set(np.unique(values(release))) <= {0.0, 1.0}, "the release itself stays as it was published"
-    assert np.array_equal(values(done.datamodule.releases["book"]), values(Denoiser()(release)))
+    assert np.array_equal(values(done.datamodule.releases["book"]), values(zoo.Denoiser()(release)))
     assert done.datamodule.releases["book"].record.epsilon == 4.0
 
 
@@ -386,7 +373,7 @@ def test_a_config_takes_a_denoiser_with_settings(cli: Callable[..., ZooCLI], con
     asked = {**CONFIG["data"]["init_args"], "denoiser": {"max_components": 8}}
     config.write_text(yaml.safe_dump({**CONFIG, "data": {"class_path": "Synthetic", "init_args": asked}}))
     done = cli("fit", "--config", config, "--trainer.fast_dev_run", "true")
-    assert done.datamodule.denoiser == Denoiser(8)
+    assert done.datamodule.denoiser == zoo.Denoiser(8)
 
 
 @pytest.mark.parametrize(

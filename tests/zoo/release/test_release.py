@@ -1,6 +1,5 @@
 """Releases as files: written whole, read with distrust."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.samples import MARKUP, UNPRINTABLE, binary
+from tests.samples import MARKUP, UNPRINTABLE, binary, edit_json
 from zoo import JLT, NoisyRows, Nothing, Plaintext, Release
 from zoo.data.rows import SparseRows
 from zoo.privacy.record.record import UnderstatedPrivacyError
@@ -21,12 +20,6 @@ from zoo.release.files import MANIFEST, TENSORS, ReleaseError, tensor_digest
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     return JLT(epsilon=2.0, num_components=5).publish(binary(), "book").save(tmp_path / "book")
-
-
-def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    manifest = json.loads((path / MANIFEST).read_text())
-    change(manifest)
-    (path / MANIFEST).write_text(json.dumps(manifest))
 
 
 def test_a_release_can_be_handed_over(saved: Path) -> None:
@@ -71,6 +64,7 @@ def test_rows_and_bags_agree() -> None:
         (lambda m: m.update(schema=3), r"must hold exactly \['about', .*'sha256'"),
         (lambda m: m.update(schema=2), r"must hold exactly .*'shards'"),
         (lambda m: m.pop("schema"), "names no schema"),
+        (lambda m: m.update(schema=True), "names no schema"),
         (lambda m: m.pop("ledger"), "must hold exactly"),
         (lambda m: m.update(extra=1), "must hold exactly"),
         (lambda m: m.update(kind="pickle"), "Release kind .* is unknown"),
@@ -89,35 +83,33 @@ def test_rows_and_bags_agree() -> None:
     ],
 )
 def test_a_hostile_manifest_is_refused(saved: Path, change: Callable[[dict[str, Any]], object], message: str) -> None:
-    edit(saved, change)
+    edit_json(saved / MANIFEST, change)
     with pytest.raises(ValueError, match=message):
         Release.load(saved)
 
 
-@pytest.mark.parametrize("name", UNPRINTABLE.values(), ids=list(UNPRINTABLE))
-def test_names_that_a_terminal_would_obey_are_refused(saved: Path, name: str) -> None:
+def test_names_that_a_terminal_would_obey_are_refused(saved: Path) -> None:
     release = Release.load(saved)
-    others = np.array([*release.user_ids[1:], "other"])
-    for what, change in (
-        ("domain", lambda m: m.update(domain=name)),
-        ("user id", lambda m: m.update(user_ids=[*others[:4].tolist(), name, *others[5:].tolist()])),
-    ):
-        edit(saved, change)
-        with pytest.raises(ReleaseError, match=rf"A {what} is .* printable characters") as caught:
-            Release.load(saved)
-        assert str(caught.value).isprintable()
-        edit(saved, lambda m: m.update(domain="book", user_ids=release.user_ids.tolist()))
-    with pytest.raises(ReleaseError, match=r"A domain is .* Allowed: printable characters"):
-        replace(release, domain=name)
-    if not name.endswith("\x00"):  # which an array of texts cannot hold
-        with pytest.raises(ReleaseError, match=r"A user id is .* printable characters"):
-            replace(release, user_ids=np.array([*release.user_ids[1:], name]))
+    own = release.user_ids.tolist()
+    for name in UNPRINTABLE.values():
+        for what, change in (("domain", {"domain": name}), ("user id", {"user_ids": [*own[:4], name, *own[5:]]})):
+            edit_json(
+                saved / MANIFEST, lambda m, change=change: m.update({"domain": "book", "user_ids": own, **change})
+            )  # type: ignore[misc]
+            with pytest.raises(ReleaseError, match=rf"A {what} is .* printable characters") as caught:
+                Release.load(saved)
+            assert str(caught.value).isprintable()
+        with pytest.raises(ReleaseError, match=r"A domain is .* Allowed: printable characters"):
+            replace(release, domain=name)
+        if not name.endswith("\x00"):  # which an array of texts cannot hold
+            with pytest.raises(ReleaseError, match=r"A user id is .* printable characters"):
+                replace(release, user_ids=np.array([*own[1:], name]))
 
 
-@pytest.mark.parametrize("name", ["Bücher", "本", "a b", "书 [x]", MARKUP])
-def test_any_printable_name_is_taken(saved: Path, name: str) -> None:
-    edit(saved, lambda m: m.update(domain=name, user_ids=[*m["user_ids"][1:], name]))
-    assert Release.load(saved).domain == Release.load(saved).user_ids[-1] == name
+def test_any_printable_name_is_taken(saved: Path) -> None:
+    for name in ("Bücher", "本", "a b", "书 [x]", MARKUP):
+        edit_json(saved / MANIFEST, lambda m, name=name: m.update(domain=name, user_ids=[*m["user_ids"][1:], name]))  # type: ignore[misc]
+        assert Release.load(saved).domain == Release.load(saved).user_ids[-1] == name
 
 
 def test_ratings_as_they_are_may_not_claim_a_guarantee() -> None:
@@ -127,7 +119,7 @@ def test_ratings_as_they_are_may_not_claim_a_guarantee() -> None:
 
 
 def test_a_record_may_not_state_less_than_its_ledger(saved: Path) -> None:
-    edit(saved, lambda m: m["ledger"][0].update(noise_multiplier=0.5))
+    edit_json(saved / MANIFEST, lambda m: m["ledger"][0].update(noise_multiplier=0.5))
     with pytest.raises(UnderstatedPrivacyError, match=r"epsilon is 2 .*The ledger gives"):
         Release.load(saved)
 
@@ -162,12 +154,12 @@ def test_a_manifest_that_is_no_honest_json_is_refused(saved: Path, text: str, me
         Release.load(saved)
 
 
-@pytest.mark.parametrize("keep", [0, 7, 100, -1])
-def test_truncated_tensors_are_refused(saved: Path, keep: int) -> None:
+def test_truncated_tensors_are_refused(saved: Path) -> None:
     whole = (saved / TENSORS).read_bytes()
-    (saved / TENSORS).write_bytes(whole[:keep])
-    with pytest.raises(ReleaseError, match=r"cannot be read .* Ask the source party for it again"):
-        Release.load(saved)
+    for keep in (0, 7, 100, -1):
+        (saved / TENSORS).write_bytes(whole[:keep])
+        with pytest.raises(ReleaseError, match=r"cannot be read .* Ask the source party for it again"):
+            Release.load(saved)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +177,7 @@ def test_truncated_tensors_are_refused(saved: Path, keep: int) -> None:
 def test_tensors_of_another_shape_are_refused(saved: Path, tensors: dict[str, torch.Tensor], message: str) -> None:
     save_file(tensors, saved / TENSORS)
     honest = {name: tensor_digest(tensor) for name, tensor in tensors.items()}
-    edit(saved, lambda m: m.update(sha256=honest))
+    edit_json(saved / MANIFEST, lambda m: m.update(sha256=honest))
     with pytest.raises(ReleaseError, match=message):
         Release.load(saved)
 
@@ -204,12 +196,6 @@ def test_what_was_read_stays_what_it_was_whoever_writes_to_the_file(saved: Path)
 def test_a_release_of_nobody_is_written_and_read(kind: Literal["rows", "ratings"], tmp_path: Path) -> None:
     release = Nothing(kind).publish(binary(), "book")
     assert Release.load(release.save(tmp_path / "book")).digest == release.digest
-
-
-def test_a_schema_is_a_number_and_no_bool(saved: Path) -> None:
-    edit(saved, lambda m: m.update(schema=True))
-    with pytest.raises(ReleaseError, match="names no schema"):
-        Release.load(saved)
 
 
 def test_a_flipped_bit_is_noticed(saved: Path) -> None:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from tests.samples import binary
+from tests.samples import binary, edit_json
 from zoo import JLT, Plaintext, Release
 from zoo.release.files import MANIFEST, SIGNATURE, TENSORS, ReleaseError, manifest_bytes
 from zoo.release.signature import SignatureError, SigningKey, TrustedKeys, check_signature
@@ -52,12 +52,6 @@ def trusted(key: Path) -> TrustedKeys:
 def signed(tmp_path: Path, key: Path) -> Path:
     release = JLT(epsilon=2.0, num_components=5).publish(binary(), "book")
     return release.save(tmp_path / "book", SigningKey.read(key))
-
-
-def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    values = json.loads(path.read_text())
-    change(values)
-    path.write_text(json.dumps(values))
 
 
 def test_a_signed_release_is_read_by_who_trusts_its_key_and_by_everybody_else(
@@ -108,13 +102,11 @@ def test_another_key_is_not_trusted(signed: Path, tmp_path: Path) -> None:
         lambda m: None,  # the same values in other bytes
     ],
 )
-@pytest.mark.parametrize("trusting", [True, False])
-def test_an_altered_manifest_is_refused(
-    signed: Path, trusted: TrustedKeys, change: Callable[[Any], object], trusting: bool
-) -> None:
-    edit(signed / MANIFEST, change)
-    with pytest.raises(SignatureError, match=r"is not the signature of release.json by the key .*altered"):
-        Release.load(signed, trusted if trusting else None)
+def test_an_altered_manifest_is_refused(signed: Path, trusted: TrustedKeys, change: Callable[[Any], object]) -> None:
+    edit_json(signed / MANIFEST, change)
+    for keys in (trusted, None):
+        with pytest.raises(SignatureError, match=r"is not the signature of release.json by the key .*altered"):
+            Release.load(signed, keys)
 
 
 def test_altered_tensors_are_refused_under_a_signature_of_the_manifest(signed: Path, trusted: TrustedKeys) -> None:
@@ -158,7 +150,7 @@ def malleable(values: dict[str, Any]) -> None:
 def test_a_hostile_signature_is_refused(
     signed: Path, trusted: TrustedKeys, change: Callable[[dict[str, Any]], object], message: str
 ) -> None:
-    edit(signed / SIGNATURE, change)
+    edit_json(signed / SIGNATURE, change)
     with pytest.raises(SignatureError, match=message):
         Release.load(signed, trusted)
 
@@ -167,7 +159,7 @@ def test_somebody_elses_signature_under_a_trusted_name_is_refused(
     signed: Path, trusted: TrustedKeys, tmp_path: Path
 ) -> None:
     forged = json.loads(SigningKey.read(private(tmp_path / "forger.pem")).signature(manifest_bytes(signed)))
-    edit(signed / SIGNATURE, lambda s: s.update(signature=forged["signature"]))
+    edit_json(signed / SIGNATURE, lambda s: s.update(signature=forged["signature"]))
     with pytest.raises(SignatureError, match="one was altered"):
         Release.load(signed, trusted)
 

@@ -52,20 +52,8 @@ def test_a_command_makes_its_own_parser_alone(cli: Command, given: str, parsers:
 
 def test_list_names_everything_in_a_line_each() -> None:
     lines = front("import sys; sys.argv = ['zoo', 'list']; from zoo.__main__ import main; main()").splitlines()
-    for name in [
-        "PriCDR",
-        "PriCDRSym",
-        "DMF",
-        "EASE",
-        "Popularity",
-        "JLT",
-        "Plaintext",
-        "Amazon",
-        "Ciao",
-        "Douban",
-        "Files",
-        "Synthetic",
-    ]:
+    names = "PriCDR PriCDRSym DMF EASE Popularity JLT Plaintext Amazon Ciao Douban Files Synthetic"
+    for name in names.split():
         (line,) = [line for line in lines if line.split()[:1] == [name]]
         assert len(line.split()) > 3, f"{name} says nothing of itself"
     for config in (ROOT / "configs").rglob("*.yaml"):
@@ -129,7 +117,7 @@ def test_a_method_of_another_package_trains_by_its_path(
         "        return self.sign * super().score(users, items)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    arguments = (
+    arguments = [
         "--publisher",
         "null",
         "--data",
@@ -138,7 +126,7 @@ def test_a_method_of_another_package_trains_by_its_path(
         "1",
         "--trainer.accelerator",
         "cpu",
-    )
+    ]
     done = cli("fit", "--model", "somebody_elses.Unpopularity", *arguments)
     popular = cli("fit", "--model", "Popularity", *arguments)
     mine, theirs = (float(run.trainer.callback_metrics["test/full/ndcg@10"]) for run in (done, popular))

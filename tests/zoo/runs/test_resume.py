@@ -25,18 +25,9 @@ from tests.quickstart import PROJECTED
 from zoo import PriCDR
 from zoo.commands.run import main
 from zoo.methods.members import Member
+from zoo.runs import resume
 from zoo.runs.cli import ZooCLI
 from zoo.runs.inputs import UsageError
-from zoo.runs.resume import (
-    INTERRUPTED,
-    WarmStart,
-    _copy_weights,
-    check_same_run,
-    remove_if_empty,
-    resume_arguments,
-    resume_folder,
-    resume_hint,
-)
 
 Command = Callable[..., ZooCLI]
 ROOT = Path(__file__).parents[3]
@@ -80,7 +71,7 @@ def test_a_run_resumes_from_its_last_epoch_and_from_its_best_where_it_kept_that_
     (tmp_path / "config.yaml").touch()
     for name in ("best.ckpt", "last.ckpt"):
         (tmp_path / "checkpoints" / name).touch()
-        assert resume_arguments(tmp_path)[-1] == str(tmp_path / "checkpoints" / name)
+        assert resume.resume_arguments(tmp_path)[-1] == str(tmp_path / "checkpoints" / name)
 
 
 def test_other_settings_would_be_another_run(cli: Command, finished: Path) -> None:
@@ -109,7 +100,7 @@ def test_what_is_no_run_folder_or_has_no_epoch_is_told(cli: Command, finished: P
     ],
 )  # fmt: skip
 def test_what_makes_no_other_run_is_shown(before: dict[str, Any], now: dict[str, Any], said: str) -> None:
-    assert check_same_run(before, now) == said
+    assert resume.check_same_run(before, now) == said
 
 
 @pytest.mark.parametrize(
@@ -124,14 +115,14 @@ def test_what_makes_no_other_run_is_shown(before: dict[str, Any], now: dict[str,
 )
 def test_what_makes_another_run_is_refused(before: dict[str, Any], now: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as refused:
-        check_same_run(before, now)
+        resume.check_same_run(before, now)
     assert said in str(refused.value)
 
 
 def test_the_folder_is_found_among_the_arguments() -> None:
-    assert resume_folder(["fit", "--resume", "a b", "--trainer.max_epochs", "3"]) == Path("a b")
-    assert resume_folder(["fit", "--resume=a"]) == Path("a")
-    assert resume_folder(["fit", "--config", "x", "--resume"]) is None
+    assert resume.resume_folder(["fit", "--resume", "a b", "--trainer.max_epochs", "3"]) == Path("a b")
+    assert resume.resume_folder(["fit", "--resume=a"]) == Path("a")
+    assert resume.resume_folder(["fit", "--config", "x", "--resume"]) is None
 
 
 @pytest.fixture
@@ -164,7 +155,7 @@ def test_an_interrupt_prints_how_to_resume(
     monkeypatch.setattr("signal.signal", lambda *_: None)  # Lightning's is for good
     with pytest.raises(SystemExit) as ended:
         main()
-    assert ended.value.code == INTERRUPTED == 130
+    assert ended.value.code == resume.INTERRUPTED == 130
     assert capsys.readouterr().err.endswith(said)
 
 
@@ -198,7 +189,7 @@ def test_what_wandb_refuses_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_folder_with_spaces_is_quoted(finished: Path, tmp_path: Path) -> None:
     (tmp_path / "a run").symlink_to(finished)
-    assert resume_hint(tmp_path / "a run").endswith(f"--resume '{tmp_path}/a run'")
+    assert resume.resume_hint(tmp_path / "a run").endswith(f"--resume '{tmp_path}/a run'")
 
 
 @pytest.mark.slow
@@ -241,13 +232,13 @@ def test_only_an_empty_run_folder_is_taken_away(tmp_path: Path) -> None:
     (run / "checkpoints").mkdir(parents=True)
     (run / "hparams.yaml").touch()
     (run / "metrics.csv").touch()
-    remove_if_empty(run)
+    resume.remove_if_empty(run)
     assert run.is_dir()
     (run / "metrics.csv").unlink()
     (tmp_path / "runs" / "other").touch()
-    remove_if_empty(run)
+    resume.remove_if_empty(run)
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["other"]
-    remove_if_empty(run)
+    resume.remove_if_empty(run)
 
 
 def ratings_table(users: range, last: int) -> pl.DataFrame:
@@ -322,7 +313,7 @@ def test_weights_are_copied_by_row_or_whole(name: str) -> None:
     method._build_once({"num_users": 24, "num_items": 27, "sources": {}})
     at = {"users": torch.randperm(24) - 1, "items": torch.randperm(29)[:27] - 1}
     before = {key: value.clone() for key, value in method.state_dict().items()}
-    _copy_weights(method, earlier.state_dict(), at)
+    resume._copy_weights(method, earlier.state_dict(), at)
     for key, value in method.state_dict().items():
         theirs, owner = earlier.state_dict()[key], {24: "users", 27: "items"}.get(len(value) if value.ndim else 0)
         expected = (
@@ -343,11 +334,11 @@ def test_weights_are_copied_by_row_or_whole(name: str) -> None:
 )
 def test_a_method_without_factors_is_refused_by_name(method: zoo.Recommender, why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        WarmStart(Path("run"), method)
+        resume.WarmStart(Path("run"), method)
 
 
 def test_weights_that_belong_to_no_user_or_item_are_refused() -> None:
     method = zoo.CFGAN()
     method._build_once({"num_users": 23, "num_items": 29, "sources": {}})
     with pytest.raises(UsageError, match=r"CFGAN cannot start from a run: discriminator.first.weight has no row"):
-        _copy_weights(method, method.state_dict(), {})
+        resume._copy_weights(method, method.state_dict(), {})

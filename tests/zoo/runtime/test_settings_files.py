@@ -90,18 +90,8 @@ def test_a_file_that_a_config_names_is_checked_too(tmp_path: Path) -> None:
 def test_options_before_a_file_that_sets_them_are_named(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("model: {class_path: BPR, init_args: {lr: 0.1}}\ntrainer: {max_epochs: 2}\n")
-    given = [
-        "fit",
-        "--model",
-        "EASE",
-        "--trainer.max_epochs=9",
-        "--data.seed",
-        "1",
-        "--config",
-        str(path),
-        "--model.lr",
-        "3",
-    ]
+    before, after = "fit --model EASE --trainer.max_epochs=9 --data.seed 1 --config", "--model.lr 3"
+    given = [*before.split(), str(path), *after.split()]
     assert [message.split(" has no effect")[0] for message in overridden_options(given)] == [
         "--model",
         "--trainer.max_epochs=9",

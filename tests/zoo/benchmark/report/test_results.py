@@ -13,6 +13,7 @@ from dp_accounting.pld import PLDAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.samples import edit_json
 from tests.zoo.benchmark.report.fabricate import (
     GRID,
     SEEDS,
@@ -39,12 +40,6 @@ ONE = {"PriCDR": {"config": "system.yaml", "releases": [{"publisher": "JLT", "ep
 def small(folder: Path, **changed: object) -> Path:
     """A row with noise baseline, three seeds each."""
     return fabricate(folder, GRID | {"tasks": {TASK: {"title": "Music"}}, "systems": ONE} | changed)
-
-
-def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    value = json.loads(path.read_text(encoding="utf-8"))
-    change(value)
-    path.write_text(json.dumps(value), encoding="utf-8")
 
 
 def found_in(results: Results) -> set[tuple[str, str, int]]:
@@ -134,7 +129,7 @@ def test_runs_of_other_settings_or_an_earlier_benchmark_are_left_out(tmp_path: P
     ]
     for name, change in others:
         before = (root / name).read_bytes()
-        edit(root / name, change)
+        edit_json(root / name, change)
         assert whole - found_in(read_results(root)) == left
         (root / name).write_bytes(before)
 
@@ -214,7 +209,7 @@ def test_a_file_of_an_older_form_is_refused(tmp_path: Path) -> None:
     root = small(tmp_path)
     for name, change in OLDER:
         before = (root / name).read_bytes()
-        edit(root / name, change)
+        edit_json(root / name, change)
         with pytest.raises(ResultsError, match=r"is unreadable \(\w+Error: .*Repeat the benchmark"):
             read_results(root)
         (root / name).write_bytes(before)
@@ -223,7 +218,7 @@ def test_a_file_of_an_older_form_is_refused(tmp_path: Path) -> None:
 def test_what_a_newer_benchmark_says_of_its_rows_is_passed_over(tmp_path: Path) -> None:
     root = small(tmp_path)
     before = found_in(read_results(root))
-    edit(root / BENCHMARK, lambda kept: [row.update(colour="red") for row in kept["rows"]])
+    edit_json(root / BENCHMARK, lambda kept: [row.update(colour="red") for row in kept["rows"]])
     assert found_in(read_results(root)) == before
 
 

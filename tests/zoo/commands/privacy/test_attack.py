@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.samples import MARKUP
+from tests.zoo.commands.privacy.test_totals import refused
 from zoo.commands.privacy.attack import summary
 from zoo.commands.privacy.command import main
 from zoo.privacy.mechanisms.vectors import UserVectors
@@ -34,12 +35,6 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("attack") / "experiment.yaml"
     path.write_text(EXPERIMENT)
     return path
-
-
-def refused(*arguments: object) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main([*map(str, arguments)])
-    return str(ended.value)
 
 
 def test_attacks_are_measured_beside_their_controls(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

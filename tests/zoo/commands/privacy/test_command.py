@@ -16,6 +16,7 @@ from rich.console import Console
 
 import zoo.privacy.audits.projection as projection_audits
 from tests.samples import MARKUP, binary
+from tests.zoo.commands.privacy.test_totals import refused
 from zoo import JLT, FlippedRows, NoisyRows, Plaintext, Publisher
 from zoo.commands.privacy.command import main
 from zoo.commands.privacy.curve import as_label
@@ -24,7 +25,6 @@ from zoo.data.ratings import Step
 from zoo.privacy.mechanisms.jlt import JLT as Projection
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Guarantee
-from zoo.publishers.controls import Noise, Nothing, Shuffled
 from zoo.runtime.run_folder import visible
 
 ROOT = Path(__file__).parents[4]
@@ -33,12 +33,6 @@ CONFIG = str(ROOT / "configs" / "pricdr" / "douban.yaml")
 
 def out(capsys: pytest.CaptureFixture[str]) -> str:
     return " ".join(capsys.readouterr().out.split())
-
-
-def refused(*arguments: str) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    return str(ended.value)
 
 
 # plan
@@ -125,29 +119,6 @@ def test_releases_of_several_domains_cost_their_composition() -> None:
     assert total(users).epsilon == pytest.approx(reference.get_epsilon(1e-5), rel=1e-3)
     assert "the relations differ" in (total([small, users[0]]).reason or "")
     assert "has no guarantee" in (total([small, planned(Plaintext())]).reason or "")
-
-
-@pytest.mark.parametrize(
-    "publisher",
-    [
-        JLT(epsilon=2.0, num_components=8),
-        JLT(epsilon=2.0, num_components=8, calibration="gaussian", relation="replace_one_user", clip=2.0),
-        NoisyRows(epsilon=2.0),
-        FlippedRows(epsilon=2.0),
-        Plaintext(),
-        Nothing(),
-        Noise(JLT(epsilon=2.0, num_components=8)),
-        Shuffled(FlippedRows(epsilon=1.0)),
-    ],
-    ids=lambda publisher: type(publisher).__name__,
-)
-def test_a_forecast_is_the_record_of_the_release(publisher: Publisher) -> None:
-    ratings = binary()
-    release = publisher.publish(ratings, "books")
-    forecast = publisher.forecast(ratings.num_users, ratings.num_items).to_dict()
-    record = release.record.to_dict()
-    for name in ("mechanism", "guarantee", "unit", "relation", "epsilon", "delta", "mu", "noise_scale", "sensitivity"):
-        assert forecast[name] == record[name], name
 
 
 # show
@@ -245,21 +216,9 @@ def test_a_projection_is_audited_in_two_worlds_and_in_one_run_and_a_file_says_so
     assert "300 of 1,500 coins" in said
     two_world, one_run = findings(path)
     assert list(one_run) == [
-        "mechanism",
-        "kind",
-        "holds",
-        "unit",
-        "relation",
-        "delta",
-        "claimed_epsilon",
-        "epsilon_lower",
-        "claimed_mu",
-        "mu_lower",
-        "noise_ratio",
-        "verdict",
-        "runs",
-        "beta",
-    ]
+        "mechanism", "kind", "holds", "unit", "relation", "delta", "claimed_epsilon", "epsilon_lower",
+        "claimed_mu", "mu_lower", "noise_ratio", "verdict", "runs", "beta",
+    ]  # fmt: skip
     for row, kind, runs in ((two_world, "two_world", "2000"), (one_run, "one_run", "1")):
         assert (row["kind"], row["holds"], row["verdict"], row["runs"]) == (kind, "true", "pass", runs)
         assert (row["unit"], row["relation"]) == ("rating", "change_one_rating")
@@ -321,9 +280,8 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_audited(
         assert f"--out is {path}. It must be a file in an existing folder." in said
 
 
-@pytest.mark.parametrize(
-    "publisher",
-    [
+def test_whatever_claims_something_brings_its_audits() -> None:
+    for publisher in (
         JLT(epsilon=1.0, num_components=8),
         JLT(epsilon=1.0, num_components=8, calibration="max"),
         JLT(epsilon=1.0, num_components=8, calibration="gaussian"),
@@ -332,15 +290,10 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_audited(
         NoisyRows(epsilon=1.0, threshold=1.0),
         NoisyRows(epsilon=1.0, relation="zero_out_one_user", clip=2.0),
         FlippedRows(epsilon=1.0),
-    ],
-    ids=lambda publisher: (
-        f"{type(publisher).__name__}-{getattr(publisher, 'calibration', '')}-{publisher.forecast(9, 9).unit}"
-    ),
-)
-def test_whatever_claims_something_brings_its_audits(publisher: Publisher) -> None:
-    assert publisher.forecast(500, 60).guarantee is Guarantee.PROVED
-    assert publisher.audits(), "a claim without a test"
-    assert all(audit.holds for audit in publisher.audits())
+    ):
+        assert publisher.forecast(500, 60).guarantee is Guarantee.PROVED
+        assert publisher.audits(), "a claim without a test"
+        assert all(audit.holds for audit in publisher.audits())
 
 
 @pytest.mark.parametrize("name", [r"$\frac{1}$", "$x$ and $y$", "_book", "book\x1b[31m", "a_b"])

@@ -22,21 +22,9 @@ from zoo.runs.inputs import UsageError
 ROOT = Path(__file__).parents[4]
 #: Methods that claim nothing of their own and read no release.
 ALONE = {
-    "bpr",
-    "cfgan",
-    "dmf",
-    "ease",
-    "ensemble",
-    "ganmf",
-    "ials",
-    "light_gcn",
-    "low_rank",
-    "mult_vae",
-    "neumf",
-    "popularity",
-    "recent_popularity",
-    "slim",
-}
+    "bpr", "cfgan", "dmf", "ease", "ensemble", "ganmf", "ials", "light_gcn", "low_rank", "mult_vae", "neumf",
+    "popularity", "recent_popularity", "slim",
+}  # fmt: skip
 CONFIGS = sorted(
     path for path in ROOT.glob("configs/*/*.yaml") if path.parent.name not in ("benchmarks", "overlays", "sweeps")
 )

@@ -12,18 +12,8 @@ from scipy.sparse import csr_array
 
 from tests.samples import binary
 from zoo import JLT, SJLT, BridgePublisher, FlippedRows, NoisyRows, Ratings, Release
+from zoo.commands.privacy import several
 from zoo.commands.privacy import several as module
-from zoo.commands.privacy.several import (
-    ANALYSED,
-    FEW_ITEMS,
-    GROUPS,
-    TOO_LARGE,
-    group_epsilon,
-    is_analysable,
-    projection_of,
-    several_ratings,
-    stretches,
-)
 from zoo.commands.privacy.show import UNSEEN_CANDIDATES, parts
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import GaussianEvent, GaussianProjectionEvent, PrivacyEvent, RandomisedResponseEvent
@@ -53,11 +43,11 @@ def test_a_page_says_what_the_review_found(of: Any) -> None:  # noqa: ANN401
     """33 and 72 at 5 and 10 ratings, in the place of 69 and 209; another projection is drawn each time."""
     release = of(8.0, delta=1e-5).publish(of_catalogue(3916), "books")
     lines, epsilons = page(release)
-    assert ANALYSED in lines
+    assert several.ANALYSED in lines
     assert epsilons["1 rating"] == 8.0
     assert epsilons["5 ratings"] == pytest.approx(33, abs=1.5)
     assert epsilons["10 ratings"] == pytest.approx(72, abs=3)
-    at_worst = {k: group_epsilon(release.record, release.ledger, k) for k in (5, 10)}
+    at_worst = {k: several.group_epsilon(release.record, release.ledger, k) for k in (5, 10)}
     assert at_worst == {5: pytest.approx(69.4, abs=0.1), 10: pytest.approx(209, abs=0.1)}
 
 
@@ -68,7 +58,7 @@ def test_no_change_of_k_ratings_costs_more_than_the_page_says(of: Any, calibrati
     record, seed = release.record, int(str(release.record.public_inputs["projection_seed"]))
     unit = calibration == "unit"
     matrix = GaussianMatrix(6, 8, seed, unit=unit) if of is JLT else SparseMatrix(6, 8, seed, unit=unit)
-    found = stretches(record, release.ledger, GROUPS)
+    found = several.stretches(record, release.ledger, several.GROUPS)
     assert found[1] == 1.0
     for k in (1, 2, 5):
         changes = np.array(list(product((-5.0, 5.0), repeat=k)))
@@ -77,7 +67,7 @@ def test_no_change_of_k_ratings_costs_more_than_the_page_says(of: Any, calibrati
             for items in combinations(range(8), k)
         )
         really = gauss_epsilon(1e-5, float(longest) / float(str(record.public_inputs["w"])))
-        said = group_epsilon(record, release.ledger, k, found[k])
+        said = several.group_epsilon(record, release.ledger, k, found[k])
         assert said is not None
         assert really * (1 - 1e-9) <= said <= gauss_epsilon(1e-5, k * float(record.mu or 0)) * (1 + 1e-9)
         assert k == 5 or said == pytest.approx(really, rel=0.25 if k > 1 else 1e-6 if unit or k == 1 else 0.25)
@@ -85,11 +75,11 @@ def test_no_change_of_k_ratings_costs_more_than_the_page_says(of: Any, calibrati
 
 def test_a_large_projection_counts_at_worst_and_the_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     release = JLT(2.0, 5).publish(of_catalogue(30), "books")
-    assert ANALYSED in page(release)[0]
+    assert several.ANALYSED in page(release)[0]
     monkeypatch.setattr(module, "MOST_PRODUCTS", 30 * 30 * 5 - 1)
     lines, epsilons = page(release)
-    assert TOO_LARGE in lines
-    assert ANALYSED not in lines
+    assert several.TOO_LARGE in lines
+    assert several.ANALYSED not in lines
     assert epsilons["5 ratings"] == pytest.approx(gauss_epsilon(1e-5, 5 * float(release.record.mu or 0)), rel=0.01)
 
 
@@ -98,7 +88,7 @@ def test_a_choice_costs_what_its_worst_candidate_may() -> None:
     noisy, projected = NoisyRows(1.0).publish(binary(), "books"), JLT(8.0, 5).publish(binary(), "books")
     chosen = noisy.chosen_among([projected])
     least = gauss_epsilon(1e-5, 10 * float(projected.record.mu or 0))
-    assert (group_epsilon(chosen.record, chosen.ledger, 10) or 0) > least
+    assert (several.group_epsilon(chosen.record, chosen.ledger, 10) or 0) > least
     said = {part.title: part.lines for part in parts(chosen, Path("x"))}
     assert "sqrt(k)" not in " ".join(said["Not protected"])
     assert UNSEEN_CANDIDATES in said["Not checkable from files"]
@@ -106,7 +96,7 @@ def test_a_choice_costs_what_its_worst_candidate_may() -> None:
 
 def test_a_rating_moves_its_own_row_of_a_map() -> None:
     record = BridgePublisher(2.0, relation="change_one_rating").forecast(60, 40)
-    assert group_epsilon(record, record.ledger, 9) == pytest.approx(
+    assert several.group_epsilon(record, record.ledger, 9) == pytest.approx(
         gauss_epsilon(record.delta or 0, 3 * (record.mu or 0))
     )
 
@@ -121,8 +111,8 @@ def test_of_another_package_k_ratings_are_k_steps(event: PrivacyEvent, once: flo
         sensitivity=1.0, sensitivity_norm="L1" if once else "L2", noise_scale=1.0,
     )  # fmt: skip
     least = 40 * once if once else epsilon_of([GaussianProjectionEvent(9.0 / 40, 30)], 1e-5)
-    assert group_epsilon(record, [event], 40) == pytest.approx(least)
-    assert group_epsilon(record, [GaussianEvent(99.0)], 40) is None, "its ledger gives less than it states"
+    assert several.group_epsilon(record, [event], 40) == pytest.approx(least)
+    assert several.group_epsilon(record, [GaussianEvent(99.0)], 40) is None, "its ledger gives less than it states"
 
 
 def test_a_number_of_items_that_the_rows_cannot_show_makes_no_bound_smaller() -> None:
@@ -130,9 +120,9 @@ def test_a_number_of_items_that_the_rows_cannot_show_makes_no_bound_smaller() ->
     for items, bounded in ((1, ()), (4, ()), (5, (1, 2, 5)), (30, (1, 2, 5, 10))):
         mechanism = replace(release.record.mechanism, num_items=items)
         lie = replace(release, record=replace(release.record, mechanism=mechanism))
-        assert tuple(stretches(lie.record, lie.ledger, GROUPS)) == bounded
+        assert tuple(several.stretches(lie.record, lie.ledger, several.GROUPS)) == bounded
         lines, epsilons = page(lie)
-        assert (FEW_ITEMS in lines, ANALYSED in lines) == (not bounded, bool(bounded))
+        assert (several.FEW_ITEMS in lines, several.ANALYSED in lines) == (not bounded, bool(bounded))
         assert epsilons["50 ratings"] == pytest.approx(
             gauss_epsilon(1e-5, 50 * float(release.record.mu or 0)), rel=0.01
         )
@@ -141,28 +131,28 @@ def test_a_number_of_items_that_the_rows_cannot_show_makes_no_bound_smaller() ->
 def test_a_projection_that_cannot_be_held_is_not_looked_into() -> None:
     record = JLT(2.0, 5).publish(binary(), "books").record
     for items in (2**28, 10**15):
-        matrix = projection_of(replace(record, mechanism=replace(record.mechanism, num_items=items)))
+        matrix = several.projection_of(replace(record, mechanism=replace(record.mechanism, num_items=items)))
         assert matrix is not None
-        assert not is_analysable(matrix)
-    assert not is_analysable(GaussianMatrix(5, 7, 0, matrix_bytes=8))
+        assert not several.is_analysable(matrix)
+    assert not several.is_analysable(GaussianMatrix(5, 7, 0, matrix_bytes=8))
 
 
 @pytest.mark.parametrize("named", [{"num_items": 0}, {"calibration": "gaussian", "largest_norm": None}])
 def test_what_names_no_projection_counts_at_worst(named: dict[str, Any]) -> None:
     for release in (JLT(2.0, 5).publish(binary(), "books"), SJLT(2.0, 5).publish(binary(), "books")):
         record = replace(release.record, mechanism=replace(release.record.mechanism, **named))
-        assert stretches(record, release.ledger, GROUPS) == {}
+        assert several.stretches(record, release.ledger, several.GROUPS) == {}
 
 
 def test_other_releases_and_several_have_no_projection_to_look_into() -> None:
     for publisher in (NoisyRows(2.0), JLT(2.0, 5, calibration="gaussian")):
         release = publisher.publish(binary(), "books")
-        assert stretches(release.record, release.ledger, GROUPS) == {}
+        assert several.stretches(release.record, release.ledger, several.GROUPS) == {}
         assert len(page(release)[0]) == 1
     one, two = (JLT(2.0, 5).publish(binary(), "books") for _ in range(2))
-    assert stretches(one.record, one.ledger, GROUPS)
+    assert several.stretches(one.record, one.ledger, several.GROUPS)
     chosen = one.chosen_among([two])
-    assert stretches(chosen.record, chosen.ledger, GROUPS) == {}, "the other's projection is not named"
+    assert several.stretches(chosen.record, chosen.ledger, several.GROUPS) == {}, "the other's projection is not named"
 
 
 def test_every_candidate_of_a_choice_counts_at_worst_and_a_bridge_by_its_coordinates() -> None:
@@ -177,6 +167,6 @@ def test_every_candidate_of_a_choice_counts_at_worst_and_a_bridge_by_its_coordin
     assert page(published[2].chosen_among([published[2]]))[1]["5 ratings"] == pytest.approx(10, rel=0.01)
     of_map = Bridge.calibrate(epsilon=2.0, delta=1e-5, relation=Relation.CHANGE_ONE_RATING)
     record = PrivacyRecord.of(of_map, NoiseSource.os())
-    found = {one.ratings: one.epsilon for one in several_ratings(record, record.ledger)}
+    found = {one.ratings: one.epsilon for one in several.several_ratings(record, record.ledger)}
     assert found[1] == pytest.approx(2.0)
     assert found[5] == pytest.approx(gauss_epsilon(1e-5, math.sqrt(5) * float(record.mu or 0)))

@@ -320,16 +320,13 @@ def test_an_entry_of_the_registry_has_the_facts_of_record_and_statement(
     assert "guarantees nothing" in refused("register", saved(tmp_path / "c", Plaintext()))
 
 
-@pytest.mark.parametrize("name", UNPRINTABLE.values(), ids=list(UNPRINTABLE))
-def test_names_of_folders_are_shown_and_not_obeyed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
-    if "\x00" in name or "\ud83d" in name:
-        pytest.skip("no folder can be called so")
-    path = saved(tmp_path / name)
-    for arguments in (("total", path), ("show", path)):
-        main([*map(str, arguments)])
-        assert all(line.isprintable() for line in capsys.readouterr().out.splitlines())
+def test_names_of_folders_are_shown_and_not_obeyed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in UNPRINTABLE.values():
+        if "\x00" not in name and "\ud83d" not in name:  # no folder can be called so
+            path = saved(tmp_path / name)
+            for command in ("total", "show"):
+                main([command, str(path)])
+                assert all(line.isprintable() for line in capsys.readouterr().out.splitlines())
 
 
 # plan and audit

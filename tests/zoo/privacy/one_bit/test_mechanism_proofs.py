@@ -20,19 +20,19 @@ Floats = npt.NDArray[np.float64]
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
-@pytest.mark.parametrize("alpha", [0.1, 0.5, 1.0, 4.0, 20.0])
-def test_one_logistic_entry_loses_no_more_than_epsilon(alpha: float, epsilon: float) -> None:
+def test_one_logistic_entry_loses_no_more_than_epsilon(epsilon: float) -> None:
     scale = plan_objective(Logistic(), epsilon).scale
-    low, high = expit(-alpha), expit(alpha)
-    noisy = np.linspace(low, high, 2001)
     laws = [laplace(loc=bit, scale=scale) for bit in (0.0, 1.0)]
-    # The bound -alpha, the bound alpha, and densities between.
-    ratios = [
-        laws[1].logcdf(low) - laws[0].logcdf(low),
-        laws[1].logsf(high) - laws[0].logsf(high),
-        *(laws[1].logpdf(noisy) - laws[0].logpdf(noisy)),
-    ]
-    assert max(abs(ratio) for ratio in ratios) <= epsilon * (1 + 1e-12)
+    for alpha in (0.1, 0.5, 1.0, 4.0, 20.0):
+        low, high = expit(-alpha), expit(alpha)
+        noisy = np.linspace(low, high, 2001)
+        # The bound -alpha, the bound alpha, and densities between.
+        ratios = [
+            laws[1].logcdf(low) - laws[0].logcdf(low),
+            laws[1].logsf(high) - laws[0].logsf(high),
+            *(laws[1].logpdf(noisy) - laws[0].logpdf(noisy)),
+        ]
+        assert max(abs(ratio) for ratio in ratios) <= epsilon * (1 + 1e-12), alpha
 
 
 @given(

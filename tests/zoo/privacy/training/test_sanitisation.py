@@ -34,9 +34,7 @@ def test_the_noise_is_that_of_the_papers_setting(steps: int, epsilon: float, noi
     assert delta_of(epsilon, 2 * math.sqrt(128 * steps) / plan.noise_multiplier) == pytest.approx(1e-5, rel=1e-6)
 
 
-@pytest.mark.parametrize("rows", [1, 8, 128])
-@pytest.mark.parametrize("steps", [1, 60, 1000])
-@pytest.mark.parametrize("epsilon", [0.5, 8.0])
+@pytest.mark.parametrize(("rows", "steps", "epsilon"), [(1, 1, 0.5), (1, 1000, 8.0), (8, 60, 8.0), (128, 60, 0.5)])
 def test_all_steps_are_one_gaussian_release(rows: int, steps: int, epsilon: float) -> None:
     plan = plan_sanitisation(epsilon=epsilon, delta=1e-6, rows=rows, steps=steps, clip=0.3)
     mu = 2 * math.sqrt(rows * steps) / plan.noise_multiplier
