@@ -116,8 +116,8 @@ SENTENCES = {
     "training_failure": "whether training fails: without ratings, or with diverging numbers, there is no release",
     "training_failure_of_domain": "whether training fails: a domain without ratings, or diverging numbers",
     "ratings_elsewhere": (
-        "exact facts about the ratings in other files of the run: counts in data.json, digests in metrics.json, checkpoints and "
-        "bundles"
+        "exact facts about the ratings elsewhere in the run: counts in data.json, digests in metrics.json, checkpoints and "
+        "bundles, and a user's own list, which leaves out the user's items"
     ),
     "critic_weights": (
         "the critic, which learns from the ratings without noise: checkpoints contain it, releases and bundles do not"
