@@ -260,8 +260,8 @@ RUNS = (
         ),
         (
             "a message quotes the request",
-            "f\"Field {name} is invalid: {first['type']}.",
-            "f\"Field {first['loc']} is invalid: {first['type']}.",
+            "f\"Field {name} is invalid: {first['msg']}.",
+            "f\"Field {first['loc']} is invalid: {first['msg']}.",
         ),
         ("the request of a lost worker is lost", "            self.repeats.inc()\n", "            break\n"),
     ),
