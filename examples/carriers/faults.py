@@ -22,6 +22,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+from prestart import Prestart
 
 SOURCES = ("book", "film")
 REPEATS = 6
@@ -221,7 +224,8 @@ class Federation:
 
     def __init__(self, package: str, folder: Path, experiment: Path, *, commands: bool) -> None:
         self.package, self.folder, self.commands = package, folder, commands
-        self.session, self.stack = None, ExitStack()
+        self.session: Any = None  # of NVFlare's admin
+        self.stack = ExitStack()
         self.flare = package == "zoo_nvflare"
         self.port = free_port()
         command = ["provision", str(folder), "--config", str(experiment), "--sources", *SOURCES, "--epsilon-cap", "300"]
@@ -229,7 +233,7 @@ class Federation:
         self.local = {name: folder / name / ("local" if self.flare else ".") for name in ("target", *SOURCES)}
         settings = self.local["target"] / "zoo.json"
         if self.flare:  # many small messages, so that moments fall between them
-            settings.write_text(json.dumps({**json.loads(settings.read_text()), "part": 40_000, "patience": 1}))
+            settings.write_text(json.dumps({**json.loads(settings.read_text()), "part": 60_000, "patience": 1}))
         outboxes = {name: self.local[name] / f"outbox-{name}" for name in SOURCES}
         budgets = {name: self.local[name] / f"{name}.budget.jsonl" for name in SOURCES}
         self.watch = Watch(outboxes, budgets, self.local["target"] / "inbox")
@@ -266,14 +270,15 @@ class Federation:
 
     def ask_job(self, request: str, fault: str = "", after: float = 0) -> tuple[str, float]:
         """Ask by a job of NVFlare on a server that stays, which saves the start of one."""
-        from zoo_nvflare.__main__ import serving, write_job
+        from zoo_nvflare.__main__ import serving
+        from zoo_nvflare.sites import write_job
 
         if self.session is None:
             self.session = self.stack.enter_context(serving(self.folder / "target", 300))
         end = time.monotonic() + 300
         while len(self.session.get_system_info().client_info) < len(SOURCES) and time.monotonic() < end:
             time.sleep(1)
-        asked = argparse.Namespace(request=request, epsilon=None, timeout=20, intersect=None)
+        asked = argparse.Namespace(request=request, epsilon=None, timeout=12, intersect=None)
         report = self.watch.inbox / request / "collected.json"
         report.unlink(missing_ok=True)
         with tempfile.TemporaryDirectory() as scratch:
@@ -324,16 +329,21 @@ class Federation:
         return f"film: {codes['film']}"
 
     def mend(self, fault: str) -> None:
-        """Undo a fault."""
+        """Undo a fault; where the server stays, wait until `film` is connected again."""
+        sign, log = (
+            ("SSL film] is created", "target/server.log")
+            if fault == "link"
+            else ("Successfully registered", "film.log")
+        )
+        before, end = self._count(sign, log) if self.session else 0, time.monotonic() + 300
         self.link.up = True
         if fault == "silo":
-            signed_in, log = "Successfully registered" if self.flare else "SuperNode ID", self.folder / "film.log"
-            before, end = log.read_text(errors="replace").count(signed_in), time.monotonic() + 300
             self.silos["film"] = self.silo("film")
-            while (
-                self.session and log.read_text(errors="replace").count(signed_in) == before and time.monotonic() < end
-            ):
-                time.sleep(1)
+        while self.session and self._count(sign, log) == before and time.monotonic() < end:
+            time.sleep(1)
+
+    def _count(self, sign: str, log: str) -> int:
+        return (self.folder / log).read_text(errors="replace").count(sign)
 
     def close(self) -> None:
         """End all parties."""
@@ -364,7 +374,9 @@ def free_port() -> int:
 @contextmanager
 def federation(package: str, *, commands: bool) -> Iterator[Federation]:
     """Yield the parties of a package, running."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
+    with ExitStack() as stack:
+        place = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+        sys.executable = stack.enter_context(Prestart(package, Path(place) / "prestarted"))
         made = Federation(
             package, Path(place) / "federation", Path(__file__).parent / "experiment.yaml", commands=commands
         )
@@ -396,6 +408,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     draws = random.Random(options.seed)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and end all parties
     if options.carrier == "messages":
         for fault in options.faults or ("twice", "late", "cut", "restart", "disk of a source", "disk of the target"):
             with tempfile.TemporaryDirectory() as place:
