@@ -224,7 +224,8 @@ class Federation:
 
     def __init__(self, package: str, folder: Path, experiment: Path, *, commands: bool) -> None:
         self.package, self.folder, self.commands = package, folder, commands
-        self.session: Any = None  # of NVFlare's admin
+        self.session: Any = None  # of NVFlare's admin, or the environment of Flower's commands
+        self.nodes = dict[str, str]()
         self.stack = ExitStack()
         self.flare = package == "zoo_nvflare"
         self.port = free_port()
@@ -293,10 +294,33 @@ class Federation:
         seconds = time.monotonic() - begin
         return self.judged(request, report.read_text() if report.is_file() else ""), seconds
 
+    def ask_run(self, request: str, fault: str = "", after: float = 0) -> tuple[str, float]:
+        """Ask by a run of Flower on a SuperLink that stays."""
+        from zoo_flower.__main__ import QUIET, registered, run_app, serving, wait_online
+
+        folder = (self.folder / "target").resolve()
+        if self.session is None:
+            os.environ.update(QUIET)
+            os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+            self.session = self.stack.enter_context(serving(folder, self.port))
+            self.nodes = registered(folder, self.session, 300)
+        wait_online([*self.nodes.values()], self.session, 120)
+        report = self.watch.inbox / request / "collected.json"
+        report.unlink(missing_ok=True)
+        begin, breaking = time.monotonic(), threading.Timer(after, self.break_, [fault])
+        if fault:
+            breaking.start()
+        asked = argparse.Namespace(request=request, epsilon=None, timeout=40, intersect=None, folder=folder)
+        run_app(self.nodes, asked, self.session)
+        seconds = time.monotonic() - begin
+        if fault:
+            breaking.join()
+        return self.judged(request, report.read_text() if report.is_file() else ""), seconds
+
     def ask(self, request: str, fault: str = "", after: float = 0) -> tuple[str, float]:
         """Ask once, with a fault some seconds after the run began; return how it ended, and its seconds from there."""
-        if self.flare and not self.commands:
-            return self.ask_job(request, fault, after)
+        if not self.commands:
+            return self.ask_job(request, fault, after) if self.flare else self.ask_run(request, fault, after)
         process = self.target(request)
         assert process.stdout is not None
         lines = list[str]()
@@ -330,16 +354,18 @@ class Federation:
 
     def mend(self, fault: str) -> None:
         """Undo a fault; where the server stays, wait until `film` is connected again."""
-        sign, log = (
-            ("SSL film] is created", "target/server.log")
-            if fault == "link"
-            else ("Successfully registered", "film.log")
-        )
+        signs = {"link": ("SSL film] is created", "target/server.log"), "silo": ("Successfully registered", "film.log")}
+        sign, log = signs.get(fault, ("", "film.log")) if self.flare else ("SuperNode ID", "film.log")
         before, end = self._count(sign, log) if self.session else 0, time.monotonic() + 300
         self.link.up = True
         if fault == "silo":
             self.silos["film"] = self.silo("film")
-        while self.session and self._count(sign, log) == before and time.monotonic() < end:
+        while (
+            self.session
+            and (self.flare or fault == "silo")
+            and self._count(sign, log) == before
+            and time.monotonic() < end
+        ):
             time.sleep(1)
 
     def _count(self, sign: str, log: str) -> int:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from faults import end_group, free_port
@@ -41,33 +42,32 @@ def over_carrier(folder: Path, names: list[str], form: str) -> tuple[dict[str, l
     package, party, port = "zoo_flower" if form == "flower" else "zoo_nvflare", folder / "federation", str(free_port())
     given = [str(party), "--config", str(folder / "experiment.yaml"), "--sources", *names]
     silos = list[subprocess.Popen[bytes]]()
-    with Prestart(package, folder / "prestarted") as python:
-        command = [python, "-m", package]
-        try:
-            if form == "simulation":
-                subprocess.run([*command, "simulate", *given, "--no-fit"], check=True)
-                inbox = party / "inbox" / "first"
-            else:
-                there = ["--port", port]
-                subprocess.run([*command, "provision", *given, *(there if form == "nvflare" else [])], check=True)
-                there = there if form == "flower" else []
-                for name in names:
-                    own = ["--runtime-port", str(free_port())] if form == "flower" else []
-                    with open(party / f"{name}.log", "wb") as log:
-                        started = [*command, "silo", str(party / name), *there, *own]
-                        silos.append(subprocess.Popen(started, stdout=log, stderr=log, start_new_session=True))
-                asked = ["target", str(party / "target"), "--wait", "900", "--no-fit", *there]
-                subprocess.run([*command, *asked], check=True)
-                inbox = party / "target" / ("." if form == "flower" else "local") / "inbox" / "first"
-        finally:
-            for silo in silos:
-                end_group(silo)
+    command = [sys.executable, "-m", package]
+    try:
+        if form == "simulation":
+            subprocess.run([*command, "simulate", *given, "--no-fit"], check=True)
+            inbox = party / "inbox" / "first"
+        else:
+            there = ["--port", port]
+            subprocess.run([*command, "provision", *given, *(there if form == "nvflare" else [])], check=True)
+            there = there if form == "flower" else []
+            for name in names:
+                own = ["--runtime-port", str(free_port())] if form == "flower" else []
+                with open(party / f"{name}.log", "wb") as log:
+                    started = [*command, "silo", str(party / name), *there, *own]
+                    silos.append(subprocess.Popen(started, stdout=log, stderr=log, start_new_session=True))
+            asked = ["target", str(party / "target"), "--wait", "900", "--no-fit", *there]
+            subprocess.run([*command, *asked], check=True)
+            inbox = party / "target" / ("." if form == "flower" else "local") / "inbox" / "first"
+    finally:
+        for silo in silos:
+            end_group(silo)
     return json.loads((inbox / "collected.json").read_text())["cost"], inbox
 
 
 def measure(form: str, silos: int) -> str:
     """Return the row of a table: silos, bytes of asking, of reading and of the folders, seconds of each stage and of all."""
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
         folder, names, begin = Path(place), [f"s{number:02d}" for number in range(silos)], time.monotonic()
         cost, inbox = in_one_place(folder, names) if form == "one-place" else over_carrier(folder, names, form)
         size = sum(file.stat().st_size for name in names for file in (inbox / name).iterdir())
@@ -80,5 +80,10 @@ if __name__ == "__main__":
     forms = [word for word in sys.argv[1:] if not word.isdigit()] or ["one-place"]
     numbers = [int(word) for word in sys.argv[1:] if word.isdigit()]
     for form in forms:
-        for number in numbers:
-            print(measure(form, number), flush=True)
+        with ExitStack() as stack:
+            if form != "one-place":
+                package = "zoo_flower" if form == "flower" else "zoo_nvflare"
+                place = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+                sys.executable = stack.enter_context(Prestart(package, place / "prestarted"))
+            for number in numbers:
+                print(measure(form, number), flush=True)
