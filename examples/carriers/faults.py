@@ -259,7 +259,7 @@ class Federation:
     def target(self, request: str) -> subprocess.Popen[str]:
         """Start the target's command."""
         command = self._command(
-            "target", str(self.folder / "target"), "--request", request, "--no-fit", "--timeout", "40"
+            "target", str(self.folder / "target"), "--request", request, "--no-fit", "--timeout", "120"
         )
         command += ["--wait", "120", *([] if self.flare else ["--port", str(self.port)])]
         with open(self.folder / "target.err", "ab") as log:
