@@ -40,7 +40,7 @@ def run(arguments: list[str], app: str) -> None:
             yield (node, receive, send, get_run, known_alone(get_fab, key, app), *others)
 
     start_client_internal._init_connection = connected
-    http_retry.RetryInvoker = through_cuts(http_retry.RetryInvoker)  # type: ignore[misc]
+    http_retry.RetryInvoker = through_cuts(http_retry.RetryInvoker)  # type: ignore[misc, assignment]
     be_patient()
     start_client_internal.subprocess = SimpleNamespace(Popen=lambda command: subprocess.Popen(command_of(command)))
     with tempfile.TemporaryDirectory() as folder:
