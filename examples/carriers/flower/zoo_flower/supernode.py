@@ -21,6 +21,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.supercore.primitives.asymmetric_ed25519 import create_message_to_sign
+from flwr.supercore.retry import http_retry
 from flwr.supernode import start_client_internal
 from flwr.supernode.cli.flower_supernode import flower_supernode
 
@@ -39,6 +40,7 @@ def run(arguments: list[str], app: str) -> None:
             yield (node, receive, send, get_run, known_alone(get_fab, key, app), *others)
 
     start_client_internal._init_connection = connected
+    http_retry.RetryInvoker = through_cuts(http_retry.RetryInvoker)  # type: ignore[misc, assignment]
     be_patient()
     start_client_internal.subprocess = SimpleNamespace(Popen=lambda command: subprocess.Popen(command_of(command)))
     with tempfile.TemporaryDirectory() as folder:
@@ -47,6 +49,18 @@ def run(arguments: list[str], app: str) -> None:
         trusted.write_text(json.dumps({SITE: public}), encoding="utf-8")  # JSON is YAML
         sys.argv = ["flower-supernode", *arguments, "--trusted-entities", str(trusted)]
         flower_supernode()
+
+
+def through_cuts(invoker: Callable[..., Any]) -> Callable[..., Any]:
+    """Connect again where a link is cut during the handshake of TLS; Flower takes that for a wrong certificate and gives up."""
+
+    def made(**given: Any) -> Any:  # noqa: ANN401  Flower's own
+        gives_up = given["should_giveup"]
+        return invoker(
+            **{**given, "should_giveup": lambda error: "UNEXPECTED_EOF" not in str(error) and gives_up(error)}
+        )
+
+    return made
 
 
 def serve() -> None:

@@ -68,7 +68,7 @@ def process_of(kind: str, folder: Path) -> list[str]:
     """Return the command of a party's process, as the kit's own ``start.sh`` has it; ``kind`` is server or client."""
     started = (folder / "startup" / "sub_start.sh").read_text(encoding="utf-8")
     settings = next(line for line in started.splitlines() if "--set secure_train=true" in line).split("--set ")[1]
-    module = f"nvflare.private.fed.app.{kind}.{kind}_train"
+    module = "zoo_nvflare.client" if kind == "client" else "nvflare.private.fed.app.server.server_train"
     command = [sys.executable, "-u", "-m", module, "-m", str(folder.resolve()), "-s", f"fed_{kind}.json"]
     return [*command, "--set", *settings.split()]
 
