@@ -131,7 +131,7 @@ PRIVATE_ROUNDS = (
         (OF_PRIVATE_FEDGNN,),
         ("the count of rounds is not kept", '["spent"] = self.private_gradient.state_dict()', '["spent"] = None'),
         ("validation chooses an epoch", "limit_val_batches != 0 and", "limit_val_batches != 1.0 and"),
-        ("users are ranked by item counts", "else can | True", "else can"),
+        ("users are ranked by item counts", "return self.privacy is not None", "return False"),
         ("epochs are as long as there are ratings", "self.batches, self.steps_per_epoch =", "_, self.steps_per_epoch ="),
     ),
     *edits_of(

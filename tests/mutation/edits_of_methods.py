@@ -354,6 +354,11 @@ METHODS = (
         ),
     ),
     *edits_of(
+        f"{METHODS_ROOM}/sppg.py",
+        ("tests/zoo/runs/test_bundle.py",),
+        ("the source's users are ranked by counts", "return self.privacy.sound\n", "return False\n"),
+    ),
+    *edits_of(
         f"{ONE_BIT_MC}/objective.py",
         (f"{OF_ONE_BIT_MC}/test_solvers.py", f"{OF_ONE_BIT_MC}/test_perturbations.py"),
         ("noise is taken off the gradient twice", "* positive - self.tilt", "* positive + self.tilt"),

@@ -32,6 +32,11 @@ RECORDS = (
     ),
     *edits_of(
         f"{RECORD}/schema.py",
+        (f"{OF_RECORD}/test_record.py",),
+        ("a record hides what it does not protect", "in stated[name] or code not in LATER_CODES", "in stated[name]"),
+    ),
+    *edits_of(
+        f"{RECORD}/schema.py",
         (DERIVED,),
         (
             "figures may be a tenth off",

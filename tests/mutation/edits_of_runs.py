@@ -285,6 +285,14 @@ RUNS = (
         "zoo/runs/exporting.py",
         ("tests/zoo/runs/test_bundle.py",),
         ("weights are covered by a release's guarantee", "if own is None or not own.claims:", "if False:"),
+        ("a bundle has exact counts", "counted = not method.hides_item_counts", "counted = True"),
+        ("a bundle has the critic", 'scored_by(own, checkpoint["state_dict"])', 'checkpoint["state_dict"]'),
+        ("a member's run is named", "safe_dump(without_paths(config)", "safe_dump(config"),
+    ),
+    *edits_of(
+        "zoo/runs/predictor.py",
+        ("tests/zoo/runs/test_bundle.py", "tests/zoo/commands/test_serve.py"),
+        ("exact counts are shown to all", 'if unknown == "popular" and', "if False and"),
     ),
     *edits_of(
         "zoo/runs/resume.py",

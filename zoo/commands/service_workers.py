@@ -61,6 +61,7 @@ class Served:
         if self.predictor is None or seen[0] != self._seen[0]:
             predictor = opened(options).to(options.device)
             predictor.method.to(options.device)
+            predictor.check_unknown(options.unknown)
             if predictor.user_ids:
                 predictor.recommend(predictor.user_ids[:1], k=1)
             self.trained = trained_at(options.run)

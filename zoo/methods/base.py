@@ -81,6 +81,8 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
     logs: ClassVar[frozenset[str]] = frozenset({"train/loss"})
     #: Constructor arguments that are objects, and no part of a checkpoint's hyperparameters.
     not_saved: ClassVar[tuple[str, ...]] = ()
+    #: Prefixes of weights that scoring does not read. A bundle leaves them out.
+    unused_in_scoring: ClassVar[tuple[str, ...]] = ()
     #: Constructor arguments on which a privacy guarantee rests; a checkpoint may not change them.
     guarantee_bearing: ClassVar[frozenset[str]] = frozenset()
 
@@ -216,7 +218,8 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
         """Store what scoring needs beside the weights in non-persistent buffers; without a trainer, call it yourself."""
         self.target_rows = SparseRows.from_ratings(data.train)
         self.target_columns = SparseRows.from_ratings(data.train.transpose())
-        self.register_buffer("item_counts", self.target_columns.counts().float(), persistent=False)
+        counts = self.target_columns.counts().float()
+        self.register_buffer("item_counts", counts * (not self.hides_item_counts), persistent=False)
         self.sources = ModulesOf()
         for name, release in data.releases.items() if self.accepted_releases else ():
             if release.kind not in self.accepted_releases:
@@ -249,12 +252,18 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
             found |= linked.links[users] >= 0
         return found
 
+    @property
+    def hides_item_counts(self) -> bool:
+        """Whether the training protects which items users have. Then exact item counts are not used, and read as 0."""
+        return False
+
     def can_score(self, users: Tensor) -> Tensor:
         """Return a mask of the users (batch,) whose scores are informative: users with target history.
 
-        With `scores_cold_users`, also users with a row in some release, or all users if the method reads no release.
+        With `scores_cold_users`, also users with a row in some release, or all users if the method reads no release. With
+        `hides_item_counts` all users.
         """
-        if self.scores_cold_users and not self.accepted_releases:
+        if self.hides_item_counts or (self.scores_cold_users and not self.accepted_releases):
             return torch.ones_like(users, dtype=torch.bool)
         known = self.target_rows.counts_of(users) > 0
         return known | self.has_row(users) if self.scores_cold_users else known

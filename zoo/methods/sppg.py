@@ -143,6 +143,7 @@ class SPPG(Recommender):
 
     step_outputs = frozenset({"real_scores", "fake_scores"})
     scoring_needs = frozenset[str]()
+    unused_in_scoring = ("critic.",)
     guarantee_bearing = frozenset(
         {"mechanism", "epsilon", "delta", "relation", "clip", "steps", "sample_size", "n_critic", "noise_seed"}
     )
@@ -352,12 +353,27 @@ class SPPG(Recommender):
         record, ledger = self.privacy.released(source.num_users, source.applied, inputs, self.private_gradient)
         return Release("generator", domain, self.scored.tensors(), source.user_ids, record, ledger)
 
+    def privacy_record(self) -> PrivacyRecord | None:
+        """Return what the steps so far protect; None without a private mechanism, and before there are data."""
+        noisy = self.private_gradient
+        if noisy is None or not self.has_trainer:
+            return None
+        train = self.data.train
+        if not noisy.steps_taken:
+            return self.forecast(train.num_users, train.num_items, train.applied).without_guarantee("no step was taken")
+        return self.privacy.released(train.num_users, train.applied, self._public_inputs(train.num_items), noisy)[0]
+
     def _public_inputs(self, num_items: int) -> dict[str, Plain]:
         sizes: dict[str, Plain] = {"num_items": num_items, "condition_dim": self.condition_dim}
         dims = ", ".join(map(str, self.generator_dims)) or "none"
         return sizes | {"generator_dims": dims, "noise_dim": self.noise_dim}
 
     # Scoring.
+
+    @property
+    def hides_item_counts(self) -> bool:
+        """Whether the training is private."""
+        return self.privacy.sound
 
     def score_all(self, users: Tensor) -> Tensor:
         """Return logits of the generated rows, shape ``(batch, num_items)``."""

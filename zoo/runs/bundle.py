@@ -201,22 +201,28 @@ def _method(folder: Path, manifest: Mapping[str, Any], tensors: Mapping[str, Ten
     """Return the method with its weights; it is built only after the shapes of all tensors were checked."""
     own = _class(manifest["method"])
     state = {name.removeprefix(STATE): value for name, value in tensors.items() if name.startswith(STATE)}
+    state = scored_by(own, state)  # bundles of 0.3 hold all weights
     if not all(all_finite(value) for value in state.values() if value.is_floating_point()):
         raise _damaged(f"Weights in {folder} are NaN or infinite")
     with explain_mismatch(folder, manifest):
         try:
             with torch.device("meta"):
-                shapes = _built(own, manifest).state_dict()
+                shapes = scored_by(own, _built(own, manifest).state_dict())
             if {k: v.shape for k, v in shapes.items()} != {k: v.shape for k, v in state.items()}:
                 raise RuntimeError("Weights and settings differ.")
             method = _built(own, manifest)
-            method.load_state_dict(state)
+            method.load_state_dict(state, strict=False)  # the names were compared above
         except (ValueError, AttributeError, IndexError, OverflowError) as error:
             raise _damaged(f"Invalid settings in {folder / BUNDLE}: {error}") from error
     kinds = {source["kind"] for source in manifest["sizes"]["sources"].values()}
     if method.accepted_releases and not kinds <= method.accepted_releases:
         raise _damaged(f"{folder / BUNDLE} names releases that {own.__name__} cannot read")
     return method
+
+
+def scored_by(own: type[Recommender], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights that scoring reads."""
+    return {name: value for name, value in state.items() if not name.startswith(own.unused_in_scoring)}
 
 
 def _built(own: type[Recommender], manifest: Mapping[str, Any]) -> Recommender:

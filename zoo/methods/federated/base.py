@@ -105,10 +105,10 @@ class Federated(Recommender):
                 "trainer.limit_val_batches to 0, or noise_seed."
             )
 
-    def can_score(self, users: Tensor) -> Tensor:
-        """Return a mask of users (batch,) that can be scored; all of them in private rounds, as item counts are not private."""
-        can = super().can_score(users)
-        return can if self.privacy is None else can | True
+    @property
+    def hides_item_counts(self) -> bool:
+        """Whether rounds are private."""
+        return self.privacy is not None
 
     # What is spent, by the rounds that were played.
 

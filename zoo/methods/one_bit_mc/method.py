@@ -223,9 +223,10 @@ class OneBitMC(Recommender):
 
     # Scoring.
 
-    def can_score(self, users: Tensor) -> Tensor:
-        """Return a mask of users (batch,) with an observed sign; all users if pairs are hidden."""
-        return torch.ones_like(users, dtype=torch.bool) if self.perturbation.hide_pairs else super().can_score(users)
+    @property
+    def hides_item_counts(self) -> bool:
+        """Whether pairs are hidden; otherwise they are public, and so are their counts."""
+        return self.perturbation.hide_pairs
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Return completed entries, shape ``(batch, candidates)``."""

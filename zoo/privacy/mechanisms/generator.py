@@ -25,7 +25,13 @@ class NoisySteps(Mechanism):
     relations = ONE_USER
     noise_on: ClassVar[str] = ""  # target of the noise, in words
     assumed: ClassVar[tuple[str, ...]] = ()  # further codes of assumptions
-    not_protected: ClassVar[tuple[str, ...]] = ("users_and_items", "metrics", "evaluation_items", "training_failure")
+    not_protected: ClassVar[tuple[str, ...]] = (
+        "users_and_items",
+        "metrics",
+        "evaluation_items",
+        "training_failure",
+        "ratings_elsewhere",
+    )
 
     noise_multiplier: float  # standard deviation of the noise over the clip
     clip: float  # L2 norm that each part of a step's gradient is clipped to
@@ -126,6 +132,7 @@ class SanitisedGenerator(NoisySteps):
     name = "SPPG, gs_wgan"
     tensors, output_name = frozenset({"embedding"}), "a generator"
     noise_on = "the gradient of each generated row"
+    not_protected = (*NoisySteps.not_protected, "critic_weights")
 
     sample_size: int  # rows generated in a step
     n_critic: int  # steps of the critic for each step of the generator
@@ -165,6 +172,7 @@ class PrivateRounds(SampledSteps):
         "ranked_ratings",
         "metrics_of_these",
         "training_failure_of_domain",
+        "ratings_elsewhere",
     )
 
     @property

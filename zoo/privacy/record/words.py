@@ -115,6 +115,13 @@ SENTENCES = {
     "metrics_of_these": "metrics measured on these ratings, and choices based on them",
     "training_failure": "whether training fails: without ratings, or with diverging numbers, there is no release",
     "training_failure_of_domain": "whether training fails: a domain without ratings, or diverging numbers",
+    "ratings_elsewhere": (
+        "exact facts about the ratings elsewhere in the run: counts in data.json, digests in metrics.json, checkpoints and "
+        "bundles, and a user's own list, which leaves out the user's items"
+    ),
+    "critic_weights": (
+        "the critic, which learns from the ratings without noise: checkpoints contain it, releases and bundles do not"
+    ),
     "influence_on_others": (
         "a user's influence on other users' vectors, on item vectors, on updates exchanged in federated training, and on other "
         "outputs of the network"

@@ -53,6 +53,7 @@ def test_everybody_is_scored_where_pairs_are_hidden() -> None:
     data = low_rank(evaluation=Evaluation(split="cold_start"))
     hidden, _ = fitted(method(InputPerturbation(2.0, hide_pairs=True)), data)
     assert hidden.can_score(data.test.users).all()
+    assert not hidden.item_counts.any()
     seen, _ = fitted(method(InputPerturbation(2.0)), low_rank(evaluation=Evaluation(split="cold_start")))
     assert not seen.can_score(data.test.users).any()
     record = hidden.privacy_record()

@@ -244,3 +244,19 @@ def test_default_delta() -> None:
 def test_a_guarantee_needs_a_release_in_its_ledger(ledger: list[Any]) -> None:
     with pytest.raises(UnderstatedPrivacyError, match="Its ledger has no private release"):
         proved().check_against(ledger)
+
+
+def test_a_record_of_an_earlier_version_lacks_later_codes_and_no_others() -> None:
+    rounds = zoo.FedGNN(epsilon=8.0, delta=1e-5, clip=0.5, num_rounds=4, rate=0.2)
+    for method, later in (
+        (zoo.SPPG("gs_wgan", delta=1e-5, steps=4), 2),
+        (zoo.SPPG(delta=1e-5, steps=4), 1),
+        (rounds, 1),
+    ):
+        written = method.forecast(200, 40).to_dict()
+        earlier = [code for code in written["not_protected"] if code not in ("ratings_elsewhere", "critic_weights")]
+        assert len(earlier) == len(written["not_protected"]) - later
+        read = PrivacyRecord.from_dict(written | {"not_protected": earlier})
+        assert "ratings_elsewhere" in read.not_protected, "it holds all the same"
+        with pytest.raises(InconsistentRecordError, match="not_protected"):
+            PrivacyRecord.from_dict(written | {"not_protected": earlier[1:]})
