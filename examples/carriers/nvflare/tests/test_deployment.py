@@ -145,6 +145,7 @@ def test_a_target_that_asks_for_more_gets_a_code(
     assert "No release of book, film: nothing was trained" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_killed_silo_is_named_and_the_same_request_resumes(
     federation: Path, silos: dict[str, Silo], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
