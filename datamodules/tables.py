@@ -321,6 +321,8 @@ def _read(path: Path, needed: list[str], form: TextForm, *, may_be_empty: bool =
     raw = open_table(path, ending, pack, needed, needed[:2], form)
     if missing := [name for name in needed if name not in raw.columns]:
         quoted = " Set quoting to true." if any(name.startswith('"') for name in raw.columns) else ""
+        if not form.header and form.separator is None:
+            quoted = " Set separator."
         lacks = f"{path} has no column {', '.join(map(repr, missing))}; its columns are {columns_shown(raw.columns)}"
         raise ValueError(
             f"{lacks}.{quoted} Set columns: {{DOMAIN: {{user: ..., rating: ...}}}}. {_NO_RATINGS} {_NO_TIMES}"

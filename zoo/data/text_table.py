@@ -41,7 +41,7 @@ KINDS, PACKS = (
 #: A `.rsds` of OmniRec is a zip archive with a table.
 ENDINGS = (*(kind + pack for kind in KINDS for pack in PACKS), ".parquet", ".zip", ".rsds")
 _JSON, _ARRAY = {".jsonl", ".ndjson", ".json"}, "array of .json"
-#: Separators that are tried on the first line if the usual one of the ending does not fit. `blanks`: any run of blanks or tabs.
+#: Separators that are tried on the header if the usual one of the ending does not fit. `blanks`: any run of blanks or tabs.
 _TRIED, BLANKS = (",", "\t", ";", "::", "|"), "blanks"
 _ZSTD_BLOCK = 1 << 17  # bytes of an unpacked block, at most
 _ONE = "\x1f"  # replaces a separator of several characters
@@ -55,7 +55,8 @@ class TextForm:
     """How a text file is written.
 
     Args:
-        separator: Text between two values; `blanks`: any run of blanks or tabs; None: found in the first line.
+        separator: Text between two values; `blanks`: any run of blanks or tabs; None: found in the header. A file without
+            header needs it, unless it is `.csv` or `.tsv`.
         quoting: Whether a value may stand in quotes; None: in `.csv` alone.
         encoding: Encoding of the text.
         header: Whether the first line names the columns; else they are named by position, from 0.
@@ -125,13 +126,15 @@ class TextFile:
         usual = "," if self.ending in (".csv", *_JSON) else "\t"
         if self.ending in (".inter", *_JSON):
             return usual
+        if not self.form.header:  # the first row is a rating, and may not decide how all others are read
+            if self.ending in (".csv", ".tsv"):
+                return usual
+            raise ValueError(f"{self.path} has no header. Set separator, for example '::' or 'blanks'.")
         likely = usual if usual in self.first else max((usual, *_TRIED), key=self.first.count)
         return next((tried for tried in (usual, *_TRIED, BLANKS) if self._fits(tried)), likely)
 
     def _fits(self, separator: str) -> bool:
         names = self.first.split() if separator == BLANKS else self.first.split(separator)
-        if not self.form.header:
-            return len(names) > max(map(int, self.needed), default=0)
         return {*self.needed} <= {name.strip().strip('"') for name in names}
 
     def _use_one_character(self) -> None:
@@ -187,7 +190,12 @@ class TextFile:
     def _scan_json(self) -> pl.LazyFrame:
         if self.first.lstrip().startswith("["):
             self.ending = _ARRAY
-            return pl.read_json(self._source(), infer_schema_length=None).lazy()
+            known = pl.read_json(self._source(), infer_schema_length=None).schema
+            if not {*self.needed} <= known.keys():
+                return pl.LazyFrame(schema=dict.fromkeys(known, pl.Null))
+            # As text: in a column of numbers one value would decide about the digits of all others.
+            kinds = {name: known[name] if known[name].is_nested() else pl.String() for name in self.needed}
+            return pl.read_json(self._source(), schema=kinds).lazy()
         for length in (1, None):  # a key may be missing in the first line
             known = pl.scan_ndjson(self._open(), infer_schema_length=length).collect_schema()
             if {*self.needed} <= known.keys():
