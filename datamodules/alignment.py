@@ -35,6 +35,8 @@ def check_sources(target: str, sources: Sequence[str]) -> None:
         ...
         ValueError: A domain is '../films'. Allowed: printable characters except / and \, and neither . nor .. alone. Rename it.
     """
+    if isinstance(sources, str):
+        raise TypeError(f"sources is {sources!r}. Write [{sources!r}].")
     for name in (target, *sources):
         check_name("domain", name)
         if name in (".", "..") or {*name} & {*"/\\"}:

@@ -45,6 +45,7 @@ from zoo.data.ratings import Ratings, Step
 from zoo.data.training_batches import Batches, Share, share_of, training_batches
 from zoo.release.denoiser import Denoiser
 from zoo.release.release import Release
+from zoo.runtime import checks
 from zoo.runtime.run_folder import CapturesInit, class_path
 from zoo.runtime.settings_files import user_path, with_home
 
@@ -120,6 +121,9 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         denoiser: Denoiser | None = None,
     ) -> None:
         super().__init__()
+        checks.instance(str, "'books'", target=target)
+        checks.instance(Filters, "Filters(threshold=4)", filters=filters)
+        checks.instance(Evaluation, "Evaluation('latest2')", evaluation=evaluation)
         check_sources(target, sources)
         if min(sizes := (batch_size, evaluation_batch_size, top_k)) < 1:
             raise ValueError(f"Batch sizes and top_k are {', '.join(map(str, sizes))}. Allowed: >= 1.")
@@ -233,6 +237,8 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
             table = with_categories(self.read(name))
         if facts:
             self._facts[name] = facts[0]
+            if facts[0].implausible and facts[0].unit != "unknown":
+                warn_once(f"{name}: {facts[0].implausible}.")
         if self._read_by_plugin:  # the readers of this package merge, and return seconds
             table = merge_repeats(
                 table.with_columns(in_seconds(table["timestamp"], (units_of(table["timestamp"]) or [""])[0]))

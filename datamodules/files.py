@@ -14,6 +14,7 @@ from datamodules.tables import BadRows, find_table, names_of, read_negatives, re
 from datamodules.times import TimeUnit
 from zoo.data.ratings import Step
 from zoo.data.text_table import ENDINGS, TextForm
+from zoo.runtime import checks
 from zoo.runtime.settings_files import user_path
 
 #: Keys of `columns`.
@@ -119,6 +120,7 @@ class Files(CrossDomainDataModule):
         if unknown := sorted(self.columns.keys() - set(self._domains)):
             raise ValueError(f"columns has {unknown}. Allowed: {self._domains}.")
         for domain, named in self.columns.items():
+            checks.instance(Mapping, "{'user': 'reader'}", **{f"columns.{domain}": named})
             if unknown := sorted(named.keys() - set(MEANINGS)):
                 raise ValueError(f"columns.{domain} has {unknown}. It may have {', '.join(MEANINGS)}.")
             if nameless := [word for word in ("user", "item") if word in named and named[word] is None]:

@@ -1,6 +1,7 @@
 """Frames: your own data as pandas, polars or Arrow tables, without files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -98,22 +99,27 @@ class Frames(Files):
         if stem not in self._tables:
             raise FileNotFoundError(f"No table of {stem!r} is given. Pass it to Frames.")
         table, what = self._tables[stem], f"The table of {stem!r}"
-        names = table.collect_schema().names()
+        with _readable(what):
+            names = table.collect_schema().names()
         if missing := [name for name in needed if name not in (range(len(names)) if isinstance(name, int) else names)]:
             columns = f"no column {', '.join(map(repr, missing))}; its columns are {columns_shown(names)}"
-            raise ValueError(f"{what} has {columns}. Set columns, or rating_column or timestamp_column to None.")
-        try:
+            index = getattr(getattr(nw.to_native(table), "index", None), "names", ())  # of pandas
+            hint = "Set columns, or rating_column or timestamp_column to None."
+            raise ValueError(f"{what} has {columns}. {'Call reset_index().' if {*missing} & {*index} else hint}")
+        with _readable(what):
             chosen = table.select(nw.nth(n).alias(str(n)) if isinstance(n, int) else nw.col(n) for n in needed)
-            raw = (chosen.collect() if isinstance(chosen, nw.LazyFrame) else chosen).to_polars()
-        except (NarwhalsError, pl.exceptions.PolarsError, TypeError, ValueError) as error:  # Arrow's are such
-            raise ValueError(f"{what} cannot be read: {str(error).split(chr(10), 1)[0]}") from error
-        for name, kind in raw.schema.items():
-            check_type(name, kind, Path(what))
-            if isinstance(kind, pl.String | pl.Categorical | pl.Enum):
-                raw = raw.with_columns(pl.col(name).cast(pl.String).str.strip_chars().replace("", None))
-                if (raw[name].str.len_bytes() > LONGEST).any():
-                    raise ValueError(f"{what} has a text over {LONGEST:,} bytes (column {name!r}). Shorten it.")
-        return raw
+            frame = chosen.collect() if isinstance(chosen, nw.LazyFrame) else chosen
+        columns = []
+        for name in frame.columns:
+            with _readable(f"Column {name!r} of {what}"):
+                column = frame.get_column(name).to_polars()
+                if isinstance(column.dtype, pl.String | pl.Categorical | pl.Enum | pl.Binary):
+                    column = column.cast(pl.String).str.strip_chars().replace("", None)
+            check_type(name, column.dtype, Path(what))
+            if column.dtype == pl.String and (column.str.len_bytes() > LONGEST).any():
+                raise ValueError(f"{what} has a text over {LONGEST:,} bytes (column {name!r}). Shorten it.")
+            columns.append(column)
+        return pl.DataFrame(columns)
 
     def _read(self, domain: str, stem: str | None = None, *, may_be_empty: bool = False) -> pl.DataFrame:
         columns, stem = self.columns_of(domain), stem or domain
@@ -131,6 +137,21 @@ class Frames(Files):
         return negatives(self._raw(stem, [user, item]), str(user), str(item), stem) if stem in self._tables else None
 
 
+@contextmanager
+def _readable(what: str) -> Iterator[None]:
+    """Say of what a library's error is."""
+    try:
+        yield
+    except (
+        NarwhalsError,
+        pl.exceptions.PolarsError,
+        ArithmeticError,
+        TypeError,
+        ValueError,
+    ) as error:  # Arrow's are such
+        raise ValueError(f"{what} cannot be read: {' '.join(str(error).split())[:120]}") from error
+
+
 def is_frame(value: object) -> bool:
     """Return whether a value is a table that `Frames` reads.
 
@@ -139,7 +160,8 @@ def is_frame(value: object) -> bool:
         >>> is_frame(pl.DataFrame()), is_frame("books.csv")
         (True, False)
     """
-    return isinstance(nw.from_native(value, pass_through=True), nw.DataFrame | nw.LazyFrame)
+    with _readable("A table"):
+        return isinstance(nw.from_native(value, pass_through=True), nw.DataFrame | nw.LazyFrame)
 
 
 def as_datamodule(data: Any) -> Any:  # noqa: ANN401  checked by the caller

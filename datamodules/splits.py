@@ -192,7 +192,7 @@ def before_held_out(table: pl.DataFrame, target: Split, domain: str) -> pl.DataF
     if not held_out.height or held_out["timestamp"].null_count():
         raise ValueError("earlier_sources is true, but the target's held-out items lack timestamps. Omit it.")
     medians = [float(rows["timestamp"].median() or 0) for rows in (table, held_out)]  # type: ignore[arg-type]
-    if min(medians) < TIME_BANDS["s"][0] <= max(medians):  # one has numbers that are no seconds
+    if len({sum(abs(median) >= low for low, _ in TIME_BANDS.values()) for median in medians}) > 1:  # not both seconds
         unlike = f"the median time of {domain!r} is {medians[0]:.0f}, that of the held-out items {medians[1]:.0f}"
         raise ValueError(f"earlier_sources is true, and {unlike} (seconds). Set time_unit of both.")
     limits = held_out.group_by("user_id").agg(limit=pl.col("timestamp").min())

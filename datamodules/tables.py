@@ -15,7 +15,7 @@ import polars as pl
 
 from datamodules.data_quality import Facts, missing_ids, note, warn_once
 from datamodules.times import TimeUnit, finite, in_seconds, in_unit, units_of, whole_times
-from zoo.data.open_table import open_table
+from zoo.data.open_table import open_table, whole_numbers
 from zoo.data.text_table import ENDINGS, KINDS, PACKS, PLAIN, TextForm, line_numbers, split_ending
 
 logger = logging.getLogger(__name__)
@@ -341,9 +341,8 @@ def columns_shown(names: Sequence[str]) -> str:
 def _ids(column: pl.Series, what: str, faults: _Faults) -> pl.Series:
     empty = column.is_null()
     if column.dtype.is_float() or column.dtype.is_decimal():
-        whole = column.cast(pl.Int64, strict=False)
-        part = (whole.cast(pl.Float64) != column.cast(pl.Float64)).fill_null(True) & ~empty
-        faults.add_rows(column, part, f"a {what} id that is not whole")
+        whole, inexact = whole_numbers(column)
+        faults.add_rows(column, inexact, f"a {what} id that is not whole, or too large for a float")
         column = whole.alias(column.name)
     if column.dtype == pl.Binary:
         column = column.cast(pl.String)

@@ -114,12 +114,19 @@ def test_units_of_domains_may_differ(of_target: int, of_source: int, tmp_path: P
     assert protocol_lines(data.summary)[-1] == f"times from 2014-05-13 to 2015-01-07 (unit {unit})"
 
 
-def test_times_that_are_no_seconds_are_refused_between_domains(tmp_path: Path) -> None:
+def test_times_that_are_no_seconds_are_refused_between_domains(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     write_times(tmp_path, "target", "i", 0, 1)
     (tmp_path / "source.csv").write_text("user_id,item_id,rating,timestamp\nu0,s1,5,1\nu0,s2,5,2\nu1,s1,5,1\n")
     data = Files("shop", "target", ("source",), root=tmp_path, evaluation=EARLIER)
     with pytest.raises(ValueError, match=r"the median time of 'source' is 1, .* Set time_unit of both"):
         data.source("source")
+    write_times(tmp_path, "source", "s", 0, 1000)
+    data = Files("shop", "target", ("source",), root=tmp_path, evaluation=EARLIER, time_unit="s")
+    with pytest.raises(ValueError, match=r"the median time of 'source' is 1\d{12}, .* Set time_unit of both"):
+        data.source("source")
+    assert "source: times are after" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -138,6 +145,13 @@ def test_times_that_are_no_seconds_are_refused_between_domains(tmp_path: Path) -
 def test_settings_of_raw_files_are_checked_before_any_is_opened(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Files("mine", "movies", **settings)
+
+
+def test_a_setting_of_another_class_is_named() -> None:
+    wrong = {"sources": "film", "evaluation": "latest2", "filters": {"threshold": 4}, "columns": {"movies": "user"}}
+    for name, value in wrong.items():
+        with pytest.raises(TypeError, match=f"{name}.* is "):
+            Files("mine", "movies", **{name: value})
 
 
 def test_dropped_rows_are_a_step_of_the_record_without_a_condition(tmp_path: Path) -> None:

@@ -124,6 +124,23 @@ def test_what_is_no_table_of_ratings_is_refused(arguments: dict[str, Any], messa
         Frames(**arguments).read_target()
 
 
+def test_a_table_that_no_file_can_hold_is_refused_by_column() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = rows("t").to_pandas()
+    refused = {
+        "Expected unique column names.* 'rating'": pandas.concat([table, table["rating"]], axis=1),
+        r"no column 'user_id'.* Call reset_index\(\)": table.set_index("user_id"),
+        "'user_id' of The table of 'target' cannot be read": table.assign(user_id=[1, "a"] * 80),
+        "'item_id' of The table of 'target' cannot be read": table.assign(item_id=b"\xff"),
+        "a user id that is not whole, or too large for a float": table.assign(user_id=2.0**60),
+    }
+    for message, odd in refused.items():
+        with pytest.raises(ValueError, match=message):
+            Frames(odd).read("target")
+    blanks = rows("t").with_columns(item_id=pl.lit(b" a "))
+    assert set(Frames(blanks).read("target")["item_id"]) == {"a"}
+
+
 def test_each_party_has_its_own_table() -> None:
     assert Frames(sources={"books": rows("b")}).source("books").num_users == 20
     data = Frames(rows("t"), sources=["books"])

@@ -23,6 +23,10 @@ COLUMNS: dict[str, tuple[pl.Series, tuple[Any, Any, Any]]] = {
     "u8": (pl.Series([2], dtype=pl.UInt8), ("2", 2.0, 2)),
     "u64": (pl.Series([2**64 - 1], dtype=pl.UInt64), (str(2**64 - 1), 2.0**64, "")),
     "i128": (pl.Series([2**100], dtype=pl.Int128), (str(2**100), 2.0**100, "")),
+    "f64 beyond its digits": (pl.Series([2.0**60]), ("", 2.0**60, 2**60 // 10**9)),
+    "decimal beyond 64 bits": (pl.Series([Decimal(2**70)]), (str(2**70), 2.0**70, "")),
+    "decimal with a part": (pl.Series([Decimal(2**60) + Decimal("0.5")]), ("", 2.0**60, 2**60 // 10**9)),
+    "bytes of no text": (pl.Series([b"\xff"]), ("", "", "")),
     "f32": (pl.Series([2.5], dtype=pl.Float32), ("", 2.5, 2)),
     "decimal": (pl.Series([Decimal("2.0")]), ("2", 2.0, 2)),
     "boolean": (pl.Series([True]), ("", 1.0, "")),
@@ -41,9 +45,9 @@ COLUMNS: dict[str, tuple[pl.Series, tuple[Any, Any, Any]]] = {
 
 
 WANTED = {
-    "user_id": "strings or integers|no user|not whole",
-    "rating": "numbers|every row counts as 1",
-    "timestamp": "numbers or dates|neither a number",
+    "user_id": "strings or integers|no user|not whole|not UTF-8",
+    "rating": "numbers|every row counts as 1|not UTF-8",
+    "timestamp": "numbers or dates|neither a number|not UTF-8",
 }
 
 
@@ -56,7 +60,7 @@ def test_a_column_of_every_type_is_read_or_refused_by_name(kind: str, tmp_path: 
         if value != "":
             assert read_table(tmp_path / "x.parquet")[name].to_list() == [value]
         else:
-            with pytest.raises(ValueError, match=rf"(?=.*{name}).*({wanted})"):
+            with pytest.raises(ValueError, match=rf"(?=.*({name}|UTF-8)).*({wanted})"):
                 read_table(tmp_path / "x.parquet")
 
 
@@ -166,3 +170,12 @@ def test_a_list_that_is_no_table_is_told(content: bytes, tmp_path: Path) -> None
     for read in (read_users, lambda path: is_derived_list(str(path))) if not content else (read_users,):
         with pytest.raises(ValueError, match=r"users\.csv (is empty|cannot be read as \.csv: )"):
             read(tmp_path / "users.csv")
+
+
+def test_ids_of_lists_are_text_or_whole_numbers_on_one_line(tmp_path: Path) -> None:
+    for ids, found in (([7.0, None, float("nan")], ["7"]), ([1.5, 2.0], ["1.5", "2.0"])):
+        pl.DataFrame({"user_id": ids}).write_parquet(tmp_path / "users.parquet")
+        assert read_users(tmp_path / "users.parquet") == found
+    (tmp_path / "users.csv").write_text("user_id\na\tb\n")
+    with pytest.raises(ValueError, match=r"users\.csv has a value with a line break or a tab"):
+        read_users(tmp_path / "users.csv")

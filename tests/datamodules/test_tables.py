@@ -145,6 +145,13 @@ def test_no_row_is_lost_to_a_quote(names: list[str], quoting: bool | None, messa
         assert read_table(path, form=TextForm(quoting=quoting)).height == 20
 
 
+def test_lines_that_may_be_rows_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write(tmp_path / "x.csv", 'user_id;item_id;name\nu;a;"x\nu;b;y\nu;c;z"\nu;;x\n')
+    with pytest.raises(ValueError, match=r"1 row has no item \(line 5"):
+        read_table(path, rating_column=None, timestamp_column=None, form=TextForm())
+    assert f"{path}: 1 quoted values hold lines that may be rows (first up to line 4)" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("text", "ending", "columns", "form"),
     [
@@ -165,10 +172,13 @@ def test_raw_dumps_are_read(text: str, ending: str, columns: tuple[Any, ...], fo
 def test_other_encodings_are_read_if_stated(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_bytes("user_id;item_id;rating\nu;Café;1\n".encode("latin-1"))
-    with pytest.raises(ValueError, match=r"is not UTF-8\. Set encoding, for example latin-1"):
+    with pytest.raises(ValueError, match=r"is not UTF-8\. Convert it, or set encoding, for example latin-1"):
         read_table(path, timestamp_column=None)
     table = read_table(path, timestamp_column=None, form=TextForm(encoding="latin-1"))
     assert table["item_id"].to_list() == ["Café"]
+    path.write_bytes("user_id".encode("utf-16"))
+    with pytest.raises(ValueError, match=r"x\.csv is UTF-16\. Convert it, or set encoding"):
+        read_table(path)
 
 
 @pytest.mark.parametrize(("factor", "unit"), [(1, "s"), (10**3, "ms"), (10**6, "us"), (10**9, "ns")])
@@ -401,10 +411,12 @@ def test_a_missing_column_lists_those_that_are_there(tmp_path: Path) -> None:
         read_table(path, rating_column=None)
 
 
-def test_ids_that_are_floats_are_refused(tmp_path: Path) -> None:
-    pl.DataFrame({"user_id": [1.5], "item_id": ["a"]}).write_parquet(tmp_path / "x.parquet")
-    with pytest.raises(ValueError, match="1 row has a user id that is not whole"):
-        read_table(tmp_path / "x.parquet", rating_column=None, timestamp_column=None)
+def test_json_is_refused_by_line_or_row_and_with_nested_ids(tmp_path: Path) -> None:
+    good, bad, nested = (f'{{"user_id": {row}, "item_id": 7}}\n' for row in ('"u"', "null", '{"0": "u"}'))
+    refused = {f"\ufeff{good}\n{bad}": "line 3", f"[{good}, {bad}]": "row 2", nested: "'user_id' .* has type Struct"}
+    for text, message in refused.items():
+        with pytest.raises(ValueError, match=message):
+            read_table(write(tmp_path / "x.json", text), rating_column=None, timestamp_column=None)
 
 
 def test_negatives_keep_their_order(tmp_path: Path) -> None:

@@ -66,11 +66,13 @@ def packed(content: bytes, ending: str) -> bytes:
     return {"gz": gzip.compress, "bz2": bz2.compress}.get(ending.rsplit(".", 1)[-1], bytes)(content)
 
 
-KINDS = (".csv", ".csv.gz", ".csv.zst", ".csv.zip", ".tsv", ".tsv.bz2", ".dat", ".txt", ".jsonl", ".parquet")
+PLACES = (".csv", ".csv.gz", ".csv.zst", ".csv.zip", ".tsv", ".tsv.bz2", ".dat", ".txt")  # columns may go by position
+KINDS = (*PLACES, ".inter", ".jsonl", ".json", ".parquet", "/part.parquet")
+ID_TYPES = (pl.String(), pl.Int64(), pl.Float64(), pl.Decimal(38, 1), pl.Binary(), pl.Categorical())  # in Parquet
 FACTORS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 UNITS = st.sampled_from((*FACTORS, "iso"))
 #: How a table is written: its kind, the domain, text of a column that is not needed with ratings, the unit of the times and of the
-#: last one, whether the unit is stated, repetitions of the first row, and what is done with bad rows.
+#: last one, whether the unit is stated, repetitions of the first row, what is done with bad rows, encoding, header and type of ids.
 TABLES = st.tuples(
     st.sampled_from(KINDS),
     st.one_of(st.just("x"), st.text(st.sampled_from("aÄ.-_ ~%*[]?{}#:\\/\n"), max_size=5)),
@@ -87,27 +89,41 @@ TABLES = st.tuples(
     st.booleans(),
     st.integers(0, 2),
     st.sampled_from(("error", "drop", "convert")),
+    st.sampled_from(("utf-8", "latin-1", "utf-16")),
+    st.booleans(),
+    st.sampled_from(ID_TYPES),
 )
-Table = tuple[str, str, list[tuple[str, str]], str, str | None, bool, int, str]
+Table = tuple[str, str, list[tuple[str, str]], str, str | None, bool, int, str, str, bool, pl.DataType]
 
 
-def written(ending: str, rows: list[tuple[str, ...]]) -> tuple[bytes, list[int]]:
+def in_memory(rows: list[tuple[str, ...]], ids: pl.DataType) -> pl.DataFrame:
+    """A table with users of a type."""
+    frame = pl.DataFrame(rows, schema=["name", *SCHEMA], orient="row")
+    return frame.with_columns(pl.col("user_id").cast(pl.Int64 if ids.is_numeric() else pl.String).cast(ids))
+
+
+def written(
+    ending: str, rows: list[tuple[str, ...]], encoding: str, named: bool, ids: pl.DataType
+) -> tuple[bytes, list[int]]:
     """A table as a careful program writes it, and the number of each row in it."""
     header, kind, file = ("name", *SCHEMA), ending.split(".")[1], io.BytesIO()
+    above = [tuple(f"{name}:token" for name in header) if kind == "inter" else header] * named
     if kind == "parquet":
-        pl.DataFrame(rows, schema=header, orient="row").write_parquet(file)
-        return file.getvalue(), list(range(1, len(rows) + 1))
+        in_memory(rows, ids).write_parquet(file)
+    if kind in ("parquet", "json"):
+        text = json.dumps([dict(zip(header, row, strict=True)) for row in rows]).encode(encoding)
+        return file.getvalue() or text, list(range(1, len(rows) + 1))
     if kind == "jsonl":
-        lines = [json.dumps(dict(zip(header, row, strict=True))) for row in rows]
+        lines, above = [json.dumps(dict(zip(header, row, strict=True))) for row in rows], []
     elif kind == "csv":
-        lines = [",".join(f'"{one.replace(chr(34), 2 * chr(34))}"' for one in row) for row in (header, *rows)]
+        lines = [",".join(f'"{one.replace(chr(34), 2 * chr(34))}"' for one in row) for row in (*above, *rows)]
     else:
         separator = SEPARATORS[kind]
         allowed = str.maketrans("", "", f"\n\x1f{separator}" + "\t" * (kind == "txt"))
         clean = [(name.translate(allowed).strip() or "x", *rest) for name, *rest in rows]
-        lines = [separator.join(row) for row in (header, *clean)]
+        lines = [separator.join(row) for row in (*above, *clean)]
     starts = [1 + sum(line.count("\n") + 1 for line in lines[:at]) for at in range(len(lines))]
-    return packed("\n".join(lines).encode(), ending), starts[kind != "jsonl" :]
+    return packed("\n".join(lines).encode(encoding), ending), starts[len(above) :]
 
 
 def time_in(second: int, unit: str) -> str:
@@ -130,24 +146,26 @@ def outcome(data: Files, domain: str) -> tuple[Any, ...]:
 
 def as_written(folder: Path, table: Table) -> None:
     """Every row is read, from a file and from memory, or left out or refused with its number."""
-    ending, domain, content, unit, other, stated, repeats, action = table
+    ending, domain, content, unit, other, stated, repeats, action, encoding, named, ids = table
+    encoding, named = "utf-8" if ending.endswith(".zst") else encoding, named or ending not in PLACES
     words = [rating or "bad" * (ending == ".txt") for _, rating in content]  # blanks around nothing are one
     units = [*[unit] * (len(content) - 1), other or unit]
     times = [time_in(1_400_000_000 + at, one) for at, one in enumerate(units)]
-    rows = [(name, f"u{at}", f"i{at}", words[at], times[at]) for at, (name, _) in enumerate(content)]
+    rows = [(name, f"1{at}", f"i{at}", words[at], times[at]) for at, (name, _) in enumerate(content)]
     rows += rows[:1] * repeats
     settings: dict[str, Any] = {"on_bad_rows": action, "time_unit": unit if stated and unit != "iso" else None}
     try:
-        text: Any = {"separator": "blanks"} if ending == ".txt" else {}
-        file = Files("x", domain, root=folder, **text, **settings)
+        text: Any = {"encoding": encoding} | ({"separator": "blanks"} if ending == ".txt" else {})
+        places = {"user": 1, "item": 2, "rating": 3, "timestamp": 4}
+        file = Files("x", domain, root=folder, columns={} if named else {domain: places}, **text, **settings)
     except ValueError:
         assert not domain.isprintable() or domain in ("", ".", "..") or {*domain} & {*"/\\"}
         return
     path = folder / f"{domain}{ending}"
-    packed_rows, numbers = written(ending, rows)
+    path.parent.mkdir(exist_ok=True)
+    packed_rows, numbers = written(ending, rows, encoding, named, ids)
     path.write_bytes(packed_rows)
-    frame = pl.DataFrame(rows, schema=["name", *SCHEMA], orient="row")
-    found = (outcome(file, domain), outcome(Frames(frame, name=domain, **settings), domain))
+    found = (outcome(file, domain), outcome(Frames(in_memory(rows, ids), name=domain, **settings), domain))
     path.unlink()
     expect(found[0], rows, units, settings, numbers)
     expect(found[1], rows, units, settings, list(range(1, len(rows) + 1)))
@@ -169,7 +187,7 @@ def expect(
         assert len(found) == 1, "refused"
         if action == "error":
             shown = [", ".join(map(str, lines[:3])) + ", ..." * (len(lines) > 3) for lines in faults.values() if lines]
-            assert all(f" {lines}, column 'rating'" in found[0] for lines in shown)
+            assert all(f" {lines}, column " in found[0] for lines in shown)
         return
     factor = 1 if units[0] == "iso" else FACTORS[stated or units[0]]
     second = lambda text: int(datetime.fromisoformat(text).timestamp()) if "T" in text else int(text) // factor  # noqa: E731

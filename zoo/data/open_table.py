@@ -1,13 +1,14 @@
 """Open tables of unknown origin: how much they may unpack to, and which columns can be read."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
 
 from zoo.data.text_table import BROKEN, PLAIN, TextFile, TextForm, line_numbers, split_ending
 
+#: Types of text.
+_TEXT = (pl.String, pl.Categorical, pl.Enum, pl.Binary)
 #: Limit of a Parquet file in memory: 256 times its size, 64 times from `LARGE` bytes on, at least `SMALL` bytes. Sorted ratings
 #: have at least one byte per row, and a row takes 128.
 PARQUET_TIMES, LARGE_TIMES = 256, 64
@@ -39,7 +40,9 @@ def open_table(
         schema = table.collect_schema()
         if not set(needed) <= schema.keys():
             return pl.DataFrame(schema=dict.fromkeys(schema, pl.Null), data={name: [None] for name in schema})
-        text_columns = [n for n in schema if isinstance(schema[n], pl.String | pl.Categorical | pl.Enum | pl.Binary)]
+        for name in needed:
+            check_type(name, schema[name], path)
+        text_columns = [n for n in schema if schema[n] in _TEXT]
         stripped = {name: _short(name).str.strip_chars().replace("", None) for name in text_columns}
         stripped |= {name: stripped[name].cast(pl.Categorical()) for name in ids if name in stripped}
         columns = [stripped.get(name, pl.col(name)).alias(name) for name in schema if name in needed]
@@ -65,7 +68,7 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, pl.exceptions.PanicException):
         return "it is damaged"
     if "utf-8" in text.lower() or "utf8" in text.lower():
-        return "it is not UTF-8. Set encoding, for example latin-1"
+        return "it is not UTF-8. Convert it, or set encoding, for example latin-1"
     if "found more fields" in text:
         return "a row has more values than the first line. Set separator, quoting or columns"
     if text.startswith(("could not parse", "CSV malformed")):
@@ -88,10 +91,29 @@ def open_columns(path: Path, needed: Sequence[str]) -> pl.DataFrame:
     table = open_table(path, *_list_ending(path), needed)
     if not {*needed} <= {*table.columns}:
         raise ValueError(f"{path} has the columns {table.columns[:12]}. Needed: {', '.join(needed)}.")
-    whole = [pl.col(name).cast(pl.Int64) for name, kind in table.schema.items() if kind.is_float() or kind.is_decimal()]
-    with suppress(pl.exceptions.InvalidOperationError):
-        table = table.with_columns(whole)  # ids that another program wrote as 7.0
-    return table.select(pl.col(*needed).cast(pl.String))
+    for name, kind in table.schema.items():
+        if kind.is_float():  # ids that another program wrote as 7.0, unless they are other values
+            table = table.with_columns(pl.col(name).fill_nan(None))
+        if (kind.is_float() or kind.is_decimal()) and not (found := whole_numbers(table[name]))[1].any():
+            table = table.with_columns(found[0])
+    table = table.select(pl.col(*needed).cast(pl.String))
+    if table.select(pl.any_horizontal(pl.all().str.contains(r"[\t\r\n]").any())).item():
+        raise ValueError(f"{path} has a value with a line break or a tab. Correct it.")
+    return table
+
+
+def whole_numbers(column: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Return floats or decimals as whole numbers, and a mask of values that are none, or that floats may have merged.
+
+    Examples:
+        >>> whole_numbers(pl.Series([7.0, 1.5, 2.0**60, None]))[1].to_list()
+        [False, True, True, False]
+    """
+    whole = column.cast(pl.Int128, strict=False)
+    inexact = whole.cast(column.dtype, strict=False) != column
+    if column.dtype.is_float():
+        inexact |= whole.abs() >= (2**24 if column.dtype == pl.Float32 else 2**53)
+    return whole, inexact.fill_null(True) & column.is_not_null()
 
 
 def column_names(path: Path) -> list[str]:
@@ -121,13 +143,22 @@ def _parquet(path: Path, needed: Sequence[str]) -> pl.LazyFrame:
     for part in parts:
         tables.append(pl.scan_parquet(part, glob=False))  # "*" in a name is no pattern
         schema = tables[-1].collect_schema()
-        for name in (name for name in schema if name in needed):
-            check_type(name, schema[name], part)
         if set(needed) <= schema.keys():
             check_size(part, needed)
             if len(parts) > 1:
                 tables[-1] = tables[-1].select(needed)
+    _check_parts(path, [table.collect_schema() for table in tables], needed)
     return tables[0] if len(tables) == 1 else pl.concat(tables, how="vertical_relaxed")
+
+
+def _check_parts(path: Path, schemas: Sequence[pl.Schema], needed: Sequence[str]) -> None:
+    """Refuse a column that is one thing in one part and another in a second, which would change values of the first."""
+    for name in needed:
+        kinds = {schema[name] for schema in schemas if name in schema and schema[name] != pl.Null}
+        text = any(kind in _TEXT for kind in kinds) and not all(kind in _TEXT or kind.is_integer() for kind in kinds)
+        if text or 0 < sum(kind.is_temporal() for kind in kinds) < len(kinds):
+            found = ", ".join(sorted(map(str, kinds)))
+            raise ValueError(f"Column {name!r} of the parts in {path} has types {found}. Write one type.")
 
 
 def check_size(path: Path, needed: Sequence[str]) -> None:

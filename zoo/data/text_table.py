@@ -5,6 +5,7 @@ import codecs
 import csv
 import gzip
 import io
+import logging
 import re
 import zipfile
 import zlib
@@ -19,6 +20,8 @@ import polars as pl
 #: Limit of an unpacked file: 100 times its size (ratings pack to a fifth), at least `ALWAYS` bytes, at most `UNPACKED` bytes.
 MOST_TIMES = 100
 ALWAYS, UNPACKED = 2**26, 2**32
+
+logger = logging.getLogger(__name__)
 
 BROKEN = (
     pl.exceptions.PolarsError,
@@ -92,6 +95,8 @@ class TextFile:
         self.path, self.ending, self.pack, self.needed, self.form = path, ending, pack, needed, form
         self.content = self._content()
         start = self._start()
+        if ending in _JSON and self._open().read(3) == codecs.BOM_UTF8:
+            self.content = self._open().read()[3:]
         self.first = start.decode("utf-8", errors="replace").strip("\r")
         self.separator = form.separator or self._found_separator()
         self.quoting = ending == ".csv" and len(self.separator) == 1 if form.quoting is None else form.quoting
@@ -117,6 +122,8 @@ class TextFile:
             start = file.read(_HEAD)
         if b"\n" not in start and b"\r" in start.rstrip(b"\r"):
             raise ValueError(f"{self.path} ends its lines with CR alone. Convert them to LF.")
+        if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise ValueError(f"{self.path} is UTF-16. Convert it, or set encoding.")
         start = start.removeprefix(codecs.BOM_UTF8)
         line = start.lstrip(b"\r\n")
         self.skipped = start[: len(start) - len(line)].count(b"\n")
@@ -188,18 +195,15 @@ class TextFile:
         )
 
     def _scan_json(self) -> pl.LazyFrame:
-        if self.first.lstrip().startswith("["):
-            self.ending = _ARRAY
-            known = pl.read_json(self._source(), infer_schema_length=None).schema
-            if not {*self.needed} <= known.keys():
-                return pl.LazyFrame(schema=dict.fromkeys(known, pl.Null))
-            # As text: in a column of numbers one value would decide about the digits of all others.
-            kinds = {name: known[name] if known[name].is_nested() else pl.String() for name in self.needed}
-            return pl.read_json(self._source(), schema=kinds).lazy()
-        for length in (1, None):  # a key may be missing in the first line
-            known = pl.scan_ndjson(self._open(), infer_schema_length=length).collect_schema()
+        """Return all values as text: in a column of numbers one value would decide about the digits of all others."""
+        array = self.first.lstrip().startswith("[")
+        self.ending = _ARRAY if array else self.ending
+        for length in (None,) if array else (1, None):  # a key may be missing in the first line
+            read = pl.read_json if array else pl.scan_ndjson
+            known = read(self._source(), infer_schema_length=length).lazy().collect_schema()
             if {*self.needed} <= known.keys():
-                return pl.scan_ndjson(self._open(), schema=dict.fromkeys(self.needed, pl.String))
+                kinds = {name: known[name] if known[name].is_nested() else pl.String() for name in self.needed}
+                return read(self._source(), schema=kinds).lazy()
         return pl.LazyFrame(schema=dict.fromkeys(known, pl.Null))
 
     def _source(self) -> Path | io.BytesIO:
@@ -242,7 +246,7 @@ class TextFile:
             reader = csv.reader(_kept(file, lines), delimiter=self.separator, strict=True)
             names, number = self._names(), 0
             columns = [names.index(name) if self.form.header else int(name) for name in self.needed[2:]]
-            what = "a quote is not closed"
+            what, odd = "a quote is not closed", list[int]()
             try:
                 if self.form.header:
                     next(filter(None, reader), None)
@@ -250,19 +254,23 @@ class TextFile:
                 for _ in reader:
                     if len(lines) > 1 and sum(self._is_row(line, len(names), columns) for line in lines) > 1:
                         what = "a quoted value holds whole rows"
-                        raise csv.Error
+                        if columns:
+                            raise csv.Error
+                        odd.append(reader.line_num)  # or a text with as many separators
                     lines.clear()
                     number += 1
             except csv.Error:
                 line = reader.line_num - len(lines) + 1
                 raise ValueError(f"{self.path}: {what} (line {line}). Correct it, or omit quoting.") from None
+        if odd:
+            logger.warning(_HELD, self.path, len(odd), odd[0])
         if number != rows:
             raise ValueError(f"{self.path} has {number:,} rows, and {rows:,} were read. Check quoting and separator.")
 
     def _is_row(self, line: str, width: int, columns: Sequence[int]) -> bool:
-        """Return whether a line is a row by itself: as many values, and numbers or dates where they are needed."""
+        """Return whether a line may be a row: as many values, and numbers or dates where they are needed."""
         values = line.split(self.separator)
-        return len(values) == width and bool(columns) and all(_NUMBER.fullmatch(values[at].strip()) for at in columns)
+        return len(values) == width and all(_NUMBER.fullmatch(values[at].strip()) for at in columns)
 
 
 def _kept(file: Iterable[str], lines: list[str]) -> Iterator[str]:
@@ -272,6 +280,9 @@ def _kept(file: Iterable[str], lines: list[str]) -> Iterator[str]:
         yield line
 
 
+_HELD = (
+    "%s: %d quoted values hold lines that may be rows (first up to line %d). If rows are missing, set quoting to false."
+)
 _NUMBER = re.compile(r"[-+]?[\d.,:TZ -]*\d[\d.,:TZ -]*")
 
 
@@ -364,10 +375,18 @@ def line_numbers(path: Path, rows: Collection[int], form: TextForm = PLAIN) -> t
     header = form.header and ending not in _JSON
     found = {row: row + 1 + header for row in rows}
     with suppress(csv.Error, *BROKEN), _lines(path, pack, form) as file:
-        quoted = ending == ".csv" if form.quoting is None else form.quoting
-        reader = csv.reader(file, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
-        if form.separator is not None and len(form.separator) == 1:
-            reader = csv.reader(file, delimiter=form.separator, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
+        if ending in _JSON:
+            filled = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+            for row, (number, line) in zip(range(max(rows, default=-1) + 1), filled, strict=False):
+                if not row and line.lstrip("\ufeff ").startswith("["):
+                    return "row", found
+                found |= {row: number} if row in found else {}
+            return "line", found
+        separator = form.separator or max(",;\t|", key=file.readline().count)
+        file.seek(0)
+        quoted = (ending == ".csv" if form.quoting is None else form.quoting) and len(separator) == 1
+        quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+        reader = csv.reader(file, delimiter=separator if len(separator) == 1 else ",", quoting=quoting)
         while header and rows and not next(reader, ["at the end"]):
             pass  # polars skips empty lines before the header, too
         for row in range(max(rows, default=-1) + 1):

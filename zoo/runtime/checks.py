@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from math import inf
 from typing import Any
 
@@ -91,5 +92,8 @@ def _all(value: float | Sequence[float]) -> Sequence[float]:
 def _require(holds: Callable[[Any], bool], rule: str, settings: Mapping[str, object]) -> None:
     """Refuse settings for which the rule does not hold; null settings are skipped."""
     for name, value in settings.items():
-        if value is not None and not holds(value):
+        held = value is None
+        with suppress(TypeError):  # text instead of a number
+            held = held or holds(value)
+        if not held:
             raise ValueError(f"{name} is {[*value] if isinstance(value, tuple) else value!r}. {rule}")

@@ -32,7 +32,9 @@ def read_pairs(path: Path) -> pl.DataFrame:
         ValueError: The path is neither.
     """
     if path.is_file():
-        return read_table(path).select(pl.col(*PAIR).cast(pl.String)).unique()
+        return (
+            read_table(path, rating_column=None, timestamp_column=None).select(pl.col(*PAIR).cast(pl.String)).unique()
+        )
     made = PreparedTarget.load(path / TARGET, ())
     if made is None:
         raise ValueError(f"{path} has no ratings. Pass a file, or a run trained with keep_ratings.")

@@ -88,7 +88,7 @@ def test_dates_and_suspicious_values_are_shown(tmp_path: Path) -> None:
 
 def test_drift_and_served_lists_are_counted_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     header = "user_id,item_id,rating,timestamp\n"
-    (tmp_path / "old.v1.csv").write_text(header + "a,x,5,1\na,y,5,2\nb,x,5,1\nc,z,1,1\n")
+    (tmp_path / "old.v1.csv").write_text("user_id,item_id\na,x\na,y\nb,x\nc,z\n")
     (tmp_path / "new.csv").write_text(header + "a,x,5,3\nd,x,5,3\nd,w,5,4\ne,y,5,4\n")
     (tmp_path / "lists.csv").write_text("user_id,rank,item_id\na,2,x\na,1,z\nb,1,x\nb,2,w\n")
     paths = [str(tmp_path / name) for name in ("old.v1.csv", "new.csv")]
