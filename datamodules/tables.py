@@ -380,7 +380,7 @@ def _times(column: pl.Series, faults: _Faults, unit: TimeUnit | None, facts: Fac
         faults.add_column(column, "times are numbers or dates", _NO_TIMES)
         return pl.repeat(None, len(column), dtype=pl.Int64, eager=True)
     times, broken, dated = whole_times(column, unit)
-    what = "a time that is neither a number nor a date such as 2014-07-01"
+    what = "a time that is neither a number nor a date such as 2014-07-01, or too large"
     if dated and column.dtype == pl.String and faults.bad_rows != "error" and (broken & ~finite(column)[1]).any():
         # Which of both is bad would depend on the other rows, so that one rating decided about all of them.
         faults.add_column(column, "it has dates and other numbers; set time_unit or correct it")
