@@ -131,6 +131,7 @@ NAMED = "user_id,item_id,rating,timestamp,name\n"
         (['"two\nlines"', '"a ""b"""', "x"], None, ""),
         (["x", '"12 inch', "x"], False, ""),
         (["x", '"12 inch', "x"], None, "a quote is not closed"),
+        (['two 12" or 7"', "x"], None, ""),
         (["x", '"12 inch', "x", "x", '7"'], None, r"a quoted value holds whole rows \(line 3\)|a quote is not closed"),
     ],
 )
@@ -238,6 +239,16 @@ def test_no_row_decides_how_another_one_is_read(
     else:
         both = read_table(both, *columns)
     assert "date" in refused or [row for row in both.rows() if row[0] == "u"] == rows
+
+
+def test_no_quote_of_a_row_changes_another_one(tmp_path: Path) -> None:
+    rows = ["a,i,x", 'c,j,"', 'emma"']
+    path = csv(tmp_path / "x.csv", *rows, header="user_id,item_id,name")
+    settings: dict[str, Any] = {"rating_column": None, "timestamp_column": None, "on_bad_rows": "drop"}
+    assert read_file(path, **settings)["user_id"].to_list() == ["a", "c"]
+    csv(path, 'z,4" k,"', *rows, header="user_id,item_id,name")
+    with pytest.raises(ValueError, match="a quote is not closed"):
+        read_file(path, **settings)
 
 
 def test_parts_of_parquet_have_columns_of_one_kind(tmp_path: Path) -> None:
