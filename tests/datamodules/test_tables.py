@@ -241,6 +241,12 @@ def test_no_row_decides_how_another_one_is_read(
     assert "date" in refused or [row for row in both.rows() if row[0] == "u"] == rows
 
 
+def test_no_message_shows_a_value_of_another_structure(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.json", '[{"user_id": "u", "item_id": "a"}, {"user_id": ["secret"], "item_id": "a"}]')
+    with pytest.raises(ValueError, match=r"x\.json cannot be read as \.json: a row is no object of plain values$"):
+        read_table(path, rating_column=None, timestamp_column=None)
+
+
 def test_no_quote_of_a_row_changes_another_one(tmp_path: Path) -> None:
     rows = ["a,i,x", 'c,j,"', 'emma"']
     path = csv(tmp_path / "x.csv", *rows, header="user_id,item_id,name")

@@ -69,6 +69,8 @@ def _reason(error: BaseException) -> str:
         return "it is damaged"
     if "utf-8" in text.lower() or "utf8" in text.lower():
         return "it is not UTF-8. Convert it, or set encoding, for example latin-1"
+    if text.startswith(("error deserializing value", "NDJSON line expected")):
+        return "a row is no object of plain values"
     if "found more fields" in text:
         return "a row has more values than the first line. Set separator, quoting or columns"
     if text.startswith(("could not parse", "CSV malformed")):
