@@ -110,7 +110,7 @@ class Frames(Files):
         with _readable(what):
             chosen = table.select(nw.nth(n).alias(str(n)) if isinstance(n, int) else nw.col(n) for n in needed)
             frame = chosen.collect() if isinstance(chosen, nw.LazyFrame) else chosen
-        columns = []
+        found = list[pl.Series]()
         for name in frame.columns:
             with _readable(f"Column {name!r} of {what}"):
                 _refuse_mixed_dates(frame.get_column(name))
@@ -120,8 +120,8 @@ class Frames(Files):
             check_type(name, column.dtype, Path(what))
             if column.dtype == pl.String and (column.str.len_bytes() > LONGEST).any():
                 raise ValueError(f"{what} has a text over {LONGEST:,} bytes (column {name!r}). Shorten it.")
-            columns.append(column)
-        return pl.DataFrame(columns)
+            found.append(column)
+        return pl.DataFrame(found)
 
     def _read(self, domain: str, stem: str | None = None, *, may_be_empty: bool = False) -> pl.DataFrame:
         columns, stem = self.columns_of(domain), stem or domain

@@ -128,7 +128,11 @@ class TextFile:
         start = start.removeprefix(codecs.BOM_UTF8)
         line = start.lstrip(b"\r\n")
         self.skipped = start[: len(start) - len(line)].count(b"\n")
-        return line.split(b"\n", 1)[0]
+        lines = line.split(b"\n")
+        quoted = not self.form.header and (self.ending == ".csv" if self.form.quoting is None else self.form.quoting)
+        while quoted and len(lines) > 1 and lines[0].count(b'"') % 2:  # a value of the first row has a line break
+            lines[:2] = [b"\n".join(lines[:2])]
+        return lines[0]
 
     def _found_separator(self) -> str:
         usual = "," if self.ending in (".csv", *_JSON) else "\t"
@@ -386,8 +390,8 @@ def line_numbers(path: Path, rows: Collection[int], form: TextForm = PLAIN) -> t
         separator = form.separator or max(",;\t|", key=file.readline().count)
         file.seek(0)
         quoted = (ending == ".csv" if form.quoting is None else form.quoting) and len(separator) == 1
-        quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-        reader = csv.reader(file, delimiter=separator if len(separator) == 1 else ",", quoting=quoting)
+        delimiter = separator if len(separator) == 1 else ","
+        reader = csv.reader(file, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
         while header and rows and not next(reader, ["at the end"]):
             pass  # polars skips empty lines before the header, too
         for row in range(max(rows, default=-1) + 1):
