@@ -9,8 +9,6 @@ from datamodules.protocol import TIME_BANDS, seconds_of
 TimeUnit = Literal["s", "ms", "us", "ns", "date"]
 #: What times have that are too small for any unit.
 NO_UNIT = "no known unit"
-#: From this size on a float may be another whole number than the one that was written.
-_INEXACT = 2**53
 
 
 def units_of(times: pl.Series) -> list[str]:
@@ -68,8 +66,8 @@ def whole_times(column: pl.Series, unit: TimeUnit | None = None) -> tuple[pl.Ser
     """Return a column of numbers, or of ISO 8601 dates, as Int64, a mask of its values that are neither, and whether it has dates.
 
     Numbers keep their unit, and whole ones every digit, whatever other rows have. Dates become seconds since 1970. In a column
-    of dates a number is invalid. A number beyond 64 bits is invalid, and a float from 2^53 on. With the unit `date` every value is
-    a date, also without hyphens (`20140701`).
+    of dates a number is invalid. A number beyond 64 bits is invalid. With the unit `date` every value is a date, also without
+    hyphens (`20140701`).
     """
     if unit is not None and unit not in get_args(TimeUnit):
         raise ValueError(f"time_unit is {unit!r}. Allowed: {', '.join(get_args(TimeUnit))}, or null to find it.")
@@ -87,8 +85,6 @@ def whole_times(column: pl.Series, unit: TimeUnit | None = None) -> tuple[pl.Ser
     words = column.zip_with(broken, column.clear(1)) if column.dtype == pl.String and broken.any() else column.clear()
     if len(words) and (dated := _dated(words)) is not None:
         return dated, dated.is_null() & column.is_not_null(), True
-    if column.dtype.is_float():
-        broken |= (numbers.abs() >= _INEXACT).fill_null(False)
     times = whole.fill_null(numbers.cast(pl.Int64, strict=False))
     return times, broken | (times.is_null() & column.is_not_null()), False
 

@@ -242,6 +242,7 @@ DATA = (
         ("columns of Parquet are not counted", "VALUE * rows * len(needed)", "VALUE * rows"),
         ("however small it may take little", "max(SMALL, min(PARQUET", "min(SMALL, min(PARQUET"),
         ("a large one takes as much as a small one", "LARGE_TIMES * size", "PARQUET_TIMES * size"),
+        ("rounded floats count", "column.abs() >= (2**24 if", "column.abs() > (2**24 if"),
         ("parts may be of any kinds", "if text or 0 < sum(", "if False and 0 < sum("),
         ("a long text is read", "text.str.len_bytes() > LONGEST", "text.str.len_bytes() > 2**40"),
     ),
@@ -276,7 +277,6 @@ DATA = (
             "times = whole.clear(len(whole)).fill_null(numbers",
         ),
         ("one date turns numbers into dates", "column.zip_with(broken, column.clear(1))", "column"),
-        ("rounded times count", "(numbers.abs() >= _INEXACT)", "(numbers.abs() < 0)"),
     ),
     *edits_of(
         "datamodules/cache.py",

@@ -114,8 +114,13 @@ def whole_numbers(column: pl.Series) -> tuple[pl.Series, pl.Series]:
     whole = column.cast(pl.Int128, strict=False)
     inexact = whole.cast(column.dtype, strict=False) != column
     if column.dtype.is_float():
-        inexact |= whole.abs() >= (2**24 if column.dtype == pl.Float32 else 2**53)
+        inexact |= rounded(column)
     return whole, inexact.fill_null(True) & column.is_not_null()
+
+
+def rounded(column: pl.Series) -> pl.Series:
+    """Return a mask of the floats that may be other whole numbers than those that were written: from 2^53 on."""
+    return (column.abs() >= (2**24 if column.dtype == pl.Float32 else 2**53)) & column.is_finite()
 
 
 def column_names(path: Path) -> list[str]:
