@@ -140,6 +140,8 @@ def test_a_table_that_no_file_can_hold_is_refused_by_column() -> None:
     for message, odd in refused.items():
         with pytest.raises(ValueError, match=message):
             Frames(odd).read("target")
+    with pytest.raises(ValueError, match="integers that floats do not round"):  # whatever is done with bad rows
+        Frames(table.assign(item_id=[1.0, 2.0**53] * 80), on_bad_rows="drop").read("target")
     blanks = rows("t").with_columns(item_id=pl.lit(b" a "))
     assert set(Frames(blanks).read("target")["item_id"]) == {"a"}
 
