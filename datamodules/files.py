@@ -44,7 +44,8 @@ class Files(CrossDomainDataModule):
         timestamp_column: Column of the time, a number or an ISO 8601 date; null: no times.
         columns: Other names of columns, by domain: `{books: {user: reader, item: isbn, timestamp: null}}`. Keys are user, item,
             rating and timestamp; the defaults are the arguments above. Numbers are positions from 0, in a file without header.
-        separator: Text between two values, such as `;` or `::`; `blanks`: any run of blanks. Null: found in the first line.
+        separator: Text between two values, such as `;` or `::`; `blanks`: any run of blanks. Null: found in the header. A file
+            without header needs it, unless it is `.csv` or `.tsv`.
         quoting: Whether a value may stand in quotes. Null: in `.csv` alone.
         encoding: Encoding of text files, such as `latin-1`; by default UTF-8.
         time_unit: Unit of times that are numbers, `s`, `ms`, `us`, `ns` or `date` (20140701), or one by domain. Null: found.

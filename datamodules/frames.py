@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,7 @@ class Frames(Files):
         found = list[pl.Series]()
         for name in frame.columns:
             with _readable(f"Column {name!r} of {what}"):
+                _refuse_mixed_dates(frame.get_column(name))
                 column = frame.get_column(name).to_polars()
                 if isinstance(column.dtype, pl.String | pl.Categorical | pl.Enum | pl.Binary):
                     column = column.cast(pl.String).str.strip_chars().replace("", None)
@@ -135,6 +137,15 @@ class Frames(Files):
         """Return the rows of `<domain>_negatives`, if this table is given."""
         (user, item, *_), stem = self.columns_of(domain), f"{domain}_negatives"
         return negatives(self._raw(stem, [user, item]), str(user), str(item), stem) if stem in self._tables else None
+
+
+def _refuse_mixed_dates(column: Any) -> None:  # noqa: ANN401  of narwhals
+    """Refuse Python objects of which some are dates: pandas would read all of them as the first one is."""
+    if column.dtype == nw.Object:
+        values = column.drop_nulls().to_list()
+        kinds = {isinstance(value, date) + isinstance(value, datetime) for value in values}
+        if len(kinds) > 1:
+            raise ValueError("it has dates and other values. Convert it by pandas.to_datetime")
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import polars as pl
 
 from datamodules.data_quality import Facts, missing_ids, note, warn_once
 from datamodules.times import TimeUnit, finite, in_seconds, in_unit, units_of, whole_times
-from zoo.data.open_table import open_table, whole_numbers
+from zoo.data.open_table import open_table, rounded, whole_numbers
 from zoo.data.text_table import ENDINGS, KINDS, PACKS, PLAIN, TextForm, line_numbers, split_ending
 
 logger = logging.getLogger(__name__)
@@ -321,6 +321,8 @@ def _read(path: Path, needed: list[str], form: TextForm, *, may_be_empty: bool =
     raw = open_table(path, ending, pack, needed, needed[:2], form)
     if missing := [name for name in needed if name not in raw.columns]:
         quoted = " Set quoting to true." if any(name.startswith('"') for name in raw.columns) else ""
+        if not form.header and form.separator is None:
+            quoted = " Set separator."
         lacks = f"{path} has no column {', '.join(map(repr, missing))}; its columns are {columns_shown(raw.columns)}"
         raise ValueError(
             f"{lacks}.{quoted} Set columns: {{DOMAIN: {{user: ..., rating: ...}}}}. {_NO_RATINGS} {_NO_TIMES}"
@@ -338,9 +340,14 @@ def columns_shown(names: Sequence[str]) -> str:
 
 def _ids(column: pl.Series, what: str, faults: _Faults) -> pl.Series:
     empty = column.is_null()
+    if (
+        column.dtype.is_float() and rounded(column).any()
+    ):  # no row is dropped because of the type that another one needs
+        faults.add_column(column, "ids are strings or integers that floats do not round")
+        return pl.repeat(None, len(column), dtype=pl.Categorical(), eager=True)
     if column.dtype.is_float() or column.dtype.is_decimal():
         whole, inexact = whole_numbers(column)
-        faults.add_rows(column, inexact, f"a {what} id that is not whole, or too large for a float")
+        faults.add_rows(column, inexact, f"a {what} id that is not whole")
         column = whole.alias(column.name)
     if column.dtype == pl.Binary:
         column = column.cast(pl.String)
@@ -377,8 +384,10 @@ def _times(column: pl.Series, faults: _Faults, unit: TimeUnit | None, facts: Fac
     if column.dtype in (pl.Boolean, pl.Duration, pl.Time):
         faults.add_column(column, "times are numbers or dates", _NO_TIMES)
         return pl.repeat(None, len(column), dtype=pl.Int64, eager=True)
+    if column.dtype == pl.Float64 and rounded(column).any():
+        faults.add_column(column, "times are numbers or dates that floats do not round", _NO_TIMES)
     times, broken, dated = whole_times(column, unit)
-    what = "a time that is neither a number nor a date such as 2014-07-01"
+    what = "a time that is neither a number nor a date such as 2014-07-01, or too large"
     if dated and column.dtype == pl.String and faults.bad_rows != "error" and (broken & ~finite(column)[1]).any():
         # Which of both is bad would depend on the other rows, so that one rating decided about all of them.
         faults.add_column(column, "it has dates and other numbers; set time_unit or correct it")

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -132,11 +133,15 @@ def test_a_table_that_no_file_can_hold_is_refused_by_column() -> None:
         r"no column 'user_id'.* Call reset_index\(\)": table.set_index("user_id"),
         "'user_id' of The table of 'target' cannot be read": table.assign(user_id=[1, "a"] * 80),
         "'item_id' of The table of 'target' cannot be read": table.assign(item_id=b"\xff"),
-        "a user id that is not whole, or too large for a float": table.assign(user_id=2.0**60),
+        "ids are strings or integers that floats do not round": table.assign(user_id=2.0**60),
+        "it has dates and other values": table.assign(timestamp=[date(2014, 7, 1), datetime(2014, 7, 1, 12)] * 80),
+        "dates and other values. Convert": table.assign(timestamp=[datetime(2014, 7, 1), 1_400_000_000] * 80),
     }
     for message, odd in refused.items():
         with pytest.raises(ValueError, match=message):
             Frames(odd).read("target")
+    with pytest.raises(ValueError, match="integers that floats do not round"):  # whatever is done with bad rows
+        Frames(table.assign(item_id=[1.0, 2.0**53] * 80), on_bad_rows="drop").read("target")
     blanks = rows("t").with_columns(item_id=pl.lit(b" a "))
     assert set(Frames(blanks).read("target")["item_id"]) == {"a"}
 

@@ -131,6 +131,7 @@ NAMED = "user_id,item_id,rating,timestamp,name\n"
         (['"two\nlines"', '"a ""b"""', "x"], None, ""),
         (["x", '"12 inch', "x"], False, ""),
         (["x", '"12 inch', "x"], None, "a quote is not closed"),
+        (['two 12" or 7"', "x"], None, ""),
         (["x", '"12 inch', "x", "x", '7"'], None, r"a quoted value holds whole rows \(line 3\)|a quote is not closed"),
     ],
 )
@@ -155,7 +156,7 @@ def test_lines_that_may_be_rows_are_counted(tmp_path: Path, caplog: pytest.LogCa
 @pytest.mark.parametrize(
     ("text", "ending", "columns", "form"),
     [
-        ("a::x::5::978300000\nb::y::3::978300001\n", "dat", (0, 1, 2, 3), TextForm()),
+        ("a::x::5::978300000\nb::y::3::978300001\n", "dat", (0, 1, 2, 3), TextForm(separator="::")),
         ("a,x,5,978300000\nb,y,3,978300001\n", "csv", (0, 1, 2, 3), TextForm()),
         ("x  a 5\n y\tb 3\n", "txt", (1, 0, 2, None), TextForm(separator="blanks")),
         ("who;what;stars\na;x;5\nb;y;3\n", "csv", ("who", "what", "stars", None), TextForm()),
@@ -195,6 +196,72 @@ def test_units_of_times_are_found_and_become_seconds(factor: int, unit: str, tmp
     assert read_table(path, time_unit="s")["timestamp"].to_list() == [1400000000, 1400000000 * factor, 1400000002]
     dates = csv(tmp_path / "z.csv", "u,i,1,20140513")
     assert read_table(dates, time_unit="date")["timestamp"].to_list() == [1399939200]
+
+
+HEAD, BIG = "user_id,item_id,rating,timestamp\n", 76561198000000001
+JSON = '[{"user_id": "u", "item_id": %s, "rating": 5}, {"user_id": "v", "item_id": %s, "rating": 5}]'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "more", "columns", "refused"),
+    [
+        (
+            "x.csv",
+            f"{HEAD}u,i,5,100\nu,i,1,200\n",
+            "v,j,4,1400000000000\n",
+            (),
+            r"1 in ms and 2 in no known unit \(line 4\)",
+        ),
+        ("x.csv", f"{HEAD}u,i,1,1400000000\nu,i,5,100\n", "v,j,4,1400000001\n", (), ""),
+        ("x.csv", f"{HEAD}u,i,1,1399999999999999990\nu,j,5,0\n", "v,j,4,1399999999500000000.5\n", (), ""),
+        ("x.csv", f"{HEAD}u,i,1,20140701\n", "v,j,4,2014-07-02\n", (), r"no date such as .* \(line 2"),
+        ("x.csv", "u,3;Lock\n", "v;4,Stock\n", (0, 1, None, None), ""),
+        ("x.dat", "u\t3;Lock\n", "v;4\tStock\n", (0, 1, None, None), "x.dat has no header. Set separator"),
+        ("x.json", JSON % (BIG, BIG + 1), JSON % (BIG, 5.0), ("user_id", "item_id", "rating", None), ""),
+        ("x.json", JSON % (12.0, 7.5), JSON % (12.0, '"a"'), ("user_id", "item_id", "rating", None), ""),
+    ],
+)
+def test_no_row_decides_how_another_one_is_read(
+    name: str, text: str, more: str, columns: tuple[Any, ...], refused: str, tmp_path: Path
+) -> None:
+    """Otherwise one rating would change entries of other users, and a record would claim too much."""
+    alone = write(tmp_path / name, text)
+    if name == "x.dat":
+        with pytest.raises(ValueError, match=refused):
+            read_table(alone, *columns)
+        return
+    rows = [row for row in read_table(alone, *columns).rows() if row[0] == "u"]
+    both = write(tmp_path / name, more if name == "x.json" else text + more)
+    if refused:
+        with pytest.raises(ValueError, match=refused):
+            read_table(both, *columns)
+    unit: Any = {"": None, "1 in ms": "s"}.get(refused[:7], "date")
+    found = [row for row in read_table(both, *columns, time_unit=unit).rows() if row[0] == "u"]
+    assert unit == "date" or found == rows
+
+
+def test_no_message_shows_a_value_of_another_structure(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.json", '[{"user_id": "u", "item_id": "a"}, {"user_id": ["secret"], "item_id": "a"}]')
+    with pytest.raises(ValueError, match=r"x\.json cannot be read as \.json: a row is no object of plain values$"):
+        read_table(path, rating_column=None, timestamp_column=None)
+
+
+def test_no_quote_of_a_row_changes_another_one(tmp_path: Path) -> None:
+    rows = ["a,i,x", 'c,j,"', 'emma"']
+    path = csv(tmp_path / "x.csv", *rows, header="user_id,item_id,name")
+    settings: dict[str, Any] = {"rating_column": None, "timestamp_column": None, "on_bad_rows": "drop"}
+    assert read_file(path, **settings)["user_id"].to_list() == ["a", "c"]
+    csv(path, 'z,4" k,"', *rows, header="user_id,item_id,name")
+    with pytest.raises(ValueError, match="a quote is not closed"):
+        read_file(path, **settings)
+
+
+def test_parts_of_parquet_have_columns_of_one_kind(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    for at, ids in enumerate(([7.0], ["7"])):
+        pl.DataFrame({"user_id": ["u"], "item_id": ids}).write_parquet(tmp_path / "x" / f"{at}.parquet")
+    with pytest.raises(ValueError, match=r"Column 'item_id' of the parts in .*x has types Float64, String\. Write one"):
+        read_table(tmp_path / "x", rating_column=None, timestamp_column=None)
 
 
 BAD = ["u,i,4,", 'u,j,"4,5",', "u,k,,", "v,i,bad,", "w,j,3,"]

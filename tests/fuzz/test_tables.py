@@ -155,7 +155,7 @@ def as_written(folder: Path, table: Table) -> None:
     rows += rows[:1] * repeats
     settings: dict[str, Any] = {"on_bad_rows": action, "time_unit": unit if stated and unit != "iso" else None}
     try:
-        text: Any = {"encoding": encoding} | ({"separator": "blanks"} if ending == ".txt" else {})
+        text: Any = {"encoding": encoding, "separator": {".txt": "blanks", ".dat": None if named else "::"}.get(ending)}
         places = {"user": 1, "item": 2, "rating": 3, "timestamp": 4}
         file = Files("x", domain, root=folder, columns={} if named else {domain: places}, **text, **settings)
     except ValueError:

@@ -242,6 +242,8 @@ DATA = (
         ("columns of Parquet are not counted", "VALUE * rows * len(needed)", "VALUE * rows"),
         ("however small it may take little", "max(SMALL, min(PARQUET", "min(SMALL, min(PARQUET"),
         ("a large one takes as much as a small one", "LARGE_TIMES * size", "PARQUET_TIMES * size"),
+        ("rounded floats count", "column.abs() >= (2**24 if", "column.abs() > (2**24 if"),
+        ("parts may be of any kinds", "if text or 0 < sum(", "if False and 0 < sum("),
         ("a long text is read", "text.str.len_bytes() > LONGEST", "text.str.len_bytes() > 2**40"),
     ),
     *edits_of(
@@ -251,6 +253,16 @@ DATA = (
         ("a bomb has no ceiling", "ALWAYS), UNPACKED)", "ALWAYS), 2**62)"),
         ("faults are a line too high", "reader.line_num + 1}", "reader.line_num}"),
         ("a panic ends the process", "    pl.exceptions.PanicException,\n", ""),
+        (
+            "the first rating chooses the separator",
+            "if not self.form.header:  # the first row",
+            "if False:  # the first row",
+        ),
+        (
+            "one value decides about ids in JSON",
+            "if known[name].is_nested() else pl.String()",
+            "if True else pl.String()",
+        ),
         ("whole rows may hide in quotes", "for line in lines) > 1:", "for line in lines) > 99:"),
     ),
     *edits_of(
@@ -258,6 +270,13 @@ DATA = (
         ("tests/datamodules/test_tables.py", "tests/datamodules/test_files.py"),
         ("milliseconds stay", "times if factor == 1 else times // factor", "times"),
         ("a file may have several units", "[least] if least == most else", "[least] if True else"),
+        ("one row divides small times", 'if units != ["s"] and in_unit', "if False and in_unit"),
+        (
+            "one fraction rounds all times",
+            "times = whole.fill_null(numbers",
+            "times = whole.clear(len(whole)).fill_null(numbers",
+        ),
+        ("one date turns numbers into dates", "column.zip_with(broken, column.clear(1))", "column"),
     ),
     *edits_of(
         "datamodules/cache.py",

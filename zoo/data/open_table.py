@@ -7,6 +7,8 @@ import polars as pl
 
 from zoo.data.text_table import BROKEN, PLAIN, TextFile, TextForm, line_numbers, split_ending
 
+#: Types of text.
+_TEXT = (pl.String, pl.Categorical, pl.Enum, pl.Binary)
 #: Limit of a Parquet file in memory: 256 times its size, 64 times from `LARGE` bytes on, at least `SMALL` bytes. Sorted ratings
 #: have at least one byte per row, and a row takes 128.
 PARQUET_TIMES, LARGE_TIMES = 256, 64
@@ -40,7 +42,7 @@ def open_table(
             return pl.DataFrame(schema=dict.fromkeys(schema, pl.Null), data={name: [None] for name in schema})
         for name in needed:
             check_type(name, schema[name], path)
-        text_columns = [n for n in schema if isinstance(schema[n], pl.String | pl.Categorical | pl.Enum | pl.Binary)]
+        text_columns = [n for n in schema if schema[n] in _TEXT]
         stripped = {name: _short(name).str.strip_chars().replace("", None) for name in text_columns}
         stripped |= {name: stripped[name].cast(pl.Categorical()) for name in ids if name in stripped}
         columns = [stripped.get(name, pl.col(name)).alias(name) for name in schema if name in needed]
@@ -67,6 +69,8 @@ def _reason(error: BaseException) -> str:
         return "it is damaged"
     if "utf-8" in text.lower() or "utf8" in text.lower():
         return "it is not UTF-8. Convert it, or set encoding, for example latin-1"
+    if text.startswith(("error deserializing value", "NDJSON line expected")):
+        return "a row is no object of plain values"
     if "found more fields" in text:
         return "a row has more values than the first line. Set separator, quoting or columns"
     if text.startswith(("could not parse", "CSV malformed")):
@@ -110,8 +114,13 @@ def whole_numbers(column: pl.Series) -> tuple[pl.Series, pl.Series]:
     whole = column.cast(pl.Int128, strict=False)
     inexact = whole.cast(column.dtype, strict=False) != column
     if column.dtype.is_float():
-        inexact |= whole.abs() > (2**24 if column.dtype == pl.Float32 else 2**53)
+        inexact |= rounded(column)
     return whole, inexact.fill_null(True) & column.is_not_null()
+
+
+def rounded(column: pl.Series) -> pl.Series:
+    """Return a mask of the floats that may be other whole numbers than those that were written: from 2^53 on."""
+    return (column.abs() >= (2**24 if column.dtype == pl.Float32 else 2**53)) & column.is_finite()
 
 
 def column_names(path: Path) -> list[str]:
@@ -145,7 +154,18 @@ def _parquet(path: Path, needed: Sequence[str]) -> pl.LazyFrame:
             check_size(part, needed)
             if len(parts) > 1:
                 tables[-1] = tables[-1].select(needed)
+    _check_parts(path, [table.collect_schema() for table in tables], needed)
     return tables[0] if len(tables) == 1 else pl.concat(tables, how="vertical_relaxed")
+
+
+def _check_parts(path: Path, schemas: Sequence[pl.Schema], needed: Sequence[str]) -> None:
+    """Refuse a column that is one thing in one part and another in a second, which would change values of the first."""
+    for name in needed:
+        kinds = {schema[name] for schema in schemas if name in schema and schema[name] != pl.Null}
+        text = any(kind in _TEXT for kind in kinds) and not all(kind in _TEXT or kind.is_integer() for kind in kinds)
+        if text or 0 < sum(kind.is_temporal() for kind in kinds) < len(kinds):
+            found = ", ".join(sorted(map(str, kinds)))
+            raise ValueError(f"Column {name!r} of the parts in {path} has types {found}. Write one type.")
 
 
 def check_size(path: Path, needed: Sequence[str]) -> None:

@@ -44,7 +44,7 @@ KINDS, PACKS = (
 #: A `.rsds` of OmniRec is a zip archive with a table.
 ENDINGS = (*(kind + pack for kind in KINDS for pack in PACKS), ".parquet", ".zip", ".rsds")
 _JSON, _ARRAY = {".jsonl", ".ndjson", ".json"}, "array of .json"
-#: Separators that are tried on the first line if the usual one of the ending does not fit. `blanks`: any run of blanks or tabs.
+#: Separators that are tried on the header if the usual one of the ending does not fit. `blanks`: any run of blanks or tabs.
 _TRIED, BLANKS = (",", "\t", ";", "::", "|"), "blanks"
 _ZSTD_BLOCK = 1 << 17  # bytes of an unpacked block, at most
 _ONE = "\x1f"  # replaces a separator of several characters
@@ -58,7 +58,8 @@ class TextForm:
     """How a text file is written.
 
     Args:
-        separator: Text between two values; `blanks`: any run of blanks or tabs; None: found in the first line.
+        separator: Text between two values; `blanks`: any run of blanks or tabs; None: found in the header. A file without
+            header needs it, unless it is `.csv` or `.tsv`.
         quoting: Whether a value may stand in quotes; None: in `.csv` alone.
         encoding: Encoding of the text.
         header: Whether the first line names the columns; else they are named by position, from 0.
@@ -79,7 +80,8 @@ class TextForm:
         if self.quoting and (self.separator == BLANKS or len(self.separator or ",") > 1):
             raise ValueError(f"quoting is true, and separator is {self.separator!r}. Quotes need one character.")
         try:
-            codecs.lookup(self.encoding)
+            if codecs.lookup(self.encoding).name.startswith("iso2022"):
+                raise ValueError(f"encoding is {self.encoding!r}, in which a line may change others. Convert to UTF-8.")
         except LookupError:
             raise ValueError(f"encoding is {self.encoding!r}. Allowed: Python's, such as latin-1 or gb18030.") from None
 
@@ -136,13 +138,15 @@ class TextFile:
         usual = "," if self.ending in (".csv", *_JSON) else "\t"
         if self.ending in (".inter", *_JSON):
             return usual
+        if not self.form.header:  # the first row is a rating, and may not decide how all others are read
+            if self.ending in (".csv", ".tsv"):
+                return usual
+            raise ValueError(f"{self.path} has no header. Set separator, for example '::' or 'blanks'.")
         likely = usual if usual in self.first else max((usual, *_TRIED), key=self.first.count)
         return next((tried for tried in (usual, *_TRIED, BLANKS) if self._fits(tried)), likely)
 
     def _fits(self, separator: str) -> bool:
         names = self.first.split() if separator == BLANKS else self.first.split(separator)
-        if not self.form.header:
-            return len(names) > max(map(int, self.needed), default=0)
         return {*self.needed} <= {name.strip().strip('"') for name in names}
 
     def _use_one_character(self) -> None:
@@ -196,14 +200,15 @@ class TextFile:
         )
 
     def _scan_json(self) -> pl.LazyFrame:
-        if self.first.lstrip().startswith("["):
-            self.ending = _ARRAY
-            return pl.read_json(self._source(), infer_schema_length=None).lazy()
-        for length in (1, None):  # a key may be missing in the first line
-            known = pl.scan_ndjson(self._open(), infer_schema_length=length).collect_schema()
+        """Return all values as text: in a column of numbers one value would decide about the digits of all others."""
+        array = self.first.lstrip().startswith("[")
+        self.ending = _ARRAY if array else self.ending
+        for length in (None,) if array else (1, None):  # a key may be missing in the first line
+            read = pl.read_json if array else pl.scan_ndjson
+            known = read(self._source(), infer_schema_length=length).lazy().collect_schema()
             if {*self.needed} <= known.keys():
-                kinds = {name: known[name] if known[name].is_nested() else pl.String for name in self.needed}
-                return pl.scan_ndjson(self._open(), schema=kinds)
+                kinds = {name: known[name] if known[name].is_nested() else pl.String() for name in self.needed}
+                return read(self._source(), schema=kinds).lazy()
         return pl.LazyFrame(schema=dict.fromkeys(known, pl.Null))
 
     def _source(self) -> Path | io.BytesIO:
