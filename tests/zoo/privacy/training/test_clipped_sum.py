@@ -188,7 +188,7 @@ def test_a_path_past_a_layer_is_found_though_no_sampled_user_takes_it(leak: str,
     rows, takes = torch.rand(8, ITEMS), torch.zeros(8)
 
     def losses(users: Tensor) -> Tensor:
-        own = layer(rows[users]).square().sum(1)
+        own: Tensor = layer(rows[users]).square().sum(1)
         return own + takes[users] * (seen["out"].sum(1) if seen else layer.weight.square().sum())
 
     with pytest.raises(RuntimeError, match="weight is used outside forward"):
