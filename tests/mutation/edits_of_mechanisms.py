@@ -131,6 +131,7 @@ MECHANISMS = (
             "passed.get(child, 0) | through",
         ),
         ("only the longest norm is looked at", "    for place in places:\n", "    for place in places[:1]:\n"),
+        ("a sum may be of any length", "_check_length(sums, ", "_check_length([], "),
     ),
     *edits_of(
         f"{TRAINING}/dp_sgd.py",

@@ -212,7 +212,7 @@ def _check_users(values: Tensor, parameters: list[nn.Parameter], norms: Tensor, 
 def _check_length(parts: Sequence[Tensor], bound: float, clip: float) -> None:
     exact = math.hypot(*(float(torch.linalg.vector_norm(part, dtype=torch.float64)) for part in parts))
     if exact > bound * (1 + _AGREES) + 1e-6 * clip:
-        raise RuntimeError("A user's gradient is longer than its computed norm. Check user_norms.")
+        raise RuntimeError("A user's gradient exceeds its computed norm. Check user_norms.")
 
 
 class _Call(NamedTuple):
