@@ -50,14 +50,15 @@ RMSPROP = import_module("torch.optim.rmsprop")
 Functions = dict[str, list[tuple[Any, str]]]
 NETWORKS: Functions = {"rows": [(SparseRows, "bags")], "logging": [(LightningModule, "log")]}
 SOLVERS = (solvers.SpectralProjectedGradient, solvers.FixedSteps, solvers.MultiStart)
+CHECKS = ("check_alone", "_check_independent", "_check_length", "_check_paths", "_check_users")
 PARTS: dict[str, Functions] = {
     "sppg": NETWORKS
     | {
         "rows": [(SparseRows, "bags"), (sppg, "padded")],
-        "sampling": [(CriticSteps, "sample"), (CriticSteps, "anybody")],
+        "sampling": [(CriticSteps, "sample"), (CriticSteps, "random_users")],
         "critic of users": [(SPPG, "_real_loss")],
         "norms and clipped sum": [(private_gradient, "clipped_sum")],
-        "checks": [(clipped_sum, name) for name in ("check_alone", "_check_independent", "_check_longest")],
+        "checks": [(clipped_sum, name) for name in CHECKS],
         "noise": [(private_gradient, "with_noise"), (private_gradient, "fresh_generator")],
         "generator": [(RowGenerator, "forward")],
         "critic of generated rows": [(SPPG, "_score")],

@@ -125,6 +125,13 @@ MECHANISMS = (
         (f"{OF_TRAINING}/test_clipped_sum.py",),
         ("short gradients are stretched", "(norms * (1 + _MARGIN))).clamp(max=1.0)", "(norms * (1 + _MARGIN)))"),
         ("layers are clipped apart", ".sum(dim=0).sqrt()", ".amax(dim=0).sqrt()"),
+        (
+            "one path through the layer is enough",
+            "passed.get(child, through) & through",
+            "passed.get(child, 0) | through",
+        ),
+        ("only the longest norm is looked at", "    for place in places:\n", "    for place in places[:1]:\n"),
+        ("a sum may be of any length", "_check_length(sums, ", "_check_length([], "),
     ),
     *edits_of(
         f"{TRAINING}/dp_sgd.py",
@@ -142,6 +149,7 @@ MECHANISMS = (
         ("nobody is replaced", "others[gone] = users[kept[: len(gone)]]", "others[gone] = users[gone]"),
         ("gradients are not compared", "apart |= float((other - one)", "apart |= False and float((other - one)"),
         ("the random stream goes on", "torch.set_rng_state(random_state)", "pass"),
+        ("large losses hide others", ".to(weights) * factors[kept]", ".to(weights)"),
     ),
     *edits_of(
         f"{TRAINING}/noisy_steps.py",
@@ -185,6 +193,11 @@ MECHANISMS = (
             "if step != self._taken:",
         ),
         ("a mean is clipped as if it were a row", "gradient.double() * self.plan.rows", "gradient.double()"),
+    ),
+    *edits_of(
+        f"{TRAINING}/user_norms.py",
+        (f"{OF_TRAINING}/test_user_norms.py",),
+        ("every padding is that of zeros", '{"padding_mode": "zeros", ', "{"),
     ),
     *edits_of(
         f"{TRAINING}/generator_privacy.py",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from zoo.privacy.training.independence import Losses as Losses
 from zoo.privacy.training.independence import check_alone
-from zoo.privacy.training.user_norms import has_user_norms, user_norms
+from zoo.privacy.training.user_norms import has_user_norms, unknown_setting, user_norms
 
 # Norms are in single precision. Their possible error is taken off the clip, so that no user's part exceeds it.
 _MARGIN = 1e-5
@@ -56,6 +57,7 @@ def _trained(layer: nn.Module) -> bool:
 
 def _check_layer(named: str, layer: nn.Module) -> None:
     if not has_user_norms(layer):
+        named += f" with {setting}" if (setting := unknown_setting(layer)) else ""
         raise ValueError(f"The norm of a user's gradient is unknown for {named}. Define user_norms.")
     if next(layer.buffers(recurse=False), None) is not None:
         raise ValueError(f"{named} is trained and has buffers, which may store data. Replace it.")
@@ -80,8 +82,8 @@ def clipped_sum(
             same in every layer.
         users: At least one user, ``(batch,)``.
         clip: L2 norm.
-        check: Check with one further forward pass and four backward passes that no loss depends on other users'
-            layer outputs, that the longest gradient has the computed norm, and `check_alone`.
+        check: Check with one further forward pass and five backward passes that no loss depends on other users'
+            layer outputs, that the longest gradient and a random user's have the computed norms, and `check_alone`.
 
     Returns:
         The sum, a tensor for each trained parameter by name.
@@ -101,17 +103,25 @@ def clipped_sum(
         outputs = [call.output for call in calls]
         gradients = torch.autograd.grad(values.sum(), outputs, retain_graph=True, allow_unused=True) if calls else ()
         norms = _norms(calls, gradients, values, parameters)
-        if check:
-            _check_independent(values, outputs, gradients)
-            _check_longest(values, list(parameters.values()), norms, clip)
-            if len(users) > 1:
-                check_alone(losses, users, values, list(parameters.values()), random_state)
+        _check_paths(values, calls, parameters)
+        _check_finite(values, norms)
         # min(1, clip / |g_u|), shape (batch,): by linearity the weight of a user's loss is that of the user's gradient.
         weights = (clip / (norms * (1 + _MARGIN))).clamp(max=1.0)
-        sums = torch.autograd.grad(values, list(parameters.values()), grad_outputs=weights.to(values.dtype))
-    if not all(bool(total.isfinite().all()) for total in sums):
-        raise FloatingPointError("A user's gradient is not finite. Lower lr; publish nothing.")
+        factors = weights.to(values.dtype)
+        if check:
+            _check_independent(values, outputs, gradients, factors)
+            _check_users(values, list(parameters.values()), norms, clip)
+            if len(users) > 1:
+                check_alone(losses, users, values, factors, list(parameters.values()), random_state)
+        sums = torch.autograd.grad(values, list(parameters.values()), grad_outputs=factors)
+    _check_finite(*sums)
+    _check_length(sums, float((norms * weights).sum()), clip)
     return dict(zip(parameters, sums, strict=True))
+
+
+def _check_finite(*found: Tensor) -> None:
+    if not all(bool(each.isfinite().all()) for each in found):
+        raise FloatingPointError("A user's gradient is not finite. Lower lr; publish nothing.")
 
 
 def _norms(
@@ -140,24 +150,69 @@ def _check_losses(values: Tensor, users: Tensor) -> None:
         raise ValueError("The loss has no gradient. Use the module's outputs undetached.")
 
 
-def _check_independent(values: Tensor, outputs: Sequence[Tensor], plain: Sequence[Tensor]) -> None:
-    # If each loss depends on its own row alone, weighting the losses only weights the rows' gradients.
-    weights = (0.5 + torch.rand(len(values), generator=torch.Generator().manual_seed(0))).to(values)
+def _check_paths(values: Tensor, calls: Sequence[_Call], parameters: Mapping[str, nn.Parameter]) -> None:
+    # A norm is that of the gradient through the recorded output alone, so every path from the losses must pass it.
+    marks = {call.output.grad_fn: 1 << place for place, call in enumerate(calls)}
+    homes = {id(own): 1 << place for place, call in enumerate(calls) for own in call.layer.parameters(recurse=False)}
+    passed = {values.grad_fn: 0}  # by node of the graph: outputs on all paths to it, as bits
+    nodes = _sorted_graph(values)
+    for node in nodes:
+        through = passed[node] | marks.get(node, 0)
+        for child, _ in node.next_functions:
+            if child is not None:
+                passed[child] = passed.get(child, through) & through
+    outside = {
+        id(node.variable)
+        for node in nodes
+        if hasattr(node, "variable") and not passed[node] & homes.get(id(node.variable), 0)
+    }
+    for name, parameter in parameters.items():
+        if id(parameter) in outside:
+            raise RuntimeError(f"{name} is used outside forward. Call its layer.")
+
+
+def _sorted_graph(values: Tensor) -> list[Any]:
+    """Return the nodes of a tensor's graph, each after all nodes that lead to it."""
+    done: list[Any] = []
+    root: Any = values.grad_fn
+    seen, open_nodes = {root}, [(root, iter(root.next_functions))]
+    while open_nodes:
+        for child, _ in open_nodes[-1][1]:
+            if child is not None and child not in seen:
+                seen.add(child)
+                open_nodes.append((child, iter(child.next_functions)))
+                break
+        else:
+            done.append(open_nodes.pop()[0])
+    return done[::-1]
+
+
+def _check_independent(values: Tensor, outputs: Sequence[Tensor], plain: Sequence[Tensor], factors: Tensor) -> None:
+    # If each loss depends on its own row alone, weighting the losses only weights the rows' gradients. Clipping factors in
+    # the weights: large losses of some users must not hide others.
+    weights = (0.5 + torch.rand(len(values), generator=torch.Generator().manual_seed(0))).to(values) * factors
     weighted = torch.autograd.grad(values, outputs, grad_outputs=weights, retain_graph=True)
-    sizes = [float(torch.stack([one, other]).abs().max()) for one, other in zip(plain, weighted, strict=True)]
-    for one, other, size in zip(plain, weighted, sizes, strict=True):
-        gap = float((other - weights.view(-1, *[1] * (one.ndim - 1)) * one).abs().max())
-        if gap > _AGREES * size + 1e-6 * max(sizes):
+    expected = [weights.view(-1, *[1] * (one.ndim - 1)) * one for one in plain]
+    sizes = [float(torch.stack([one, other]).abs().max()) for one, other in zip(expected, weighted, strict=True)]
+    for one, other, size in zip(expected, weighted, sizes, strict=True):
+        if float((other - one).abs().max()) > _AGREES * size + 1e-6 * max(sizes):
             raise RuntimeError("A user's loss depends on rows of others. Give each its own.")
 
 
-def _check_longest(values: Tensor, parameters: list[nn.Parameter], norms: Tensor, clip: float) -> None:
-    # The one that clipping matters most for; checking all would need a backward pass each.
-    place = int(norms.argmax())
-    own = torch.autograd.grad(values[place], parameters, retain_graph=True)
-    exact = math.sqrt(sum(float(part.double().square().sum()) for part in own))
-    if exact > float(norms[place]) * (1 + _AGREES) + 1e-6 * clip:
-        raise RuntimeError("A parameter is used outside forward, or users are reordered. Call modules.")
+def _check_users(values: Tensor, parameters: list[nn.Parameter], norms: Tensor, clip: float) -> None:
+    # The longest gradient, which clipping matters most for, and a random other; all would need a backward pass each.
+    places = [int(norms.argmax())]
+    if len(values) > 1:
+        places.append((places[0] + 1 + secrets.randbelow(len(values) - 1)) % len(values))
+    for place in places:
+        own = torch.autograd.grad(values[place], parameters, retain_graph=True)
+        _check_length(own, float(norms[place]), clip)
+
+
+def _check_length(parts: Sequence[Tensor], bound: float, clip: float) -> None:
+    exact = math.hypot(*(float(torch.linalg.vector_norm(part, dtype=torch.float64)) for part in parts))
+    if exact > bound * (1 + _AGREES) + 1e-6 * clip:
+        raise RuntimeError("A user's gradient exceeds its computed norm. Check user_norms.")
 
 
 class _Call(NamedTuple):

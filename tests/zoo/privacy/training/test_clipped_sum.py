@@ -1,6 +1,6 @@
 """Clipped sums against a loop over users, and what is refused."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -176,6 +176,53 @@ def test_losses_whose_gradients_cannot_be_clipped_by_user_are_refused(
     module = Layer(forward, a=linear())
     rows = torch.rand(8, ITEMS, generator=torch.Generator().manual_seed(0))
     with pytest.raises(error, match=message):
+        clipped_sum(module, lambda users: module(rows[users]), torch.arange(8), 1.0, check=True)
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("leak", ["a weight", "an output before it was recorded"])
+def test_a_path_past_a_layer_is_found_though_no_sampled_user_takes_it(leak: str, check: bool) -> None:
+    layer, seen = linear(), dict[str, Tensor]()
+    if leak != "a weight":
+        layer.register_forward_hook(lambda _layer, _inputs, output: seen.update(out=output))
+    rows, takes = torch.rand(8, ITEMS), torch.zeros(8)
+
+    def losses(users: Tensor) -> Tensor:
+        own: Tensor = layer(rows[users]).square().sum(1)
+        return own + takes[users] * (seen["out"].sum(1) if seen else layer.weight.square().sum())
+
+    with pytest.raises(RuntimeError, match="weight is used outside forward"):
+        clipped_sum(layer, losses, torch.arange(8), 1.0, check=check)
+
+
+class Understates(nn.Linear):
+    """The norm of a user with a first entry of 2 is a hundredth of the right one."""
+
+    def user_norms(self, inputs: Sequence[Tensor], gradients: Tensor) -> dict[nn.Parameter, Tensor]:
+        norms = inputs[0].norm(dim=1) * gradients.norm(dim=1)
+        return {next(self.parameters()): torch.where(inputs[0][:, 0] == 2, norms / 100, norms)}
+
+
+def test_a_wrong_norm_is_found_for_any_user_and_in_a_sample_of_one() -> None:
+    layer, rows = Understates(ITEMS, 1, bias=False), torch.ones(8, ITEMS)
+    rows[::2] = -1  # the sum is short
+    rows[3, 0] = 2
+
+    def steps(users: Tensor, count: int, check: bool) -> None:
+        for _ in range(count):
+            clipped_sum(layer, lambda users: layer(rows[users])[:, 0], users, 1.0, check=check)
+
+    for users, count in ((torch.arange(8), 200), (torch.tensor([3]), 1)):  # 200 miss it with probability 1e-13
+        with pytest.raises(RuntimeError, match="exceeds its computed norm"):
+            steps(users, count, len(users) > 1)
+    steps(torch.tensor([0, 1, 2]), 20, check=True)
+
+
+def test_large_losses_do_not_hide_a_row_that_another_user_reads() -> None:
+    layer, rows = linear(), torch.rand(8, ITEMS, generator=torch.Generator().manual_seed(0))
+    scale = torch.where(torch.arange(8) < 6, 1e8, 1.0)
+    module = Layer(lambda layers, rows: neighbours(layers["a"](rows)) * scale, a=layer)
+    with pytest.raises(RuntimeError, match="rows of others"):
         clipped_sum(module, lambda users: module(rows[users]), torch.arange(8), 1.0, check=True)
 
 

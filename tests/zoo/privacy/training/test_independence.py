@@ -81,6 +81,21 @@ def test_one_user_who_looks_at_one_other_is_found() -> None:
     refused_within(50, module, losses, torch.tensor([3, 7]))
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e4, 1e6, 1e8])
+def test_large_losses_of_others_do_not_hide_it(scale: float) -> None:
+    """Losses of even users are this many times as large; one odd user's gradient, not the loss, turns beside user 7."""
+
+    def spies(scores: Tensor, users: Tensor) -> Tensor:
+        turned = torch.where((users == 3) & (users == 7).any(), 2 * scores.detach() - scores, scores)
+        return torch.where(users % 2 == 0, scale * scores, turned)
+
+    module, losses = critic_and_losses(spies)
+    refused_within(100, module, losses, EVERYBODY)
+    module, honest = critic_and_losses(lambda scores, users: torch.where(users % 2 == 0, scale * scores, scores))
+    for _ in range(20):
+        clipped_sum(module, honest, EVERYBODY, 1.0, check=True)
+
+
 def test_inputs_that_hold_others_rows_are_found_where_no_loss_shows_them() -> None:
     """A layer that is still 0 says the same of all rows; its gradient is the row."""
     layer, rows = nn.Linear(ITEMS, 1), torch.rand(8, ITEMS, generator=torch.Generator().manual_seed(0))

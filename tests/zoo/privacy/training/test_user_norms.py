@@ -1,6 +1,6 @@
 """Norms of users' gradients by layer, against a loop over users; nothing is registered with Opacus."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tests.zoo.privacy.training.critics import USERS, Losses, SmallCritic, some_rows
 from zoo.nn.item_sum import ItemSum
-from zoo.privacy.training.clipped_sum import clipped_sum
+from zoo.privacy.training.clipped_sum import check_module, clipped_sum
 from zoo.privacy.training.user_norms import has_user_norms, user_norms
 
 Inputs = Callable[[], list[Tensor]]
@@ -47,6 +47,32 @@ def test_norms_are_those_of_a_loop_over_users(layer: nn.Module, inputs: Inputs) 
 
 def test_a_layer_that_nobody_knows_has_none() -> None:
     assert not has_user_norms(nn.Bilinear(2, 2, 2))
+
+
+class OwnNorms(nn.Conv1d):
+    """Wraps around, and computes its norms."""
+
+    def user_norms(self, inputs: Sequence[Tensor], gradients: Tensor) -> dict[nn.Parameter, Tensor]:
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("layer", "setting"),
+    [
+        *(
+            (nn.Conv1d(1, 1, 3, padding=1, padding_mode=mode), f"padding_mode='{mode}'")
+            for mode in ("circular", "reflect")
+        ),
+        (nn.Conv2d(1, 1, 3, padding=1, padding_mode="replicate"), "padding_mode='replicate'"),
+        (nn.Embedding(4, 3, max_norm=1.0), "max_norm=1.0"),
+        (nn.Embedding(4, 3, scale_grad_by_freq=True), "scale_grad_by_freq=True"),
+    ],
+)
+def test_a_setting_that_opacus_ignores_is_refused_by_name(layer: nn.Module, setting: str) -> None:
+    with pytest.raises(ValueError, match=f"unknown for the module .* with {setting}"):
+        check_module(layer)
+    assert has_user_norms(OwnNorms(1, 1, 3, padding_mode="circular"))
+    assert has_user_norms(nn.Conv1d(1, 1, 3, padding=1))
 
 
 def test_nothing_is_registered_with_opacus() -> None:
