@@ -45,4 +45,4 @@ def edit_json(path: Path, change: Callable[[Any], object]) -> None:
     """Change what a JSON file says."""
     values = json.loads(path.read_text(encoding="utf-8"))
     change(values)
-    path.write_text(json.dumps(values), encoding="utf-8")
+    path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")

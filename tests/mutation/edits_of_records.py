@@ -11,13 +11,14 @@ RECORDS = (
     # Records.
     *edits_of(
         f"{RECORD}/record.py",
-        (DERIVED, f"{OF_RECORD}/test_record.py"),
+        (DERIVED, f"{OF_RECORD}/test_record.py", f"{OF_RECORD}/test_conditions.py"),
         ("half of mu may be stated", "not math.isclose(self.mu, accountant.mu, rel_tol=_TOLERANCE)", "False"),
         (
             "a ledger of more noise is that of the record",
             "if not isinstance(mechanism, ThirdPartyMechanism):",
             "if False:",
         ),
+        ("any step passes as unstated", 'if "unstated" in record.conditions:', "if False:"),
         ("more may be stated than a total charges", "return self.epsilon > max(", "return self.epsilon < max("),
     ),
     *edits_of(
@@ -49,6 +50,11 @@ RECORDS = (
     *edits_of(
         f"{RECORD}/steps.py",
         ("tests/datamodules/test_sources.py", f"{OF_RECORD}/test_derived.py"),
+        (
+            "a step is written with letters that look alike",
+            "if not (text.isascii() and text.isprintable()):",
+            "if False:",
+        ),
         (
             "a step inside a row is felt by nobody",
             '"rating": frozenset({"row", "all", "values"})',

@@ -179,6 +179,12 @@ RUNS = (
             "        unsent.rename(out)\n        line = budget.spend(account, data, request)\n        out.rename(unsent)\n",
         ),
         (
+            "others may read an answer that is not paid",
+            "release.save(unsent, key, private=True)",
+            "release.save(unsent, key)",
+        ),
+        ("an answer that is not paid stays", "(found[2] or found[1] not in paid)", "False"),
+        (
             "a request may be for another domain",
             "normalize_domain(entry.account.domain) != normalize_domain(name)",
             "False",
@@ -188,6 +194,7 @@ RUNS = (
         "zoo/runs/exchange.py",
         ("tests/zoo/runs/test_exchange.py",),
         ("a request may raise epsilon", "        if epsilon > own:\n", "        if epsilon > 100 * own:\n"),
+        ("one source stops all", "except Exception as error:  # a dev", "except ValueError as error:  # a dev"),
         ("another silo's release is taken", "normalize_domain(release.domain) != normalize_domain(source)", "False"),
     ),
     *edits_of(

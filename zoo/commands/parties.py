@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,25 @@ SETTINGS, TARGET = "zoo.json", "target"
 """File of a party's own settings, and name of the target."""
 INCOMPLETE = 3
 """Exit code if a source gave no release and the target did not train."""
+FAILED = b'{"code": "failed"}\n'
+"""Reply of a party that failed: its code, as `zoo.runs.exchange.encode` writes it."""
+_LOG = logging.getLogger(__name__)
+
+
+def replying(answer: Callable[[], bytes]) -> bytes:
+    """Return a party's answer, or `FAILED`: an engine sends the text of an error, which can show a rating, to the other party.
+
+    The text goes to the local log.
+
+    Examples:
+        >>> replying(lambda: b"reply")
+        b'reply'
+    """
+    try:
+        return answer()
+    except (Exception, SystemExit) as error:  # the latter is of the parser of settings
+        _LOG.warning("The party failed: %s: %s", type(error).__name__, error)
+        return FAILED
 
 
 def provision_options(parser: argparse.ArgumentParser) -> None:

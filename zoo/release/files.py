@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
 from zoo.runtime.settings_files import RepeatedKeyError, read_json
@@ -31,7 +31,7 @@ _PLACES: dict[str, type] = {"sha256": dict, "shards": list}
 _FINITE = 2**22  # values checked at a time
 _ID_BYTES = 12 * LONGEST_NAME + 8  # of the longest id in JSON, with separators
 _HEADER_BYTES = 2**20  # largest size of a file's names, types and shapes
-_ENTRY = {"dtype", "shape", "data_offsets"}
+_ENTRY = ("dtype", "shape", "data_offsets")  # in the order of the library
 _ROOM = 2**26  # bytes that are always allowed for an array of ids
 
 
@@ -240,7 +240,7 @@ def _shape(path: Path) -> tuple[int, int]:
             raise ReleaseError(f"{path}: the tensors must be exactly ['rows'], got {sorted(names)}.")
         rows = file.get_slice("rows")
         shape, dtype = tuple(rows.get_shape()), rows.get_dtype()
-    _check_header(path)
+    _check_header(path, ["rows"])
     if dtype != "F32" or len(shape) != 2 or shape[1] < 1:
         raise ReleaseError(f"{path}: rows must be float32 of shape (users, width >= 1), got {dtype} of shape {shape}.")
     return shape
@@ -249,21 +249,26 @@ def _shape(path: Path) -> tuple[int, int]:
 def _load(path: Path) -> dict[str, Tensor]:
     with _readable(path):
         tensors = dict(load_file(path))
-    _check_header(path)
+        order = json.loads(_header(save({name: tensor.new_empty(0) for name, tensor in tensors.items()})))
+    _check_header(path, list(order))
     return tensors
 
 
-def _check_header(path: Path) -> None:
-    """Refuse a file with more than tensors: the library passes over metadata, unknown keys and blanks, which no digest covers."""
+def _header(content: bytes) -> bytes:
+    return content[8 : 8 + int.from_bytes(content[:8], "little")]
+
+
+def _check_header(path: Path, names: Sequence[str]) -> None:
+    """Refuse a file with other bytes than the library writes for tensors in this order, since no digest covers its header."""
     with _readable(path), path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        content = file.read(min(size, _HEADER_BYTES))
+        content = _header(file.read(_HEADER_BYTES))
         header = json.loads(content)
-    entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+    entries = {name: {key: header[name].get(key) for key in _ENTRY} for name in names}
     plain = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
-    if any(entry.keys() != _ENTRY for entry in entries.values()) or content != plain + b" " * (-len(plain) % 8):
+    starts = [entry["data_offsets"][0] for entry in entries.values()]
+    if content != plain + b" " * (-len(plain) % 8) or starts != sorted(starts):
         raise ReleaseError(
-            f"{path} holds metadata or other text beside its tensors. Ask the source party for it again."
+            f"{path} holds metadata or other text beside its tensors, or another order. Ask the source party for it again."
         )
 
 

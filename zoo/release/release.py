@@ -94,7 +94,8 @@ class Release:
         self.layout.check(self.num_users)
         self.layout.check_record(self.record, self.ledger)
         delta, stated = self.record.delta, self.record.mechanism
-        if self.record.claims and isinstance(stated, BUILT_IN) and 0 < stated.num_users < self.num_users:
+        unknown = self.record.is_earlier and stated.num_users == 0
+        if self.record.claims and isinstance(stated, BUILT_IN) and not unknown and stated.num_users < self.num_users:
             raise ReleaseError(f"The record states {stated.num_users} users, the release {self.num_users}.")
         if self.record.claims and delta is not None and delta * max(self.source_users, 1) >= 1:
             raise ReleaseError(f"delta is {delta:g}. Allowed: below 1/{self.source_users} (users). Lower it.")
@@ -185,15 +186,15 @@ class Release:
             return {**said, "sha256": {"rows": self.tensors.digest}}
         return {**said, "sha256": {name: tensor_digest(tensor) for name, tensor in sorted(self.tensors.items())}}
 
-    def save(self, path: Path | str, sign: SigningKey | None = None) -> Path:
-        """Write the release as a folder, atomically, and sign it if there is a key.
+    def save(self, path: Path | str, sign: SigningKey | None = None, *, private: bool = False) -> Path:
+        """Write the release as a folder, atomically, and sign it if there is a key; only its owner can read a private one.
 
         Lazy rows are made now and written to several files, which `load` joins again; `ReleaseError` if they were written before.
         """
         path = user_path(path)
         if path.exists():
             raise FileExistsError(f"{path} exists. A release is never overwritten. Choose another path.")
-        with atomic_folder(path) as folder:
+        with atomic_folder(path, private=private) as folder:
             if isinstance(self.tensors, LazyRows) and not self.tensors.in_memory:
                 manifest = self._manifest(self.metadata, self.tensors.write(folder))
             else:
@@ -242,7 +243,7 @@ class Release:
             return release
         except (UnderstatedPrivacyError, UnknownKindError) as error:
             raise type(error)(f"{path}: {error}") from error
-        except (ReleaseError, RecordError, EventError, UnsupportedEventError) as error:
+        except (ReleaseError, RecordError, EventError, UnsupportedEventError, ArithmeticError) as error:
             raise ReleaseError(f"{path}: {error} Ask the source party again.") from error
 
     @staticmethod

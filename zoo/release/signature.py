@@ -67,8 +67,7 @@ class SigningKey:
 
     def signature(self, content: bytes) -> str:
         """Return the signature file's text for a manifest."""
-        values = {"algorithm": ALGORITHM, "public_key": self.public, "signature": self._key.sign(content).hex()}
-        return json.dumps(values, indent=1) + "\n"
+        return _text({"algorithm": ALGORITHM, "public_key": self.public, "signature": self._key.sign(content).hex()})
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,13 @@ def _read_signature(path: Path) -> tuple[str, str]:
         raise SignatureError(
             f"{path} is no signature. Needed: algorithm {ALGORITHM!r}, public_key (64 hexadecimal), signature (128)."
         )
+    if content.replace(b"\r\n", b"\n") != _text({name: values[name] for name in ("algorithm", *lengths)}).encode():
+        raise SignatureError(f"{path} has text beside its signature: it was altered. Ask for it again.")
     return values["public_key"], values["signature"]
+
+
+def _text(values: dict[str, str]) -> str:
+    return json.dumps(values, indent=1) + "\n"
 
 
 def _is_hex(text: object, length: int) -> bool:

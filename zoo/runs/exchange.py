@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Any
 
 from datamodules import CrossDomainDataModule
-from zoo.privacy.spending.budget import BudgetError, BudgetExceededError, is_request
+from zoo.privacy.spending.budget import BudgetBusyError, BudgetError, BudgetExceededError, is_request
 from zoo.privacy.spending.total import normalize_domain
 from zoo.publishers.base import Publisher
 from zoo.release.files import ReleaseError
@@ -48,6 +48,7 @@ class Code(StrEnum):
     ABOVE_POLICY = "above_policy"
     BUDGET_EXCEEDED = "budget_exceeded"
     BUDGET_REFUSED = "budget_refused"
+    BUSY = "busy"
     NO_DATA = "no_data"
     NO_SPACE = "no_space"
     FAILED = "failed"
@@ -61,6 +62,7 @@ SENTENCES: Mapping[Code, str] = {
     Code.ABOVE_POLICY: "The request asks for more epsilon than the source's own settings.",
     Code.BUDGET_EXCEEDED: "The release would exceed the source's budget.",
     Code.BUDGET_REFUSED: "The source's budget does not allow the release.",
+    Code.BUSY: "The source is still publishing; ask again with the same request.",
     Code.NO_DATA: "The source's ratings are not available.",
     Code.NO_SPACE: "The disk of the source is full.",
     Code.FAILED: "The source failed; its own log has the cause.",
@@ -85,6 +87,7 @@ def code_of(error: Exception) -> Code:
     known: tuple[tuple[type[Exception], Code], ...] = (
         (_RefusedError, Code.BAD_REQUEST),
         (BudgetExceededError, Code.BUDGET_EXCEEDED),
+        (BudgetBusyError, Code.BUSY),
         (BudgetError, Code.BUDGET_REFUSED),
         (FileNotFoundError, Code.NO_DATA),
     )
@@ -231,7 +234,7 @@ class TargetParty:
         limit: Largest size of a release, in bytes.
         trusted: Keys, one of which must have signed each release.
         part: Bytes of a release in one message.
-        patience: Number of times in a row that a source may be silent, or send nothing of use.
+        patience: Number of times in a row that a source may be silent, busy, or send nothing of use.
 
     Examples:
         >>> import tempfile
@@ -281,15 +284,17 @@ class TargetParty:
             stage = "read" if {*waiting} <= transfers.keys() else "publish"
             found.cost[stage] = [sum(pair) for pair in zip(found.cost.get(stage, [0.0] * 3), spent, strict=True)]
             for source in waiting:
-                before = self._progress(transfers.get(source))
+                before, unheard = self._progress(transfers.get(source)), Code.NO_REPLY
                 if source in replies:
                     try:
-                        self._take(source, replies[source], transfers, found)
-                    except (ValueError, TypeError, KeyError) as error:
+                        unheard = self._take(source, replies[source], transfers, found)
+                    except OSError:  # of the target's own disk
+                        raise
+                    except Exception as error:  # a deviating source, which stops no other
                         found.codes[source], found.reasons[source] = Code.REFUSED, f"{type(error).__name__}: {error}"
                 silent[source] = silent[source] + 1 if self._progress(transfers.get(source)) == before else 0
                 if silent[source] > self.patience:
-                    found.codes.setdefault(source, Code.NO_REPLY)
+                    found.codes.setdefault(source, unheard)
         return found
 
     @staticmethod
@@ -302,12 +307,14 @@ class TargetParty:
             return encode({"op": "publish", "request": self.request, "domain": source, **wanted})
         return encode({"op": "read", "request": self.request, "offset": transfer.received, "size": self.part})
 
-    def _take(self, source: str, reply: bytes, transfers: dict[str, Transfer], found: Collected) -> None:
-        """Take a reply: an offer, a part of the stream, or a code."""
+    def _take(self, source: str, reply: bytes, transfers: dict[str, Transfer], found: Collected) -> Code:
+        """Take a reply: an offer, a part of the stream, or a code. Return the code if no later reply is of use."""
         fields, data = decode(reply)
-        if (code := Code(fields["code"])) is not Code.OK:
+        if (code := Code(fields["code"])) is Code.BUSY:
+            return code
+        if code is not Code.OK:
             found.codes[source] = code
-            return
+            return code
         transfer = transfers.get(source)
         if transfer is None:
             offer = Offer(fields["sha256"], fields["size"])
@@ -317,6 +324,7 @@ class TargetParty:
         if transfer.received == transfer.offer.size:
             found.releases[source] = self._unpacked(source, transfer)
             found.codes[source] = Code.OK
+        return Code.NO_REPLY
 
     def _unpacked(self, source: str, transfer: Transfer) -> Path:
         """Check a whole stream and give its folder the source's name."""

@@ -1,9 +1,11 @@
 """Publishing at a source party: read the ratings, charge the budget, write the release."""
 
+import hashlib
+import re
 import shutil
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from zoo.runs.inputs import UsageError
 from zoo.runs.processes import is_first
 from zoo.runtime import checks
 from zoo.runtime.exports import VERSION
-from zoo.runtime.run_folder import visible
+from zoo.runtime.run_folder import make_readable, visible
 from zoo.runtime.settings_files import user_path
 
 
@@ -87,6 +89,8 @@ def publish(
     charged = None if budget is None else Budget(user_path(budget))
     key = None if sign is None else SigningKey.read(user_path(sign))
     with nullcontext() if charged is None or request is None else charged.answering(request) as entry:
+        if charged is not None and request is not None:
+            _remove_unpaid(charged, out.parent)
         if charged is not None and entry is not None:
             return _published_before(charged, entry, name, out)
         if out.exists():
@@ -100,14 +104,33 @@ def _exists(out: Path) -> FileExistsError:
     return FileExistsError(f"{out} exists, and a release is never overwritten. Choose another path.")
 
 
-def _unsent(out: Path, request: str) -> Path:
-    """Return the folder of a release that answers a request until it is paid for; only then it gets its name."""
-    return out.with_name(f".{out.name}~{request}")  # no id has this sign, so no other folder and id give the same name
+def _unsent(budget: Budget, out: Path, request: str) -> Path:
+    """Return the private folder of a release that answers a request until it is paid for; only then it gets its name."""
+    return out.with_name(f".{out.name}~{request}~{_tag(budget)}")  # no id has this sign, so every folder differs
+
+
+def _tag(budget: Budget) -> str:
+    return hashlib.sha256(str(budget.path).encode()).hexdigest()[:16]
+
+
+def _remove_unpaid(budget: Budget, folder: Path) -> None:
+    """Remove releases that no line of the budget paid for, inside `Budget.answering`: killed publishers left them."""
+    unsent = re.compile(rf"\..+~([^~]+)~{_tag(budget)}(\.[0-9a-f]*-[0-9]+-[0-9a-f]{{4}}\.tmp)?", re.DOTALL)
+    paid = {entry.request for entry in budget.entries}
+    for old in folder.iterdir() if folder.is_dir() else ():
+        found = unsent.fullmatch(old.name)
+        if found and (found[2] or found[1] not in paid):  # none is paid for under a temporary name
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _name_paid(unsent: Path, out: Path) -> None:
+    make_readable(unsent)
+    unsent.rename(out)
 
 
 def _published_before(budget: Budget, entry: BudgetEntry, name: str, out: Path) -> Release:
     """Return the release that a request paid for, and complete what a crash left open."""
-    request, unsent = str(entry.request), _unsent(out, str(entry.request))
+    request, unsent = str(entry.request), _unsent(budget, out, str(entry.request))
     if normalize_domain(entry.account.domain) != normalize_domain(name):
         raise BudgetError(f"Request {request!r} was for {entry.account.domain!r}, not {name!r}. Use a new id.")
     waiting = not out.exists() and unsent.is_dir()
@@ -117,7 +140,7 @@ def _published_before(budget: Budget, entry: BudgetEntry, name: str, out: Path) 
     if waiting:
         if entry.release is None:
             budget.note_release(entry.number, found.digest)
-        unsent.rename(out)
+        _name_paid(unsent, out)
     return found
 
 
@@ -152,8 +175,9 @@ def publish_release(
     A release above the cap of the budget is refused before noise is drawn, and again before it is written, in case others charged
     the budget meanwhile. The charge is on disk before the release. A refused release costs nothing, since nothing left the process.
 
-    A release that answers a ``request`` is written next to ``out`` first and gets its name once it is paid for, so that after a
-    crash at any moment the same request publishes the same release, or the first one. It runs inside `Budget.answering`.
+    A release that answers a ``request`` is first written next to ``out``, readable by its owner alone. It is then paid for, made
+    readable and named, so that after a crash at any moment the same request publishes the same release, or the first one. It runs
+    inside `Budget.answering`.
     """
     progress_reporter(ratings.num_ratings)(
         f"Publishing {ratings.num_ratings:,} ratings of {name!r} by {type(publisher).__name__}."
@@ -184,16 +208,16 @@ def publish_release(
 def _publish_for(
     request: str, release: Release, account: Account, data: str, out: Path, budget: Budget, key: SigningKey | None
 ) -> Release:
-    unsent = _unsent(out, request)
-    shutil.rmtree(unsent, ignore_errors=True)  # of a crash before it was paid for
+    unsent = _unsent(budget, out, request)
     try:
-        release.save(unsent, key)
+        release.save(unsent, key, private=True)
         line = budget.spend(account, data, request)
-    except BudgetError:
-        shutil.rmtree(unsent, ignore_errors=True)
+    except BaseException:
+        with suppress(BudgetError, OSError):  # an unreadable budget may have paid for it
+            _remove_unpaid(Budget(budget.path), out.parent)
         raise
     budget.note_release(line, release.digest)
-    unsent.rename(out)
+    _name_paid(unsent, out)
     return release
 
 

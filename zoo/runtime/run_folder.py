@@ -96,13 +96,18 @@ def atomic_folder(path: Path, *, private: bool = False) -> Iterator[Path]:
         with saying_where(path):
             yield temporary
             if not private:
-                for file in temporary.iterdir():
-                    file.chmod(0o644)
-                temporary.chmod(0o755)
+                make_readable(temporary)
             temporary.rename(path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def make_readable(folder: Path) -> None:
+    """Let everybody read a folder of files."""
+    for file in folder.iterdir():
+        file.chmod(0o644)
+    folder.chmod(0o755)
 
 
 @contextmanager

@@ -130,7 +130,9 @@ def _use_once(key: Path, release: Release) -> None:
     Raises:
         SecretKeyError: The keys have been used.
     """
-    key = key.resolve()  # a link to the file is the same keys
+    key = key.resolve()  # a symbolic link to the file is the same keys
+    if (names := key.stat().st_nlink) > 1:
+        raise SecretKeyError(f"{key} has {names} hard links, and its note has one name. Remove all but one.")
     used = key.with_name(f"{key.name}.used")
     try:
         with open(os.open(used, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:

@@ -45,6 +45,9 @@ def test_the_map_is_decrypted_and_its_record_printed(
     exchange: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = ["decrypt", exchange / "encrypted", "--key", exchange / "own.key", "--out", tmp_path / "map"]
+    (tmp_path / "second.key").hardlink_to(exchange / "own.key")
+    assert "own.key has 2 hard links" in ended(given)
+    (tmp_path / "second.key").unlink()
     assert ended(given) == ""
     out = capsys.readouterr().out
     assert "mechanism      BridgePublisher, encrypted" in out

@@ -4,16 +4,19 @@ import argparse
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from datamodules.public_lists import is_intersection, read_users
 from zoo.commands.parties import (
+    FAILED,
     INCOMPLETE,
     SETTINGS,
     TARGET,
     Party,
     provision_options,
+    replying,
     report_of,
     target_options,
     train,
@@ -75,6 +78,20 @@ def test_a_target_collects_and_trains_on_what_arrived(
     )
     assert train(folder, target("--no-fit"), ["book", "film"], []) == 0
     assert (parties["film"].folder / "outbox-film" / "first").is_dir()
+
+
+def test_no_text_of_an_error_before_a_party_leaves_it(
+    parties: dict[str, Party], capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    book, secret = parties["book"], "5 - helped me a lot"
+    (book.folder / "book.yaml").write_text(
+        f"data: {{class_path: datamodules.Synthetic, init_args: {{seed: {secret}}}}}\n"
+    )
+    asked = encode({"op": "publish", "request": "first", "domain": "book"})
+    assert replying(lambda: book.handle(asked)) == FAILED == encode({"code": "failed"})
+    assert secret in capsys.readouterr().err
+    assert replying(Mock(side_effect=ValueError(secret))) == FAILED
+    assert secret in caplog.text
 
 
 @pytest.mark.parametrize("mode", ["list", "size"])

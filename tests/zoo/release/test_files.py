@@ -212,8 +212,9 @@ def test_whatever_lies_beside_the_files_of_a_release_is_refused(saved: Path) -> 
         lambda text: text.replace('"dtype"', '"note":"u1 rated i7","dtype"', 1),
         lambda text: text.replace(":", " : "),
         lambda text: text + 64 * " ",
+        lambda text: text.replace('"dtype":"F32",', "").replace("]}}", '],"dtype":"F32"}}'),
     ],
-    ids=["metadata", "no metadata", "unknown key", "blanks inside", "blanks after"],
+    ids=["metadata", "no metadata", "unknown key", "blanks inside", "blanks after", "another order"],
 )
 def test_a_file_of_tensors_holds_nothing_that_its_digests_do_not_cover(
     saved: Path, change: Callable[[str], str]

@@ -333,14 +333,16 @@ def test_layouts_that_a_mechanism_does_not_have() -> None:
 def test_sizes_of_a_record_are_those_of_the_weights_and_of_the_listed_users() -> None:
     record, ledger = honest("private critic")
     users, items = record.mechanism.num_users, record.mechanism.num_items
-    for rows, width, message in (
-        (users, items, ""),
-        (users + 1, items, "states 100 users, the release 101"),
-        (users, 7, "have 7 items"),
+    unstated = replace(record, mechanism=replace(record.mechanism, num_users=0))
+    for rows, width, stated, message in (
+        (users, items, record, ""),
+        (users + 1, items, record, "states 100 users, the release 101"),
+        (users, items, unstated, "states 0 users, the release 100"),
+        (users, 7, record, "have 7 items"),
     ):
         weights = {"embedding": torch.ones(rows, 2), "weight_0": torch.ones(width, 2), "bias_0": torch.ones(width)}
         with pytest.raises(ReleaseError, match=message) if message else nullcontext():
-            Release("generator", "book", weights, np.array([*map(str, range(rows))]), record, ledger).check_noise()
+            Release("generator", "book", weights, np.array([*map(str, range(rows))]), stated, ledger).check_noise()
 
 
 @pytest.mark.parametrize("name", ["private critic", "sanitised", "private rounds", "input", "projections"])

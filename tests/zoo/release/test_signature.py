@@ -155,6 +155,35 @@ def test_a_hostile_signature_is_refused(
         Release.load(signed, trusted)
 
 
+@pytest.mark.parametrize("change", [lambda text: text + " \t" * 1000, lambda text: " ".join(text.split())])
+def test_another_text_of_a_signature_is_refused(
+    signed: Path, trusted: TrustedKeys, change: Callable[[str], str]
+) -> None:
+    (signed / SIGNATURE).write_text(change((signed / SIGNATURE).read_text()))
+    with pytest.raises(SignatureError, match="has text beside its signature"):
+        Release.load(signed, trusted)
+
+
+def test_tensors_in_another_order_are_refused(tmp_path: Path, key: Path, trusted: TrustedKeys) -> None:
+    """Under a valid signature: no digest covers where a file has each tensor."""
+    path = Plaintext().publish(binary(), "book").save(tmp_path / "plain", SigningKey.read(key))
+    content = (path / TENSORS).read_bytes()
+    end = 8 + int.from_bytes(content[:8], "little")
+    header, data, moved = json.loads(content[8:end]), b"", {}
+    for name, entry in reversed(header.items()):
+        begin, stop = entry["data_offsets"]
+        moved[name] = {**entry, "data_offsets": [len(data), len(data) + stop - begin]}
+        data += content[end + begin : end + stop]
+    for changed in (moved, dict(reversed(header.items()))):
+        text = json.dumps(changed, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        (path / TENSORS).write_bytes(
+            len(text).to_bytes(8, "little") + text + (data if changed is moved else content[end:])
+        )
+        with pytest.raises(ReleaseError, match=r"or another order|cannot be read"):
+            Release.load(path, trusted)
+
+
 def test_somebody_elses_signature_under_a_trusted_name_is_refused(
     signed: Path, trusted: TrustedKeys, tmp_path: Path
 ) -> None:
@@ -279,7 +308,7 @@ def test_keys_that_anybody_signs_with_sign_nothing(signed: Path) -> None:
         public = key.to_bytes(32, "little").hex()
         for first in (public, "01" + "00" * 31):
             values = {"algorithm": "Ed25519", "public_key": public, "signature": first + "00" * 32}
-            (signed / SIGNATURE).write_text(json.dumps(values))
+            (signed / SIGNATURE).write_text(json.dumps(values, indent=1) + "\n")
             with pytest.raises(SignatureError, match="is not the signature of"):
                 Release.load(signed)
 

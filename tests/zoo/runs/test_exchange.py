@@ -4,10 +4,14 @@ import errno
 import io
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from filelock import FileLock
 
 from datamodules import Synthetic
 from tests.kills import killed_at, moments
@@ -110,6 +114,36 @@ def test_no_text_of_an_error_leaves_the_source(party: Party, monkeypatch: pytest
         monkeypatch.setattr(Synthetic, "source", lambda *_, error=error: (_ for _ in ()).throw(error))
         reply = party("book").handle(encode({"op": "publish", "request": "r1", "domain": "book"}))
         assert decode(reply) == ({"code": code}, b"")
+
+
+@pytest.mark.parametrize(("turns", "code"), [(2, Code.OK), (9, Code.BUSY)])
+def test_a_source_that_still_publishes_is_asked_again(
+    party: Party, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: int, code: Code
+) -> None:
+    parties, left = {"book": party("book")}, [turns]
+
+    def send(messages: Mapping[str, bytes]) -> dict[str, bytes]:
+        left[0] -= 1
+        with FileLock(f"{parties['book'].budget}.requests.lock") if left[0] >= 0 else nullcontext():
+            return delivering(parties)(messages)
+
+    monkeypatch.setattr("zoo.privacy.spending.budget.PATIENCE", 0.01)
+    assert TargetParty(tmp_path / "in", ["book"], "r1").collect(send).codes == {"book": code}
+
+
+def test_a_record_that_no_reader_survives_stops_no_other_source(
+    party: Party, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parties = {name: party(name) for name in ("book", "film")}
+    parties["book"].handle(encode({"op": "publish", "request": "r1", "domain": "book"}))
+    file = tmp_path / "outbox" / "book" / "r1" / "release.json"
+    file.write_text(re.sub('"seed": [0-9]+', f'"seed": {10**400}', file.read_text()))
+    offer = {"code": "ok", "sha256": (packed := Release.pack(file.parent)).sha256, "size": packed.size}
+    monkeypatch.setattr(parties["book"], "_publish", lambda **_: encode(offer))
+    found = TargetParty(tmp_path / "in", ["book", "film"], "r1").collect(delivering(parties))
+    assert found.codes == {"film": Code.OK, "book": Code.REFUSED}
+    monkeypatch.setattr(Release, "unpack", Mock(side_effect=OverflowError))
+    assert TargetParty(tmp_path / "new", ["book"], "r1").collect(delivering(parties)).codes == {"book": Code.REFUSED}
 
 
 @pytest.mark.processes

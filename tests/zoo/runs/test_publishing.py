@@ -30,7 +30,7 @@ from zoo.release.metadata import ReleaseMetadata, Statement
 from zoo.release.signature import SignatureError, SigningKey
 from zoo.runs.cli import ZooCLI
 from zoo.runs.inputs import UsageError
-from zoo.runs.publishing import budget_summary, publish_release
+from zoo.runs.publishing import _unsent, budget_summary, publish_release
 
 ABOUT = ReleaseMetadata.today(Statement(), "cdr-zoo")
 RATINGS = replace(binary(), applied=(Step("users are as they come", "who is a user is public", "all"),))
@@ -208,13 +208,46 @@ def test_a_request_is_for_one_domain_one_folder_and_a_budget(
                 zoo.publish(publisher, data, tmp_path / out, budget=file, request=request)
     paid = Budget(file).entries[1]
     zoo.publish(large, data, tmp_path / "more")
-    (tmp_path / ".d~b.c").rename(tmp_path / "own")
-    (tmp_path / "more").rename(tmp_path / ".d~b.c")
+    (unsent,) = tmp_path.glob(".d~b.c~*")
+    unsent.rename(tmp_path / "own")
+    (tmp_path / "more").rename(unsent)
     with pytest.raises(BudgetError, match="paid for a folder that is not at"):
         zoo.publish(small, data, tmp_path / "d", budget=file, request="b.c")
-    shutil.rmtree(tmp_path / ".d~b.c")
-    (tmp_path / "own").rename(tmp_path / ".d~b.c")
+    shutil.rmtree(unsent)
+    (tmp_path / "own").rename(unsent)
     assert zoo.publish(small, data, tmp_path / "d", budget=file, request="b.c").record == paid.account.record
+
+
+def test_an_unpaid_answer_is_for_its_owner_alone_and_is_removed(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its own failure, or by the next answer from the same budget; one of another budget may be about to be paid."""
+    data, jlt = Synthetic(num_users=9, num_items=6, ratings_per_user=3), JLT(epsilon=0.5, num_components=5)
+    other = Budget.create(tmp_path / "other.jsonl", Cap(8.0, 1e-5, Relation.CHANGE_ONE_RATING)).path
+    out = tmp_path / "out"
+
+    def answer(request: str, budget: Path = file) -> Release:
+        return zoo.publish(jlt, data, out / request, budget=budget, request=request)
+
+    def fail(*_: object) -> None:
+        (unpaid,) = out.glob(".r1~*")
+        assert (unpaid.stat().st_mode & 0o777, Release.load(unpaid).num_users) == (0o700, 9)
+        for budget in (file, other):  # as killed publishers leave them
+            for name in (left := _unsent(Budget(budget), out / "dead", "r9"), out / f".{left.name}.0a-1-00ff.tmp"):
+                shutil.copytree(unpaid, name)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Budget, "spend", fail)
+        with pytest.raises(KeyboardInterrupt):
+            answer("r1")
+    of_other = _unsent(Budget(other), out / "dead", "r9").name
+    assert {path.name for path in out.iterdir()} == {of_other, f".{of_other}.0a-1-00ff.tmp"}
+    answer("r2")
+    assert (out / "r2").stat().st_mode & 0o777 == 0o755
+    assert of_other in {path.name for path in out.iterdir()}
+    answer("r3", other)
+    assert {path.name for path in out.iterdir()} == {"r2", "r3"}
 
 
 @pytest.fixture

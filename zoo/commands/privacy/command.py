@@ -35,8 +35,8 @@ TOTAL = (
 )
 BUDGET = (
     "With --epsilon, --delta and --relation: make a budget. Without: show its use. Publishing with --budget FILE charges it before "
-    "the release exists, and refuses a release above the cap. The cap holds for all domains together, or "
-    "with --distinct-ratings for each domain."
+    "the release is written, with --request before it is named, and refuses a release above the cap. The cap holds for all domains "
+    "together, or with --distinct-ratings for each domain."
 )
 APART = "state that no (user, item) pair is in two domains; printed as a condition"
 ATTACK = (

@@ -14,6 +14,8 @@ FLOATING_POINT = (
     "proved against floating-point or timing attacks."
 )
 """Sentence of every record. Files contain it, so it never changes."""
+LARGEST = 2**128
+"""Bound of the integers of a record: larger ones are no numbers of any mechanism, and none in floating point."""
 ASK_SOURCE = "Do not use the release; ask the source party for a correct one."
 """What to do about a record that is wrong."""
 
@@ -111,12 +113,27 @@ def _reader_of(kind: type[StrEnum]) -> Reader:
     return read
 
 
+def _read_integer(name: str, value: object) -> int:
+    read: int = _reader(int, "an integer", int)(name, value)
+    if not abs(read) < LARGEST:
+        raise RecordError(f"{name} is {str(read)[:80]}. Allowed: integers below 2^128.")
+    return read
+
+
+def _read_plain(name: str, value: object) -> dict[str, object]:
+    read: dict[str, object] = _reader(Mapping, "a mapping", dict)(name, value)
+    for key, one in read.items():
+        if isinstance(one, int) and not isinstance(one, bool):
+            _read_integer(f"{name}, {str(key)[:80]}", one)
+    return read
+
+
 _READERS: dict[str, Reader] = {
     "str": _read_text,
     "float": _read_number,
-    "int": _reader(int, "an integer", int),
+    "int": _read_integer,
     "tuple[str, ...]": _read_texts,
-    "Mapping[str, Plain]": _reader(Mapping, "a mapping", dict),
+    "Mapping[str, Plain]": _read_plain,
     "bool": _read_bool,
     "list": _read_list,
     "Guarantee": _reader_of(Guarantee),

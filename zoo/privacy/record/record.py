@@ -227,13 +227,20 @@ class PrivacyRecord(Derived):
                 check_earlier(record, written)
             else:
                 record, written = cls(**read_fields(values)), dict(values)
+                if "unstated" in record.conditions:
+                    raise RecordError(f"A condition is 'unstated'. Allowed: in schema 1 and 2. {ASK_SOURCE}")
                 check_derived(record._plain(), written)
         except RecordError:
             raise
-        except (MechanismError, EventError, ValueError, TypeError) as error:
+        except (MechanismError, EventError, ValueError, TypeError, ArithmeticError) as error:
             raise RecordError(f"The record of {str(values.get('mechanism'))[:80]!r} is invalid: {error}") from error
         vars(record)["_read"] = written
         return record
+
+    @property
+    def is_earlier(self) -> bool:
+        """Whether the record was read from a file of schema 1 or 2, which may lack conditions and sizes."""
+        return bool(vars(self).get("_read", {}).get("schema", RECORD_SCHEMA) < 3)
 
     # For people.
 

@@ -30,6 +30,8 @@ def chosen_among(chosen: RecordAndLedger, others: Sequence[RecordAndLedger]) -> 
     refuse_shared_projection(records)
     if any(record.exceeds(events) for record, events in (chosen, *others)):
         raise RecordError("A release states more than its ledger. Omit it.")
+    if any(record.is_earlier and "unstated" in record.conditions for record in records):
+        raise RecordError("A release is of schema 1, which states no conditions of its steps. Omit it.")
     ledger = (*chosen[1], *(event for _, events in others for event in events))
     unproved = next((record for record in records if not record.claims), None)
     relations = {record.relation for record in records}

@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable
 from itertools import product
 from typing import NamedTuple, Protocol
 
-from zoo.privacy.mechanisms.third_party import unmarked
 from zoo.privacy.record.fields import ASK_SOURCE, InconsistentRecordError
 
 #: Reaches of steps that exceed the bound of a publisher, by privacy unit.
@@ -64,18 +63,16 @@ _KNOWN = (
 )
 
 
-#: Cyrillic and Greek small letters that look like English ones, and those.
-_ALIKE = str.maketrans("асԁеһіјӏорԛѕԝхуοαντυ", "acdehijlopqswxyoavtu")
-
-
 def refuse_missing_conditions(words: Iterable[str], conditions: Collection[str], unit: str) -> None:
     """Refuse a claim that lists a step of the zoo without the condition that follows from the step.
 
     Raises:
-        InconsistentRecordError: The condition of a step is not among ``conditions``.
+        InconsistentRecordError: The condition of a step is not among ``conditions``, or a step has letters that look like others.
     """
     stated = {*map(_folded, conditions)}
     for text in words:
+        if not (text.isascii() and text.isprintable()):
+            raise InconsistentRecordError(f"A step is {ascii(text)[:80]}. Allowed: printable ASCII. Rename the step.")
         for part, (pattern, condition, reach) in product(_folded(text).split("; "), _KNOWN):
             if (found := re.fullmatch(pattern, part)) and reach in _UNBOUNDED[unit]:
                 due = found.expand(condition)
@@ -86,8 +83,8 @@ def refuse_missing_conditions(words: Iterable[str], conditions: Collection[str],
 
 
 def _folded(text: str) -> str:
-    """Return a text in small English letters, with single blanks and no full stop, so that its writing does not matter."""
-    return " ".join(unmarked(text).casefold().translate(_ALIKE).replace(";", "; ").split()).rstrip(" .")
+    """Return a text in small letters, with single blanks and no full stop, so that its writing does not matter."""
+    return " ".join(text.casefold().replace(";", "; ").split()).rstrip(" .")
 
 
 def recorded_steps(steps: Iterable[Step]) -> tuple[RecordedStep, ...]:

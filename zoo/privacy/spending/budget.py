@@ -6,7 +6,8 @@ ones. The file cannot show that its last lines were cut off, or that it was repl
 party: it has digests of the ratings, which reveal one rating to a reader who knows all others.
 
 The cost of a release is on the disk before the release is. A crash between the two counts as spent, because the release may have
-been published. A refused release costs nothing.
+been published. A refused release costs nothing. A release that answers a request is on the disk first, in a hidden folder that only
+its owner can read, and gets its name once its cost is on the disk.
 """
 
 from __future__ import annotations
@@ -75,6 +76,10 @@ class BudgetError(ValueError):
     """A budget that cannot be read, was altered, or does not allow a release."""
 
 
+class BudgetBusyError(BudgetError):
+    """A budget that another process uses: it publishes, or writes."""
+
+
 class BudgetExceededError(BudgetError):
     """A release that costs more than the rest of the budget."""
 
@@ -119,8 +124,8 @@ class Budget:
     Attributes:
         cap: Largest privacy loss of all releases together.
         entries: Releases that were paid for, in order.
-        has_partial_line: Whether the file ends in a partial line. No release was written for it, so it does not count, and the next
-            `spend` removes it. A line that lacks only its end counts.
+        has_partial_line: Whether the file ends in a partial line. No release was written or named for it, so it does not count, and
+            the next `spend` removes it. A line that lacks only its end counts.
 
     Raises:
         BudgetError: The file is missing, or was altered.
@@ -357,7 +362,9 @@ def _locked(path: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout as error:
-        raise BudgetError(f"{path} is locked by another process for {PATIENCE:g} seconds. Wait, or end it.") from error
+        raise BudgetBusyError(
+            f"{path} is locked by another process for {PATIENCE:g} seconds. Wait, or end it."
+        ) from error
     try:
         yield
     finally:

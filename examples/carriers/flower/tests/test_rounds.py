@@ -1,13 +1,16 @@
 """A round of FedGNN with its clients on several nodes equals the round in one process."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 from zoo import FedGNN
+from zoo.commands.parties import FAILED
 from zoo.methods.federated.updates import weighted_mean
+from zoo_flower import apps
 from zoo_flower.rounds import mean_of_round, model_of, play_message
 
 CLIENTS = 20
@@ -52,8 +55,23 @@ def test_a_round_over_nodes_is_the_round_of_one_process(experiment: Path, nodes:
         torch.testing.assert_close(models[str(at)].own_vectors()[part], vectors[part])
 
 
-def test_a_round_with_a_missing_node_is_no_round(experiment: Path) -> None:
+@pytest.mark.parametrize("play", [apps.answer, apps.play])
+def test_no_text_of_an_error_leaves_a_node(
+    tmp_path: Path, experiment: Path, monkeypatch: pytest.MonkeyPatch, play: Callable[..., Mock]
+) -> None:
+    """Flower would send it to the target; a node that failed counts as one without a reply."""
+    (tmp_path / "zoo.json").write_text('{"config": "experiment.yaml"}')
+    experiment.write_text("data: {class_path: datamodules.Synthetic, init_args: {seed: rated 5}}\n")
+    monkeypatch.setattr(apps, "Message", lambda content, reply_to: Mock(content=content, reply_to=reply_to))
+    reply = play(Mock(content=apps.carried(b"x")), Mock(node_config={"folder": str(tmp_path)}))
+    assert apps.content_of(reply) == FAILED
+
+
+@pytest.mark.parametrize("reply", [{}, {"1": FAILED}])
+def test_a_round_with_a_missing_node_is_no_round(experiment: Path, reply: dict[str, bytes]) -> None:
     model, users = model_of(experiment), torch.arange(2)
     numbers = drawn(model, users)
     with pytest.raises(RuntimeError, match=r"Asked 2 nodes, 1 did not reply: \['1'\]"):
-        mean_of_round(model, torch.chunk(users, 2), numbers, lambda sent: {"0": play_message(model, sent["0"])})
+        mean_of_round(
+            model, torch.chunk(users, 2), numbers, lambda sent: {"0": play_message(model, sent["0"]), **reply}
+        )

@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from zoo.commands.parties import SETTINGS, Party
+from zoo.commands.parties import SETTINGS, Party, replying
 
 RECORD, CONTENT = "zoo", "content"
 client = ClientApp()
@@ -29,10 +29,15 @@ def content_of(message: Message) -> bytes:
     return found
 
 
+def folder_of(context: Context) -> Path:
+    """Return the folder that the site's own node config names."""
+    return Path(str(context.node_config["folder"]))
+
+
 @client.query("release")
 def answer(message: Message, context: Context) -> Message:
     """Answer as a source party, by the settings in the folder that the site's own node config names."""
-    reply = Party(Path(str(context.node_config["folder"])) / SETTINGS).handle(content_of(message))
+    reply = replying(lambda: Party(folder_of(context) / SETTINGS).handle(content_of(message)))
     return Message(carried(reply), reply_to=message)
 
 
@@ -41,7 +46,7 @@ def play(message: Message, context: Context) -> Message:
     """Play a round of FedGNN as the clients of this node, whose ratings the site's own settings name."""
     from zoo_flower.rounds import play_clients
 
-    reply = play_clients(Path(str(context.node_config["folder"])), content_of(message))
+    reply = replying(lambda: play_clients(folder_of(context), content_of(message)))
     return Message(carried(reply), reply_to=message)
 
 

@@ -14,7 +14,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from zoo import FedGNN
-from zoo.commands.parties import SETTINGS, Party
+from zoo.commands.parties import FAILED, SETTINGS, Party
 from zoo.methods.federated.updates import ClientUpdates, Mean, weighted_mean
 
 
@@ -73,10 +73,10 @@ def mean_of_round(
     """Run a round over nodes that each have some clients, and return the server's mean.
 
     Raises:
-        RuntimeError: A node did not reply. The round is not counted, since its mean would be of other clients.
+        RuntimeError: A node did not reply, or failed. The round is not counted, since its mean would be of other clients.
     """
     messages = {str(at): message_of(model, *each) for at, each in enumerate(zip(users, uniform, strict=True))}
-    replies = send(messages)
+    replies = {name: reply for name, reply in send(messages).items() if reply != FAILED}
     if missing := sorted(messages.keys() - replies.keys()):
         raise RuntimeError(f"Asked {len(messages)} nodes, {len(missing)} did not reply: {missing}. Repeat the round.")
     return weighted_mean(joined([replies[name] for name in messages]), len(model.items))

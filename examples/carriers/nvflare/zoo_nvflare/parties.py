@@ -15,7 +15,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from zoo.commands.parties import SETTINGS, TARGET, Party
+from zoo.commands.parties import SETTINGS, TARGET, Party, replying
 from zoo_nvflare import SIMULATED
 
 TASK = "release"
@@ -31,11 +31,14 @@ class ReleaseExecutor(Executor):  # type: ignore[misc]  # NVFlare ships no types
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Answer one message of the target."""
+        reply = Shareable()
+        reply[MESSAGE] = replying(lambda: self._answer(bytes(shareable.get(MESSAGE) or b""), fl_ctx))
+        return reply
+
+    def _answer(self, message: bytes, fl_ctx: FLContext) -> bytes:
         if self._party is None:
             self._party = Party(settings_of(fl_ctx, fl_ctx.get_identity_name()))
-        reply = Shareable()
-        reply[MESSAGE] = self._party.handle(bytes(shareable.get(MESSAGE) or b""))
-        return reply
+        return self._party.handle(message)
 
 
 class ReleaseController(Controller):  # type: ignore[misc]  # NVFlare ships no types

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.zoo.privacy.record.stated import earlier_file
+from tests.zoo.privacy.record.test_derived import honest
 from tests.zoo.privacy.record.test_record import proved
 from zoo.privacy.accounting.events import GaussianEvent
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, RecordError
@@ -43,6 +44,10 @@ def test_a_record_of_the_first_schema_is_conditional() -> None:
     assert PrivacyRecord.from_dict(silent).standing == "none (seeded noise)"
     with pytest.raises(RecordError, match="has exactly"):
         PrivacyRecord.from_dict(old | {"schema": 2})
+    with pytest.raises(RecordError, match="Allowed: in schema 1 and 2"):
+        PrivacyRecord.from_dict(replace(honest("noisy rows")[0], provisos=("unstated",)).to_dict())
+    with pytest.raises(RecordError, match="A release is of schema 1"):
+        chosen_among((proved(), ()), [(read, ())])
 
 
 def test_a_release_chosen_among_others_is_under_the_conditions_of_all() -> None:
