@@ -31,8 +31,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 99,
-    "lines of code": 52_090,
-    "lines of tests": 53_400,
+    "lines of code": 52_480,
+    "lines of tests": 53_800,
     "collected tests": 6_700,
 }
 

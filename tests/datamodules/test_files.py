@@ -149,7 +149,8 @@ def test_settings_of_raw_files_are_checked_before_any_is_opened(settings: dict[s
 
 
 def test_a_setting_of_another_class_is_named() -> None:
-    wrong = {"sources": "film", "evaluation": "latest2", "filters": {"threshold": 4}, "columns": {"movies": "user"}}
+    assert Files("mine", "movies", filters={"threshold": 4}).filters == Filters(threshold=4)  # as in a config
+    wrong = {"sources": "film", "evaluation": "latest2", "filters": 4, "columns": {"movies": "user"}}
     for name, value in wrong.items():
         with pytest.raises(TypeError, match=f"{name}.* is "):
             Files("mine", "movies", **{name: value})
