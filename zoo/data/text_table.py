@@ -205,10 +205,10 @@ class TextFile:
         self.ending = _ARRAY if array else self.ending
         for length in (None,) if array else (1, None):  # a key may be missing in the first line
             read = pl.read_json if array else pl.scan_ndjson
-            known = read(self._source(), infer_schema_length=length).lazy().collect_schema()
+            known = read(self._open(), infer_schema_length=length).lazy().collect_schema()  # a path would be a pattern
             if {*self.needed} <= known.keys():
                 kinds = {name: known[name] if known[name].is_nested() else pl.String() for name in self.needed}
-                return read(self._source(), schema=kinds).lazy()
+                return read(self._open(), schema=kinds).lazy()
         return pl.LazyFrame(schema=dict.fromkeys(known, pl.Null))
 
     def _source(self) -> Path | io.BytesIO:
@@ -241,7 +241,7 @@ class TextFile:
             lines -= 1 + self.skipped  # polars skips empty lines before the header
         return lines, quotes
 
-    def _open(self) -> IO[bytes]:
+    def _open(self) -> io.BufferedReader | io.BytesIO:
         return self.path.open("rb") if self.content is None else io.BytesIO(self.content)
 
     def _check_quotes(self, rows: int) -> None:
