@@ -32,7 +32,7 @@ RATCHET = {
     "arrows": 70,
     "files with one importer": 99,
     "lines of code": 52_480,
-    "lines of tests": 53_800,
+    "lines of tests": 53_820,
     "collected tests": 6_700,
 }
 

@@ -21,8 +21,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
-#: Path of the workers, seconds until a request is given to another worker, until it is given up, and to drop a refused body.
-WORKERS, PATIENCE, DEADLINE, REST_SECONDS = "/recommend", 10.0, 60.0, 10.0
+#: Path of the workers; seconds until a request goes to another worker, until it is given up, and to drop a refused body; its bytes.
+WORKERS, PATIENCE, DEADLINE, REST_SECONDS, REST_BYTES = "/recommend", 10.0, 60.0, 10.0, 2**25
 #: Number of clients whose rates are stored.
 MOST_CLIENTS = 10_000
 _JSON = [(b"content-type", b"application/json")]
@@ -160,12 +160,12 @@ class Gate:
             return
         path = scope["path"]
         began, named = time.perf_counter(), path if path in (*BODIES, "/health", "/metrics") else "other"
-        more = True
+        more, read = True, 0
 
         async def part() -> Message:
-            nonlocal more
+            nonlocal more, read
             message = await receive()
-            more = message.get("more_body", False)
+            more, read = message.get("more_body", False), read + len(message.get("body", b""))
             return message
 
         self.traffic.open += 1
@@ -173,10 +173,12 @@ class Gate:
             status, content = await self._answer(path, scope, part)
         except RefusedError as error:
             status, content = error.status, _error(str(error))
+            # Many clients send all before they read, and would lose an earlier answer; unknown clients may send little.
+            most = self.limits.max_bytes if status in (401, 429) else REST_BYTES
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(REST_SECONDS):
-                    while more and b"expect" not in dict(scope["headers"]):
-                        await part()  # many clients send all before they read, and would lose an earlier answer
+                    while more and read < most and b"expect" not in dict(scope["headers"]):
+                        await part()
         except Exception as error:  # nothing of it may reach the client
             status, content = 500, _error(f"The service failed ({type(error).__name__}).")
         self.requests.labels(named, str(status)).inc()

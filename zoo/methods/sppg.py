@@ -23,6 +23,7 @@ from zoo.privacy.audits.training import generator_audits
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.mechanisms.base import Plain
 from zoo.privacy.record.record import PrivacyRecord
+from zoo.privacy.record.words import CHOSEN_BY_METRICS
 from zoo.privacy.training.critic_steps import CriticSteps
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy, Mechanism
 from zoo.privacy.training.private_gradient import PrivateGradient
@@ -361,7 +362,10 @@ class SPPG(Recommender):
         train = self.data.train
         if not noisy.steps_taken:
             return self.forecast(train.num_users, train.num_items, train.applied).without_guarantee("no step was taken")
-        return self.privacy.released(train.num_users, train.applied, self._public_inputs(train.num_items), noisy)[0]
+        record = self.privacy.released(train.num_users, train.applied, self._public_inputs(train.num_items), noisy)[0]
+        # Validation chooses the epoch by held-out ratings, which epsilon does not cover.
+        validated = self.trainer.limit_val_batches != 0 and len(self.trainer.datamodule.validation.users) > 0  # type: ignore[attr-defined]
+        return record.assuming(CHOSEN_BY_METRICS) if validated else record
 
     def _public_inputs(self, num_items: int) -> dict[str, Plain]:
         sizes: dict[str, Plain] = {"num_items": num_items, "condition_dim": self.condition_dim}

@@ -34,6 +34,8 @@ CARD = "README.md"
 #: Settings of data that name local paths, which a bundle omits; and those of other objects.
 AT_HOME = ("releases", "trusted", "root", "users", "catalogues", "files", "folder")
 PATHS = ("run", "received", "trusted", "secret_key", "warm_start", "save_dir", "dirpath", "default_root_dir")
+#: Settings with names of domains and columns, and separators.
+NAMES = ("columns", "time_unit", "separator", "sources", "target")
 
 
 def export(
@@ -249,14 +251,20 @@ def without_paths(value: Any) -> Any:  # noqa: ANN401  plain settings
     Examples:
         >>> without_paths({"a": {"run": "runs/BPR/version_0", "copies": 1}, "logs": ["/home/ann", "csv"]})
         {'a': {'copies': 1}, 'logs': ['csv']}
+        >>> without_paths({"columns": {"run": "/item"}, "log": "file:///home/ann"})
+        {'columns': {'run': '/item'}}
     """
     if isinstance(value, dict):
-        return {k: without_paths(item) for k, item in value.items() if k not in PATHS and not _is_path(item)}
+        return {
+            k: item if k in NAMES else without_paths(item)
+            for k, item in value.items()
+            if k in NAMES or (k not in PATHS and not _is_path(item))
+        }
     return [without_paths(item) for item in value if not _is_path(item)] if isinstance(value, list) else value
 
 
 def _is_path(value: object) -> bool:
-    return isinstance(value, str) and re.match(r"(/|~|\.\.?/|\\\\|[A-Za-z]:[\\/]).", value) is not None
+    return isinstance(value, str) and re.match(r"\s*(/|~|\$|\.\.?/|\\\\|[A-Za-z]:[\\/]|\w+://).", value) is not None
 
 
 def _digests(folder: Path) -> dict[str, str]:

@@ -215,9 +215,10 @@ class Predictor:
         if not self.has_user_ids:
             reason += " The bundle has no user ids. Export it --with-user-ids, or load it with data=..."
         listed = ", ".join(repr(visible(user)) for user in missing[:5]) + (", ..." if len(missing) > 5 else "")
+        choices = "skip" if method.hides_item_counts else "popular or skip"
         raise UnknownUserError(
-            f"{count_of(len(missing), 'user')} not found in {where}: {listed}.{reason} Omit them, or pass --unknown popular or "
-            "skip (Python: unknown='popular')."
+            f"{count_of(len(missing), 'user')} not found in {where}: {listed}.{reason} Omit them, or pass --unknown {choices} "
+            "(Python: unknown='skip')."
         )
 
     def _answer(self, users: Sequence[str], request: Request) -> Answer:

@@ -133,6 +133,9 @@ def _published_before(budget: Budget, entry: BudgetEntry, name: str, out: Path) 
     request, unsent = str(entry.request), _unsent(budget, out, str(entry.request))
     if normalize_domain(entry.account.domain) != normalize_domain(name):
         raise BudgetError(f"Request {request!r} was for {entry.account.domain!r}, not {name!r}. Use a new id.")
+    if not unsent.is_dir() and out.parent.is_dir():  # of an earlier version, or moved with its budget
+        held = re.compile(rf"\.{re.escape(out.name)}~{re.escape(request)}(~[0-9a-f]{{16}})?")
+        unsent = next((old for old in out.parent.iterdir() if held.fullmatch(old.name)), unsent)
     waiting = not out.exists() and unsent.is_dir()
     found = Release.load(unsent if waiting else out) if waiting or out.is_dir() else None
     if found is None or not _paid(entry, found, unfinished=waiting):

@@ -264,7 +264,7 @@ class PrivacyRecord(Derived):
             return None
         if not isinstance(self.mechanism, ThirdPartyMechanism):
             return attack_success_of(self.ledger, self.relation)
-        if self.mu is not None and gauss_epsilon(self.delta, self.mu) >= self.epsilon * (1 - _TOLERANCE):
+        if self.mu and self.delta and gauss_epsilon(self.delta, self.mu) >= self.epsilon * (1 - _TOLERANCE):
             return (1 + gauss_delta(0.0, self.mu)) / 2
         return float(expit(self.epsilon) + self.delta * expit(-self.epsilon))
 

@@ -59,8 +59,7 @@ SENTENCES = {
     ),
     # Conditions of runs.
     "chosen_by_metrics": (
-        "settings and weights of this run reveal no rating of the source; they were chosen by metrics of scores that read the "
-        "source's ratings without noise"
+        "settings and weights of this run reveal no rating; they were chosen by metrics that read ratings without noise"
     ),
     # Conditions of steps.
     "users_from_ratings": "the user list is public; here it was derived from the ratings, so one rating can reveal a user",

@@ -419,6 +419,8 @@ def test_the_attack_bound_of_others_is_that_of_their_epsilon_if_mu_gives_less() 
     stated = {"delta": 1e-5, "mu": mu, "sensitivity_norm": "L2", "noise_scale": 1 / mu}
     assert outside(epsilon=1.0, **stated).attack_success == pytest.approx((1 + gauss_delta(0.0, mu)) / 2)
     assert outside(epsilon=8.0, **stated).attack_success == pytest.approx((math.exp(8) + 1e-5) / (1 + math.exp(8)))
+    pure = outside(epsilon=1.0, **stated | {"delta": 0.0})  # mu has no epsilon at delta 0
+    assert pure.attack_success == pytest.approx(1 / (1 + math.exp(-1)))
 
 
 def test_nested_counts_multiply_and_nothing_is_no_use() -> None:

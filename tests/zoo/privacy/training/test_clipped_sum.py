@@ -57,6 +57,21 @@ def test_long_rows_do_not_exceed_the_clip_either() -> None:
         assert 0.999 < length <= 1.0
 
 
+def test_norms_below_the_clip_may_be_inexact() -> None:
+    # Two long inputs whose gradients nearly cancel: single precision has no digits of the norm left.
+    torch.manual_seed(0)
+    first, layer = 1e4 * torch.randn(24, 1, 6), nn.Linear(6, 1)
+    rows = torch.cat([first, first + 0.1 * torch.randn(24, 1, 6)], dim=1)
+    for _ in range(10):
+        clipped_sum(
+            layer,
+            lambda users: -F.logsigmoid(torch.diff(layer(rows[users])[..., 0])[:, 0]),
+            torch.arange(24),
+            1.0,
+            check=True,
+        )
+
+
 def test_without_clipping_it_is_the_ordinary_gradient() -> None:
     losses = losses_of()
     sums = clipped_sum(losses.critic, losses, EVERYBODY, HUGE)
