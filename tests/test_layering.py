@@ -33,7 +33,7 @@ RATCHET = {
     "files with one importer": 99,
     "lines of code": 52_480,
     "lines of tests": 53_820,
-    "collected tests": 6_700,
+    "collected tests": 6_750,
 }
 
 
