@@ -19,7 +19,7 @@ from zoo.privacy.training.independence import Losses as Losses
 from zoo.privacy.training.independence import check_alone
 from zoo.privacy.training.user_norms import has_user_norms, unknown_setting, user_norms
 
-# Norms are in single precision. Their possible error is taken off the clip, so that no user's part exceeds it.
+# Norms are in single precision. Their usual error is taken off the clip; `_check_users` looks for cancellation, for two users.
 _MARGIN = 1e-5
 _AGREES = 1e-3  # tolerance of rounding between two ways to compute a number
 

@@ -28,8 +28,9 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
 
     The guarantee is that of `events`. It assumes that every sample comes from `PoissonSampler` at ``plan.rate`` with private
     entropy, that initial parameters do not depend on the data, that settings are public, that layers' norms are right, and that
-    a user's data affect that user's loss alone. Every step of several users checks the norms of two, and the last point with
-    the probability of `check_alone`, not for data outside of the sample.
+    a user's data affect that user's loss alone. Neither the sample's size nor a place in it may affect a loss. Every step of
+    several users checks the norms of two, and effects of another user's data with the probability of `check_alone`, not of
+    data outside of the sample or of its size.
 
     Every call makes a new noise generator, so neither the global random state nor a checkpoint contains any of it. The
     guarantee is proved for exact real arithmetic, not against floating-point or timing attacks.
