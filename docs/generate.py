@@ -144,7 +144,7 @@ def under(rows: list[Row]) -> str:
     """Return what the conditional epsilons of these rows assume, each assumption with its reports."""
     reports: dict[str, dict[str, None]] = {}
     for row in rows:
-        for condition in filter(None, row["conditions"].split("; ")):
+        for condition in filter(None, re.split("; (?!here )", row["conditions"])):
             reports.setdefault(SENTENCES.get(CODES.get(condition, ""), condition), {})[row["benchmark"]] = None
     items = "\n".join(f"- {text[0].upper()}{text[1:]}. ({', '.join(found)})" for text, found in reports.items())
     return f"\n\n‡ The epsilon of the source's file assumes:\n\n{items}" if items else ""
