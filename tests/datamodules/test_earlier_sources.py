@@ -66,7 +66,8 @@ def test_with_both_only_what_is_in_train_and_earlier_is_left() -> None:
     assert "held-out items of this domain removed" in source.applied[-1].words
 
 
-def test_without_times_it_is_refused() -> None:
+def test_without_times_it_is_refused_but_not_without_ratings(lists: dict[str, Any]) -> None:
+    assert source_of([], [], **lists).num_ratings == 0
     with pytest.raises(ValueError, match=r"earlier_sources is true, and 1 of 2 rows of 'a' have no timestamp"):
         source_of([("a", "u"), ("a", "v")], [1, None])
     with pytest.raises(ValueError, match=r"the target's held-out items lack timestamps"):

@@ -137,11 +137,14 @@ class Party:
         """Answer a step of private set intersection, in the mode of this party."""
         from zoo.commands import psi
 
+        agreed = self.folder / f"agreed-{self.settings['domain']}.csv"
+        if agreed.exists():  # the target must not change a list that is in use
+            raise ValueError(f"{agreed} exists. Remove it to agree anew.")
         with tempfile.TemporaryDirectory() as scratch:
             received, reply = Path(scratch) / "received", Path(scratch) / "reply"
             received.write_bytes(message)
-            out = None if step == "request" else self.folder / f"agreed-{self.settings['domain']}.csv"
-            psi.serve(self._psi(receive=received, send=reply if step == "request" else None, out=out))
+            first = step == "request"
+            psi.serve(self._psi(receive=received, send=reply if first else None, out=None if first else agreed))
             return reply.read_bytes() if step == "request" else b""
 
     def _psi(self, **files: Path | None) -> argparse.Namespace:

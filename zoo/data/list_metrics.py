@@ -63,9 +63,9 @@ class ListMetrics(Metric):
     def __init__(self, columns: SparseRows, ks: Sequence[int] = (5, 10)) -> None:
         super().__init__()
         self.ks, self.num_users = tuple(ks), columns.width
-        parts = (part.cpu().numpy() for part in (columns.weights, columns.items, columns.starts))
-        units = csr_array(tuple(parts), shape=(columns.num_rows, columns.width), copy=True)
-        units.data /= np.repeat(np.sqrt(units.multiply(units).sum(1)), np.diff(units.indptr))
+        items, starts = (part.cpu().numpy() for part in (columns.items, columns.starts))
+        owned = np.repeat(np.diff(starts), np.diff(starts))  # weights are not read: some are signs of private ratings
+        units = csr_array((1 / np.sqrt(owned), items, starts), shape=(columns.num_rows, columns.width), copy=True)
         self.units = units  # columns of length 1, on the CPU
         self.register_buffer("owners", columns.counts().double(), persistent=False)
         self.add_state("listed", torch.zeros(len(ks), columns.num_rows, dtype=torch.long), dist_reduce_fx="sum")

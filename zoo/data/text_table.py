@@ -288,7 +288,7 @@ def _kept(file: Iterable[str], lines: list[str]) -> Iterator[str]:
 _HELD = (
     "%s: %d quoted values hold lines that may be rows (first up to line %d). If rows are missing, set quoting to false."
 )
-_NUMBER = re.compile(r"[-+]?[\d.,:TZ -]*\d[\d.,:TZ -]*")
+_NUMBER = re.compile(r"[\d.,:TZ+ -]*\d[\d.,:TZ+ -]*")
 
 
 def unpacked(path: Path, pack: str) -> bytes:
