@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -127,8 +128,11 @@ def parsed_manifest(content: bytes, path: Path) -> dict[str, Any]:
     def refuse(constant: str) -> float:
         raise ReleaseError(f"{path} holds {constant}, no JSON number.")
 
+    def finite(number: str) -> float:
+        return float(number) if isfinite(float(number)) else refuse(number)
+
     try:
-        manifest = read_json(content.decode("utf-8"), path, parse_constant=refuse)
+        manifest = read_json(content.decode("utf-8"), path, parse_constant=refuse, parse_float=finite)
     except ReleaseError:
         raise
     except RepeatedKeyError as error:

@@ -144,6 +144,7 @@ def test_a_release_of_an_earlier_version_is_read_with_its_digest() -> None:
     [
         ('{"schema": 1, "schema": 1}', "schema is given twice"),
         ('{"schema": NaN}', "holds NaN"),
+        ('{"schema": 1e999}', "holds 1e999"),
         ("{", "is no JSON"),
         ("[" * 99999, "is no JSON"),
     ],
