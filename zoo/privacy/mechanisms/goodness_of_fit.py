@@ -28,7 +28,7 @@ FAR = 1.5
 """Standard deviations of the noise from both 0 and 1."""
 
 _CHUNK = 2**20  # numbers per chunk
-_MOST_COLUMNS = 2**22  # above it, single items are not tested
+_MOST_COLUMNS = 2**21  # above it, single items are not tested
 _MANY = 64  # squares whose sum rounding does not change
 _LOW_BITS = 8  # of a lattice point; 2^8 steps are at most a quarter of the noise's deviation: they are uniform
 
