@@ -45,7 +45,7 @@ def saver(parser: LightningArgumentParser, config: Namespace) -> SaveExperiment:
     """Return the callback that saves the settings of an experiment."""
     unset = {key for key in (*KINDS, "warm_start") if config.get(key) is None}
     saved = Namespace({key: value for key, value in vars(config).items() if key not in {*COMMAND_ARGUMENTS, *unset}})  # type: ignore[no-untyped-call]
-    return SaveExperiment(yaml.safe_load(parser.dump(saved, skip_unset=False, skip_validation=True)))
+    return SaveExperiment(yaml.safe_load(parser.dump(saved, skip_unset=False)))
 
 
 class ZooParser(LightningArgumentParser):
@@ -65,6 +65,10 @@ class ZooParser(LightningArgumentParser):
                 sys.stderr.write(f"{refusal(failed)}\n")
         found: Namespace = super().parse_args(args, *others, **named)
         return found
+
+    def dump(self, *given: Any, **named: Any) -> str:  # noqa: ANN401  jsonargparse's own
+        """Return settings as text, without a second check of what was parsed."""
+        return str(super().dump(*given, **named | {"skip_validation": True}))
 
 
 class ZooCLI(LightningCLI):
