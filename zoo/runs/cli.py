@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partialmethod
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, NoReturn
@@ -51,6 +52,8 @@ def saver(parser: LightningArgumentParser, config: Namespace) -> SaveExperiment:
 class ZooParser(LightningArgumentParser):
     """Lightning's parser, with short messages and similar names instead of a list of all options."""
 
+    dump = partialmethod(LightningArgumentParser.dump, skip_validation=True)  # it was parsed
+
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Exit with a message of at most three lines."""
         if not self.exit_on_error or os.environ.get("ZOO_TRACEBACK"):
@@ -63,12 +66,7 @@ class ZooParser(LightningArgumentParser):
         if not hasattr(self, "parent_parser"):  # a command's own parser gets a part of these arguments
             for failed in plugins.import_named(sys.argv[1:] if args is None else args, HOMES):
                 sys.stderr.write(f"{refusal(failed)}\n")
-        found: Namespace = super().parse_args(args, *others, **named)
-        return found
-
-    def dump(self, *given: Any, **named: Any) -> str:  # noqa: ANN401  jsonargparse's own
-        """Return settings as text, without a second check of what was parsed."""
-        return str(super().dump(*given, **named | {"skip_validation": True}))
+        return super().parse_args(args, *others, **named)
 
 
 class ZooCLI(LightningCLI):

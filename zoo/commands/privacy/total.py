@@ -95,10 +95,7 @@ def budget_parts(budget: Budget) -> list[Part]:
         (domain or "all domains", f"epsilon {rounded_up(epsilon) if math.isfinite(epsilon) else 'infinite'}{condition}")
         for domain, epsilon in budget.epsilon_by_domain().items()
     ]
-    page = [
-        Part("Budget", [TORN] if budget.has_partial_line else [], facts),
-        Part("Used", [] if spent else ["nothing"], spent),
-    ]
+    page = [Part("Budget", [TORN] * budget.has_partial_line, facts), Part("Used", [] if spent else ["nothing"], spent)]
     if conditions:
         page.append(Part("Conditions", conditions))
     if budget.entries:
