@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from fcntl import LOCK_EX, flock
 from functools import cache, partial
+from importlib.metadata import entry_points
 from multiprocessing import forkserver
 from pathlib import Path
 from types import SimpleNamespace
@@ -230,7 +231,7 @@ def libraries_look_once() -> Iterator[None]:
 
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registry, "entry_points", cache(registry.entry_points))
+        patch.setattr(registry, "entry_points", cache(entry_points))
         patch.setattr(model_helpers, "inspect", SimpleNamespace(stack=list))
         if not torch.cuda.is_available():
             patch.setattr(_ResultMetric, "to", lambda metric, *_, **__: metric)

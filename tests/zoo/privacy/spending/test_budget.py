@@ -214,7 +214,7 @@ def dies_while_spending(file: Path, point: str, share: int) -> bool:
         if point == "before the disk has it":
             os.fsync = die  # type: ignore[assignment]
         else:
-            budgets._write = die if point == "before the line" else half
+            budgets._write = half if point == "within the line" else die  # type: ignore[assignment]
         Budget(file).spend(account("a"), DATA)
 
     return ended(begun(file.parent, None, work))
