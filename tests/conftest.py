@@ -15,9 +15,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from fcntl import LOCK_EX, flock
-from functools import partial, partialmethod
+from functools import cache, partial
+from importlib.metadata import entry_points
 from multiprocessing import forkserver
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -216,21 +218,23 @@ def finished_by_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
-    """Torch, too, computes on one thread."""
+def libraries_look_once() -> Iterator[None]:
+    """Torch computes on one thread, and what no test changes is not looked up again and again.
+
+    Lightning reads the entry points of all installed packages for each trainer, every frame of a deep stack for each checkpoint,
+    and copies each figure that is logged to the device where it is.
+    """
     import torch
+    from lightning_fabric.utilities import registry
+    from pytorch_lightning.trainer.connectors.logger_connector.result import _ResultMetric
+    from pytorch_lightning.utilities import model_helpers
 
     torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def settings_are_checked_once() -> Iterator[None]:
-    """Lightning writes the settings down for the checkpoint, and would check again what was parsed a moment ago."""
-    from jsonargparse import ArgumentParser
-    from pytorch_lightning.cli import LightningArgumentParser
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LightningArgumentParser, "dump", partialmethod(ArgumentParser.dump, skip_validation=True))
+        patch.setattr(registry, "entry_points", cache(entry_points))
+        patch.setattr(model_helpers, "inspect", SimpleNamespace(stack=list))
+        if not torch.cuda.is_available():
+            patch.setattr(_ResultMetric, "to", lambda metric, *_, **__: metric)
         yield
 
 

@@ -1,7 +1,9 @@
-"""Small data that several tests use, and changes to files."""
+"""Small data that several tests use, changes to files, and a limit of memory."""
 
 import json
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,17 @@ def binary() -> Ratings:
     ratings = some_ratings(density=0.5)
     ratings.matrix.data[:] = 1
     return Ratings(ratings.matrix, ratings.user_ids, ratings.item_ids, (Step("split random2"),))
+
+
+@contextmanager
+def memory_below(limit: float) -> Iterator[None]:
+    """Python and numpy take fewer bytes at a time."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < limit
+    finally:
+        tracemalloc.stop()
 
 
 def edit_json(path: Path, change: Callable[[Any], object]) -> None:

@@ -28,6 +28,7 @@ def test_a_run_and_its_report_state_what_codecarbon_measured(monkeypatch: pytest
     with monkeypatch.context() as patch:
         patch.setattr("importlib.util.find_spec", lambda name: name)
         energy = Energy("DEU")
+    monkeypatch.setattr("zoo.benchmark.report.page._probed", str)  # in a process of its own
     run = trained(tmp_path / "runs", energy)
     assert made.OfflineEmissionsTracker.call_args.kwargs["country_iso_code"] == "DEU"
     tracker.start.assert_called_once_with()

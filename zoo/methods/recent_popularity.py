@@ -7,7 +7,8 @@ from torch import Tensor
 
 from zoo.data.batch_types import Batch
 from zoo.data.item_scores import choose_window, recent_popularity, window_start
-from zoo.methods.base import Outputs, Recommender
+from zoo.methods.base import Outputs
+from zoo.methods.popularity import Popularity
 from zoo.methods.target_data import Sizes
 from zoo.runtime import checks
 
@@ -16,7 +17,7 @@ _DAY = 86_400
 _SECONDS = 631_152_000, 4_102_444_800
 
 
-class RecentPopularity(Recommender):
+class RecentPopularity(Popularity):
     """Rank items by their number of ratings in the latest part of training, the same ranking for all users.
 
     Target only, closed form. A split by time rewards recency, so a method that does not beat this row may have learned trends
@@ -45,14 +46,9 @@ class RecentPopularity(Recommender):
         (6, 4)
     """
 
-    batches = "full_batch"
-    scores_cold_users = True
-    folds_in = "rows"
-    scoring_needs = frozenset[str]()
     reads_times = True
     logs = frozenset({"train/window", "train/window_days"})
 
-    popularity: Tensor
     chosen_window: Tensor
 
     def __init__(self, window: float | None = None) -> None:
@@ -64,7 +60,7 @@ class RecentPopularity(Recommender):
 
     def build(self, sizes: Sizes) -> None:
         """Make the buffers of the item scores and of the window."""
-        self.register_buffer("popularity", torch.zeros(sizes["num_items"]))
+        super().build(sizes)
         self.register_buffer("chosen_window", torch.tensor(float("nan")))
 
     def setup(self, stage: str) -> None:
@@ -89,7 +85,3 @@ class RecentPopularity(Recommender):
         if _SECONDS[0] <= int(train.times.min()) and last <= _SECONDS[1]:
             self.log_mean("train/window_days", (last - window_start(train, window)) / _DAY)
         return {}
-
-    def score_all(self, users: Tensor) -> Tensor:
-        """Return the score of each item, shape ``(batch, num_items)``."""
-        return self.popularity.expand(len(users), -1)

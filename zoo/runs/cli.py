@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partialmethod
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, NoReturn
@@ -45,11 +46,13 @@ def saver(parser: LightningArgumentParser, config: Namespace) -> SaveExperiment:
     """Return the callback that saves the settings of an experiment."""
     unset = {key for key in (*KINDS, "warm_start") if config.get(key) is None}
     saved = Namespace({key: value for key, value in vars(config).items() if key not in {*COMMAND_ARGUMENTS, *unset}})  # type: ignore[no-untyped-call]
-    return SaveExperiment(yaml.safe_load(parser.dump(saved, skip_unset=False, skip_validation=True)))
+    return SaveExperiment(yaml.safe_load(parser.dump(saved, skip_unset=False)))
 
 
 class ZooParser(LightningArgumentParser):
     """Lightning's parser, with short messages and similar names instead of a list of all options."""
+
+    dump = partialmethod(LightningArgumentParser.dump, skip_validation=True)  # it was parsed
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Exit with a message of at most three lines."""
@@ -63,8 +66,7 @@ class ZooParser(LightningArgumentParser):
         if not hasattr(self, "parent_parser"):  # a command's own parser gets a part of these arguments
             for failed in plugins.import_named(sys.argv[1:] if args is None else args, HOMES):
                 sys.stderr.write(f"{refusal(failed)}\n")
-        found: Namespace = super().parse_args(args, *others, **named)
-        return found
+        return super().parse_args(args, *others, **named)
 
 
 class ZooCLI(LightningCLI):

@@ -123,7 +123,7 @@ class MethodContract:
         """Method after three epochs."""
         method, data = make()
         folder = tmp_path_factory.mktemp("trained")
-        run = trainer(folder, SaveInside(folder))
+        run = trainer(folder, SaveInside(folder), num_sanity_val_steps=2)
         run.fit(method, datamodule=data)
         return Trained(method, data, run, folder)
 

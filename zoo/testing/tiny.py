@@ -86,7 +86,7 @@ def attached(data: CrossDomainDataModule, method: Any = None) -> CrossDomainData
 def trainer(folder: Path, *callbacks: Callback, epochs: int = 3, **settings: Any) -> Trainer:  # noqa: ANN401
     """Return a trainer on the CPU that logs nothing and saves ``last.ckpt`` in a folder."""
     last = ModelCheckpoint(folder, filename="last", save_top_k=1, enable_version_counter=False)
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
     settings = {"accelerator": "cpu", "default_root_dir": folder, "callbacks": [last, *callbacks], **quiet, **settings}
     return Trainer(max_epochs=epochs, **settings)
 

@@ -108,6 +108,12 @@ def republished(places: Callable[[str, dict[str, Any]], Searched]) -> Searched:
     return places("republished", searching(parameters))
 
 
+@pytest.fixture(params=["tuned", "republished"])
+def searched(request: pytest.FixtureRequest) -> Searched:
+    found: Searched = request.getfixturevalue(request.param)
+    return found
+
+
 def test_what_leaves_the_publisher_alone_publishes_once(tuned: Searched) -> None:
     published = [path.parent for path in tuned.folder.rglob("release.json")]
     assert published == [tuned.folder / "releases" / "book"]
@@ -118,9 +124,7 @@ def test_what_leaves_the_publisher_alone_publishes_once(tuned: Searched) -> None
     assert tuned.report["trials_that_published"] == 1
 
 
-@pytest.mark.parametrize("name", ["tuned", "republished"])
-def test_no_trial_sees_the_test(name: str, request: pytest.FixtureRequest) -> None:
-    searched: Searched = request.getfixturevalue(name)
+def test_no_trial_sees_the_test(searched: Searched) -> None:
     for number in range(3):
         files = {path.name for path in searched.trial(number).rglob("*")}
         assert "metrics.csv" in files
@@ -132,9 +136,7 @@ def test_no_trial_sees_the_test(name: str, request: pytest.FixtureRequest) -> No
     assert "test/sampled/ndcg@10" in json.loads((searched.folder / "metrics.json").read_text())["metrics"]
 
 
-@pytest.mark.parametrize("name", ["tuned", "republished"])
-def test_the_best_of_validation_is_chosen(name: str, request: pytest.FixtureRequest) -> None:
-    searched: Searched = request.getfixturevalue(name)
+def test_the_best_of_validation_is_chosen(searched: Searched) -> None:
     trials = searched.report["trials"]
     assert len(trials) == 3
     logged = [pl.read_csv(searched.trial(n) / "metrics.csv")["val/ndcg@10"].max() for n in range(3)]
@@ -143,9 +145,7 @@ def test_the_best_of_validation_is_chosen(name: str, request: pytest.FixtureRequ
     assert searched.report["chosen"] == trials[best]["settings"]
 
 
-@pytest.mark.parametrize("name", ["tuned", "republished"])
-def test_trials_and_the_last_run_have_the_settings_that_are_listed(name: str, request: pytest.FixtureRequest) -> None:
-    searched: Searched = request.getfixturevalue(name)
+def test_trials_and_the_last_run_have_the_settings_that_are_listed(searched: Searched) -> None:
     trials = searched.report["trials"]
     assert len({json.dumps(trial["settings"]) for trial in trials}) > 1
     for number, chosen in [*enumerate(trial["settings"] for trial in trials), (None, searched.report["chosen"])]:

@@ -11,6 +11,7 @@ from datamodules import Evaluation, Synthetic
 from tests.zoo.methods.quiet_trainer import quiet
 from zoo import BPR, EmbeddingPublisher, Nothing, Plaintext, Publisher, Recommender, Release
 from zoo.data.batch_types import TripleBatch
+from zoo.methods.mixed_factors import SHARES, MixedFactors
 from zoo.privacy.accounting.events import NonPrivateEvent
 
 SMALL: dict[str, Any] = {"num_users": 60, "num_items": 30, "ratings_per_user": 8, "seed": 1, "missing_users": "zero"}
@@ -32,6 +33,18 @@ def fitted(method: Recommender, data: Synthetic, epochs: int = 2) -> Trainer:
     trainer.fit(method, datamodule=data)
     method.eval()
     return trainer
+
+
+def best_share(method: MixedFactors, data: Synthetic, trainer: Trainer) -> tuple[float, float]:
+    """The share with the highest NDCG@10 of validation, which is neither the first nor the last, and that NDCG@10."""
+    figures = []
+    for share in SHARES:
+        method.source_share = share
+        method.share.fill_(share)
+        trainer.validate(method, datamodule=data, verbose=False)
+        figures.append(float(trainer.callback_metrics["val/ndcg@10"]))
+    assert max(figures) > max(figures[0], figures[-1]), "a choice that is none shows nothing"
+    return SHARES[figures.index(max(figures))], max(figures)
 
 
 def embeddings(vectors: Tensor, users: Tensor, name: str = "book", **settings: Any) -> Release:  # noqa: ANN401

@@ -81,8 +81,8 @@ def parties() -> tuple[Ratings, Ratings]:
     return (ratings(target, [f"u{u}" for u in range(23)]), ratings(source, [f"u{u}" for u in reversed(range(-4, 16))]))
 
 
-def published(source: Ratings, publisher: Publisher, name: str = "book") -> dict[str, Release]:
-    return {name: publisher.publish(source, name)}
+def published(source: Ratings, *publishers: Publisher) -> dict[str, Release]:
+    return {f"book{at}": publisher.publish(source, f"book{at}") for at, publisher in enumerate(publishers)}
 
 
 NOISY = JLT(epsilon=20, num_components=5, noise_seed=3)
@@ -98,9 +98,7 @@ def test_scores_are_the_sums_that_the_docstring_says(
     parties: tuple[Ratings, Ratings], publishers: list[Publisher], centre: bool
 ) -> None:
     target, source = parties
-    releases: dict[str, Release] = {}
-    for number, publisher in enumerate(publishers):
-        releases |= published(source, publisher, f"book{number}")
+    releases = published(source, *publishers)
     weights: dict[str, Any] = {"source_weight": 0.7, "popularity_weight": 0.01, "centre": centre}
     method = fitted(target, releases, **weights)
     users = torch.tensor([5, 0, 22, 3, 19, 5, 14])
@@ -115,9 +113,7 @@ def test_near_neighbours_count_for_more_and_popular_items_for_less(
     parties: tuple[Ratings, Ratings], publishers: list[Publisher]
 ) -> None:
     target, source = parties
-    releases: dict[str, Release] = {}
-    for number, publisher in enumerate(publishers):
-        releases |= published(source, publisher, f"book{number}")
+    releases = published(source, *publishers)
     weights: dict[str, Any] = {"source_weight": 0.7, "popularity_weight": 0.01}
     weights |= {"similarity_power": 2.0, "popularity_damping": 0.25}
     scores = fitted(target, releases, **weights).score_all(torch.arange(23))

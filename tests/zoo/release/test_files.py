@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
@@ -15,7 +14,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from tests.samples import binary, edit_json, some_ratings
+from tests.samples import binary, edit_json, memory_below, some_ratings
 from zoo import JLT, Release
 from zoo.release.files import (
     LONGEST_NAME,
@@ -255,26 +254,15 @@ def test_one_long_id_does_not_take_memory_for_all(tmp_path: Path, ids: list[str]
     """The first took 7.5 GiB: a numpy array gives every id the room of the longest."""
     path = hostile(tmp_path / "book", ids)
     sent = sum(file.stat().st_size for file in path.iterdir())
-    tracemalloc.start()
-    try:
-        with pytest.raises(ReleaseError, match=message):
-            Release.load(path)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 30 * sent, "in proportion to what was sent"
+    with memory_below(30 * sent), pytest.raises(ReleaseError, match=message):
+        Release.load(path)
 
 
 def test_a_manifest_larger_than_its_tensors_let_it_be_is_not_read(tmp_path: Path) -> None:
     path = hostile(tmp_path / "book", ["u"], b" " * 2**26)
-    tracemalloc.start()
-    try:
-        with pytest.raises(ReleaseError, match=r"release.json has more than the 1,\d{3},\d{3} bytes allowed"):
-            Release.load(path)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 2**23
+    said = r"release.json has more than the 1,\d{3},\d{3} bytes allowed"
+    with memory_below(2**23), pytest.raises(ReleaseError, match=said):
+        Release.load(path)
 
 
 def test_no_id_is_published_that_nobody_would_read(saved: Path) -> None:

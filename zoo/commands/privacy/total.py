@@ -93,13 +93,13 @@ def budget_parts(budget: Budget) -> list[Part]:
     ]
     spent = [
         (domain or "all domains", f"epsilon {rounded_up(epsilon) if math.isfinite(epsilon) else 'infinite'}{condition}")
-        for domain, epsilon in budget.spent_by_domain().items()
+        for domain, epsilon in budget.epsilon_by_domain().items()
     ]
-    page = [Part("Budget", [TORN] if budget.torn else [], facts), Part("Used", [] if spent else ["nothing"], spent)]
+    page = [Part("Budget", [TORN] * budget.has_partial_line, facts), Part("Used", [] if spent else ["nothing"], spent)]
     if conditions:
         page.append(Part("Conditions", conditions))
-    if budget.spent:
-        page.append(Part("Releases", rows=[(f"line {one.number + 1}", _entry(one)) for one in budget.spent]))
+    if budget.entries:
+        page.append(Part("Releases", rows=[(f"line {one.number + 1}", _entry(one)) for one in budget.entries]))
     return page
 
 

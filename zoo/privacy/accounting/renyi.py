@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logsumexp
 
 Floats = npt.NDArray[np.float64]
 
@@ -42,34 +41,35 @@ def sampled_divergences(multiplier: float, rate: float, zeroed_out: bool) -> Flo
     """
     # The logarithm of the densities' ratio has its nearest poles at an imaginary part of pi s^2: the trapezoid rule is exact to
     # about exp(-2 pi^2 s^2 / step).
-    step, found = min(multiplier / 4, multiplier**2 / 4), np.full(ORDERS.shape, np.inf)
-    for place, order in enumerate(ORDERS):
-        last = (order if zeroed_out else 2 * order - 1) + _REACH * multiplier
-        first = -1 - _REACH * multiplier
-        if not last - first < _MOST_POINTS * step:
-            break
-        points = np.arange(first, last + step, step)
-        found[place] = _divergence(points, step, order, multiplier, rate, zeroed_out)
-    found.setflags(write=False)
-    return found
-
-
-def _divergence(z: Floats, step: float, order: float, multiplier: float, rate: float, zeroed_out: bool) -> float:
-    """Return one divergence of the pair of mixtures, rounded up, by the trapezoid rule at equidistant points."""
-    square = multiplier * multiplier
+    step, square = min(multiplier / 4, multiplier**2 / 4), multiplier * multiplier
+    first = -1 - _REACH * multiplier
+    lasts = (ORDERS if zeroed_out else 2 * ORDERS - 1) + _REACH * multiplier
+    lasts = lasts[lasts - first < _MOST_POINTS * step]
+    z = np.arange(
+        first, lasts.max(initial=first) + step, step
+    )  # for the highest order; lower ones need the first of them
     weights = -z * z / (2 * square) + math.log(step / (multiplier * math.sqrt(2 * math.pi)))
     ratio = _log_mixture((2 * z - 1) / (2 * square), rate)
     if not zeroed_out:
         other = _log_mixture(-(2 * z + 1) / (2 * square), rate)
         ratio, weights = ratio - other, weights + other
+    found = np.full(ORDERS.shape, np.inf)
+    for place, count in enumerate(np.ceil((lasts + step - first) / step).astype(int)):
+        found[place] = _divergence(weights[:count], ratio[:count], float(ORDERS[place]))
+    found.setflags(write=False)
+    return found
+
+
+def _divergence(weights: Floats, ratio: Floats, order: float) -> float:
+    """Return one divergence of the pair of mixtures, rounded up, by the trapezoid rule at equidistant points."""
     powers = weights + order * ratio
-    if powers.max() > 0:
-        return float(logsumexp(powers)) * (1 + _MARGIN) / (order - 1) + _MARGIN
+    if (highest := float(powers.max())) > 0:
+        return (highest + math.log(np.exp(powers - highest).sum())) * (1 + _MARGIN) / (order - 1) + _MARGIN
     # The mean of ratio - 1 is 0. Subtracted, it leaves terms that are never negative and keep their digits.
-    power = order * ratio
-    near = sum((power**k - order * ratio**k) / math.factorial(k) for k in range(2, 9))
-    far = np.exp(powers) - np.exp(weights) - order * (np.exp(weights + ratio) - np.exp(weights))
-    excess = float(np.where(np.abs(power) < _SMALL, np.exp(weights) * near, far).sum())
+    base = np.exp(weights)
+    near = base * np.polyval([*((order**k - order) / math.factorial(k) for k in range(8, 1, -1)), 0, 0], ratio)
+    far = np.exp(powers) - base - order * (np.exp(weights + ratio) - base)
+    excess = float(np.where(np.abs(order * ratio) < _SMALL, near, far).sum())
     return math.log1p(max(excess, 0.0) * (1 + _MARGIN)) / (order - 1)
 
 

@@ -1,7 +1,6 @@
 """Rows that are chosen for a known matrix: how far it stretches them, and that audits see it."""
 
 import math
-import tracemalloc
 from dataclasses import replace
 from itertools import combinations
 
@@ -10,6 +9,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import chi2, norm
 
+from tests.samples import memory_below
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.greedy_rows import greedy_audit, greedy_items, known_epsilon, known_mu, likely_mu
 from zoo.privacy.audits.projection import FULL_ITEMS, FULL_WIDTH, audited_items
@@ -90,11 +90,8 @@ def test_greed_is_near_the_best_of_all_rows() -> None:
 def test_items_times_items_are_never_in_memory() -> None:
     matrix = GaussianMatrix(8, 4000, 0)
     matrix.transposed()
-    tracemalloc.start()
-    greedy_items(matrix, 50)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 8 * 4000 * 4000 / 100
+    with memory_below(8 * 4000 * 4000 / 100):
+        greedy_items(matrix, 50)
 
 
 def test_no_ones_and_more_ones_than_items_are_refused() -> None:

@@ -1,7 +1,6 @@
 """Components of noisy rows: shrunk as theory says, found alike by either way, and what hardly occurs."""
 
 import math
-import tracemalloc
 import warnings
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.sparse import csr_array
 
+from tests.samples import memory_below
 from tests.zoo.privacy.rows.test_denoising import Floats, Singles, drawn, flips, rank_one, released, two_groups
 from zoo.privacy.rows.denoising import (
     EntryModel,
@@ -113,14 +113,10 @@ def test_without_a_component_the_mean_row_is_left() -> None:
 def test_few_users_of_many_items_take_little_memory() -> None:
     """All items squared would be 7 GB."""
     rows = released(np.zeros((40, 30_000), dtype=np.float32), flips(4.0), 15)
-    tracemalloc.start()
-    try:
+    with memory_below(300e6):
         posterior_rows(rows, flips(4.0), 64)
         posterior_sparse(csr_array(rows), flips(4.0), 64)
         shrunk_rows(rows, 1.0, 64)
-        assert tracemalloc.get_traced_memory()[1] < 300e6
-    finally:
-        tracemalloc.stop()
 
 
 # What hardly occurs.

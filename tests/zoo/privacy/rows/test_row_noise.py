@@ -1,6 +1,7 @@
 """Rows with noise and flipped rows. Seeds are fixed; each test states how often right code with a fresh seed fails."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -83,9 +84,17 @@ def counted(kept: csr_array, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return (where & (truth == 1)).sum(axis=1), (where & (truth == 0)).sum(axis=1)
 
 
+def check_law(kept: csr_array, truth: np.ndarray, shares: Sequence[float]) -> None:
+    """Two binomial tests at 1e-6, two variances beyond 6 standard errors (below 1e-8): fails with probability 3e-6."""
+    for counts, share, cells in zip(counted(kept, truth), shares, (RATED, ITEMS - RATED), strict=True):
+        assert binomtest(int(counts.sum()), USERS * cells, share).pvalue > 1e-6
+        variance = cells * share * (1 - share)
+        error = math.sqrt((2 + (1 - 6 * share * (1 - share)) / variance) / USERS)
+        assert abs(counts.var(ddof=1) / variance - 1) < 6 * error
+
+
 @pytest.mark.parametrize("form", ["dense", "sparse", "reference"])
 def test_rows_keep_as_many_cells_as_the_law_says(form: str) -> None:
-    # Two binomial tests at 1e-6, two variances beyond 6 standard errors (below 1e-8): fails with probability 3e-6.
     rows, made = ratings(), plan()
     assert made.threshold is not None
     truth = rows.toarray()
@@ -97,11 +106,7 @@ def test_rows_keep_as_many_cells_as_the_law_says(form: str) -> None:
         noisy = truth + np.random.default_rng(1).normal(0, made.noise_std, truth.shape)
         kept = csr_array(np.where(noisy > made.threshold, noisy, 0))
     shares = norm.sf(made.threshold, loc=[1, 0], scale=made.noise_std)
-    for counts, share, cells in zip(counted(kept, truth), shares, (RATED, ITEMS - RATED), strict=True):
-        assert binomtest(int(counts.sum()), USERS * cells, share).pvalue > 1e-6
-        variance = cells * share * (1 - share)
-        error = math.sqrt((2 + (1 - 6 * share * (1 - share)) / variance) / USERS)
-        assert abs(counts.var(ddof=1) / variance - 1) < 6 * error
+    check_law(kept, truth, shares)
 
 
 def test_values_of_both_forms_have_one_law() -> None:
@@ -156,11 +161,7 @@ def test_flips_have_their_probabilities(epsilon: float, keep: float) -> None:
     assert (flipped.data == 1).all()
     p = 1 / (1 + math.exp(epsilon))
     shares = keep * (1 - p), keep * p
-    for counts, share, cells in zip(counted(flipped, rows.toarray()), shares, (RATED, ITEMS - RATED), strict=True):
-        assert binomtest(int(counts.sum()), USERS * cells, share).pvalue > 1e-6
-        variance = cells * share * (1 - share)
-        error = math.sqrt((2 + (1 - 6 * share * (1 - share)) / variance) / USERS)
-        assert abs(counts.var(ddof=1) / variance - 1) < 6 * error
+    check_law(flipped, rows.toarray(), shares)
 
 
 def test_flips_against_flips_of_every_cell() -> None:

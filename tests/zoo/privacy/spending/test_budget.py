@@ -5,24 +5,25 @@ import json
 import math
 import os
 import signal
-import subprocess
-import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from tests.kills import killed_at, moments
+from tests.kills import begun, ended, killed_at, moments
 from tests.zoo.privacy.spending.accounts import RATING, USER, account
 from zoo.privacy.accounting.gaussian import gauss_epsilon
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.mechanisms.noisy_rows import NoisyRows
 from zoo.privacy.record.record import PrivacyRecord
+from zoo.privacy.spending import budget as budgets
 from zoo.privacy.spending.budget import Budget, BudgetError, BudgetExceededError, Cap
 from zoo.privacy.spending.total import DISTINCT, Account
 
-ROOT = Path(__file__).parents[4]
 DATA = "d" * 64
 ONE = gauss_epsilon(1e-5, 0.5)
 """Epsilon of one such release, and of two and of three together."""
@@ -195,38 +196,28 @@ def test_each_line_carries_the_digest_of_the_one_before(file: Path) -> None:
         assert json.loads(line)["previous"] == hashlib.sha256(before.encode()).hexdigest()
 
 
-# Crashes, and two at once. What is killed is a process of its own, at a fixed point.
-
-SPEND = """
-import os, signal, sys
-import zoo.privacy.spending.budget as budget
-from tests.zoo.privacy.spending.accounts import account
-
-def die(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def half(descriptor, content):
-    os.write(descriptor, content[: len(content) * {share} // 100])
-    os.fsync(descriptor)
-    die()
-
-point = {point!r}
-if point == "before the line":
-    budget._write = die
-elif point == "within the line":
-    budget._write = half
-elif point == "before the disk has it":
-    os.fsync = die
-number = budget.Budget(sys.argv[1]).spend(account("a"), "d" * 64)
-print(number)
-"""
+# Crashes, and two at once. What is killed is a fork of this process, at a fixed point.
 
 
-def spend_and_die(file: Path, point: str, share: int = 50) -> subprocess.CompletedProcess[str]:
-    code = SPEND.format(point=point, share=share)
-    return subprocess.run(
-        [sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=False, cwd=ROOT
-    )
+def dies_while_spending(file: Path, point: str, share: int) -> bool:
+    """Whether a process that spends is killed at a point, and returns nothing before."""
+
+    def die(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def half(descriptor: int, content: bytes) -> None:
+        os.write(descriptor, content[: len(content) * share // 100])
+        os.fsync(descriptor)
+        die()
+
+    def work() -> None:
+        if point == "before the disk has it":
+            os.fsync = die  # type: ignore[assignment]
+        else:
+            budgets._write = half if point == "within the line" else die  # type: ignore[assignment]
+        Budget(file).spend(account("a"), DATA)
+
+    return ended(begun(file.parent, None, work))
 
 
 @pytest.mark.parametrize(
@@ -241,12 +232,9 @@ def spend_and_die(file: Path, point: str, share: int = 50) -> subprocess.Complet
     ],
 )
 def test_a_crash_while_spending_leaves_a_budget_that_goes_on(file: Path, point: str, share: int, whole: int) -> None:
-    died = spend_and_die(file, point, share)
-    assert died.returncode == -signal.SIGKILL, died.stderr
-    assert died.stdout == "", "no release is written before the line is on the disk"
-    budget = Budget(file)
-    assert len(budget.entries) == whole - 1
-    assert budget.has_partial_line == (point == "within the line" and 0 < share < 100)
+    assert dies_while_spending(file, point, share), "no release is written before the line is on the disk"
+    assert len(Budget(file).entries) == whole - 1
+    assert Budget(file).has_partial_line == (point == "within the line" and 0 < share < 100)
     while len(Budget(file).entries) < 2:
         Budget(file).spend(account("b"), DATA)
     assert not Budget(file).has_partial_line
@@ -296,20 +284,19 @@ def test_wherever_the_making_of_a_budget_is_broken_off_it_can_be_made(tmp_path: 
 def test_of_two_publishers_at_once_one_is_paid(tmp_path: Path) -> None:
     """Four processes, and a cap for two of them."""
     file = Budget.create(tmp_path / "spent.jsonl", Cap(TWO, 1e-5, RATING)).path
-    code = SPEND.format(point="", share=0)
     go = tmp_path / "go"
-    wait = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.001)\n"
-    code = code.replace("number =", f"{wait}number =")
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
-        )
-        for _ in range(4)
-    ]
+
+    def work(said: Path) -> None:
+        while not go.exists():
+            time.sleep(0.001)
+        with suppress(BudgetExceededError):
+            said.write_text(str(Budget(file).spend(account("a"), DATA)))
+
+    said = [tmp_path / f"{number}.txt" for number in range(4)]
+    running = [begun(tmp_path, None, partial(work, path)) for path in said]
     go.touch()
-    ended = [process.communicate(timeout=120) for process in running]
-    assert sorted(out.strip() for out, _ in ended) == ["", "", "1", "2"]
-    assert sum("BudgetExceededError" in error for _, error in ended) == 2
+    assert [ended(process) for process in running] == [False] * 4
+    assert sorted(path.read_text() for path in said if path.exists()) == ["1", "2"]
     assert len(Budget(file).entries) == 2
 
 
