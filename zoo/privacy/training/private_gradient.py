@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -77,10 +78,11 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
             raise RuntimeError("automatic_optimization is True. Set it to False.")
         self._taken += 1
         sums: dict[str, Tensor] = {}
-        if len(users):
-            # In every step with another user: the losses of the first step prove nothing about later ones.
-            sums = clipped_sum(self.module, losses, users, self.plan.clip, check=len(users) > 1)
         generator = fresh_generator(self._noise)
+        if len(users):
+            # Checked in every step: the losses of the first step prove nothing about later ones.
+            seed = int(np.random.Generator(generator.bit_generator.jumped()).integers(2**63))  # type: ignore[attr-defined]
+            sums = clipped_sum(self.module, losses, users, self.plan.clip, check=True, seed=seed)
         for name, parameter in trainable(self.module).items():
             total = with_noise(sums.get(name, torch.zeros_like(parameter)), self.plan.noise_std, generator)
             parameter.grad = total.div_(self.expected_size).to(parameter.dtype)
