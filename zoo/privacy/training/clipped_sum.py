@@ -20,7 +20,7 @@ from zoo.privacy.training.independence import check_alone
 from zoo.privacy.training.random_draws import RandomDraws
 from zoo.privacy.training.user_norms import has_user_norms, unknown_setting, user_norms
 
-# Norms are in single precision. Their usual error is taken off the clip; `_check_users` looks for cancellation, for two users.
+# Gradients are in single precision; the usual error of their norms is taken off the clip.
 _MARGIN = 1e-5
 _AGREES = 1e-3  # tolerance of rounding between two ways to compute a number
 
@@ -67,7 +67,14 @@ def _check_layer(named: str, layer: nn.Module) -> None:
 
 
 def clipped_sum(
-    module: nn.Module, losses: Losses, users: Tensor, clip: float, *, check: bool = False, seed: int = 0
+    module: nn.Module,
+    losses: Losses,
+    users: Tensor,
+    clip: float,
+    *,
+    check: bool = False,
+    resized: bool = True,
+    seed: int = 0,
 ) -> dict[str, Tensor]:
     """Return the sum of the users' gradients, each clipped jointly over all trained parameters to an L2 norm of ``clip``.
 
@@ -83,8 +90,9 @@ def clipped_sum(
             same in every layer.
         users: At least one user, ``(batch,)``.
         clip: L2 norm.
-        check: Check with two further forward passes and six backward passes that no loss depends on other users'
+        check: Check with one further forward pass and five backward passes that no loss depends on other users'
             layer outputs, that the longest gradient and a random user's have the computed norms, and `check_alone`.
+        resized: Of `check_alone`.
         seed: Of torch's random numbers in ``losses``. It must be secret, since they depend on places in the sample.
 
     Returns:
@@ -113,7 +121,7 @@ def clipped_sum(
         if check:
             _check_independent(values, outputs, gradients, factors)
             _check_users(values, list(parameters.values()), norms, clip)
-            check_alone(losses, users, values, factors, list(parameters.values()), draws)
+            check_alone(losses, users, values, factors, list(parameters.values()), draws, resized=resized)
         sums = torch.autograd.grad(values, list(parameters.values()), grad_outputs=factors)
     _check_finite(*sums)
     _check_length(sums, clip * len(users), clip)

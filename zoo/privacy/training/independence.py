@@ -1,7 +1,6 @@
 """Check that each user's loss depends on that user alone, as clipping requires."""
 
 import contextlib
-import math
 import secrets
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -19,22 +18,29 @@ _VALUES, _GRADIENTS, _SHAPES = 1e-5, 1e-4, 1e-2
 
 
 def check_alone(
-    losses: Losses, users: Tensor, values: Tensor, factors: Tensor, parameters: Sequence[Tensor], draws: RandomDraws
+    losses: Losses,
+    users: Tensor,
+    values: Tensor,
+    factors: Tensor,
+    parameters: Sequence[Tensor],
+    draws: RandomDraws,
+    *,
+    resized: bool = True,
 ) -> None:
     """Check that no user's data reach another user's loss, nor the number of users, nor a place among them.
 
     Half of the users, chosen by system entropy, are replaced by copies of the others, and the losses are computed again. The
     others' losses and gradients must stay the same. This detects losses that depend on a batch mean, a rank, another user's
-    detached score, or earlier calls. Then the others alone are computed, in another order; a single user twice. Their summed
-    gradient must stay the same. This detects losses that depend on size or place. Each user counts as after clipping, so large
-    losses do not hide others.
+    detached score, or earlier calls. If ``resized``, the others alone are computed, in another order (a single user: twice).
+    Their summed gradient must stay the same. This detects losses that depend on size or place. Each user counts as after
+    clipping, so large losses do not hide others.
 
     A dependence between two users is detected with a probability of at least a quarter, independently in each call, if the
     replacement changes the sum of the others' clipped gradients by a thousandth of some parameter's largest entry. One on size
     or place is detected if it changes half of the users' sum by a hundredth of its L2 norm. Not detected are data from outside
     of the batch, such as a mean over all ratings, and numbers computed from the batch before the call. If a random draw has not
-    one row per user, size and place are not checked, with a warning. Costs one forward pass and a half, and two backward passes
-    and a half. Its results must not be shown.
+    one row per user, size and place are not checked, with a warning. Costs one further forward pass and two backward passes;
+    half a pass more of each if ``resized``. Its results must not be shown.
 
     Args:
         losses: Function of `clipped_sum`. It may read ``users`` itself instead of its argument.
@@ -43,6 +49,7 @@ def check_alone(
         factors: By how much clipping shortens each user's gradient, in [0, 1], ``(batch,)``.
         parameters: The trained parameters.
         draws: Random numbers with which the values were computed.
+        resized: Whether to check for size and place.
 
     Raises:
         RuntimeError: If a loss or its gradient changes with the other users, or with their number or order.
@@ -69,6 +76,8 @@ def check_alone(
         apart |= float((other - one).abs().max()) > _GRADIENTS * float(torch.maximum(one.abs(), other.abs()).max())
     if apart:
         raise RuntimeError("A user's loss changes with the batch's other users. Use its own data.")
+    if not resized:
+        return
     places = kept if len(users) > 1 else kept.repeat(2)
     part = users[places]
     with _replaced(users, part):
@@ -111,4 +120,4 @@ def _gradients(values: Tensor, parameters: Sequence[Tensor], weights: Tensor) ->
 
 
 def _length(parts: Sequence[Tensor]) -> float:
-    return math.hypot(*(float(torch.linalg.vector_norm(part, dtype=torch.float64)) for part in parts))
+    return float(torch.stack([torch.linalg.vector_norm(part, dtype=torch.float64) for part in parts]).norm())

@@ -52,6 +52,8 @@ def user_norms(layer: nn.Module, inputs: Sequence[Tensor], gradients: Tensor) ->
     if isinstance(layer, UserwiseLayer):
         return layer.user_norms(inputs, gradients)
     if type(layer) in _opacus().NORM_SAMPLERS:  # without storing any user's gradient
+        if gradients.ndim > 2 and inputs[0].is_floating_point():  # sums of products, which may cancel
+            inputs, gradients = [given.double() for given in inputs], gradients.double()
         found: Mapping[nn.Parameter, Tensor] = _opacus().NORM_SAMPLERS[type(layer)](layer, inputs, gradients)
         return found
     each = _opacus().GRAD_SAMPLERS[type(layer)](layer, inputs, gradients)

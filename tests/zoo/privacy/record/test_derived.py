@@ -348,7 +348,11 @@ def test_records_of_earlier_versions_are_read_with_the_same_figures() -> None:
                 assert version == "0.2.0" or record.to_dict() == old
                 chosen = record.assuming("chosen_by_metrics").assuming("claimed_by:a.B")
                 read = PrivacyRecord.from_dict(chosen.to_dict(), ledger if record is with_ledger else None)
-                assert (read.conditions, read.to_dict(), str(read)) == (chosen.conditions, chosen.to_dict(), str(chosen))
+                assert (read.conditions, read.to_dict(), str(read)) == (
+                    chosen.conditions,
+                    chosen.to_dict(),
+                    str(chosen),
+                )
                 assert len(read.conditions) == len(record.conditions) + (2 if record.claims else 0)
 
 
