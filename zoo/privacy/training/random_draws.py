@@ -76,8 +76,8 @@ class _Draws(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401  torch's own
         result = func(*args, **(kwargs or {}))
-        if torch.Tag.nondeterministic_seeded not in func.tags:
-            return result
+        if torch.Tag.nondeterministic_seeded not in func.tags or (kwargs or {}).get("generator") is not None:
+            return result  # a generator of the module's own repeats its numbers by place
         drawn = result[1] if func is _DROPOUT else result
         if self.places is None:
             self.found.append((func, drawn.clone() if isinstance(drawn, Tensor) else None))

@@ -112,6 +112,9 @@ SIZES: dict[str, Loss] = {
     "first place": lambda scores, users: scores.square() * (1 + 9 * (torch.arange(len(users)) == 0)),
     "place": lambda scores, users: scores * torch.arange(len(users)),
     "numbers of places": lambda scores, users: scores * torch.rand(40, generator=torch.Generator())[: len(users)],
+    "numbers of places, beside dropout": lambda scores, users: (
+        torch.dropout(scores, 0.1, True) * torch.rand(len(users), generator=torch.Generator())
+    ),
     "mean, beside dropout": lambda scores, users: nn.functional.dropout(scores, 0.1).square() / len(users),
     "mean, of random items": lambda s, users: (s * torch.randint(5, (3, len(users), 2)).sum((0, 2))) / len(users),
 }
@@ -176,7 +179,7 @@ def test_honest_losses_pass_and_nothing_moves() -> None:
 
     def drawn(users: Tensor) -> Tensor:
         shared, own = torch.randn(2), torch.randint(3, (len(users), 2))
-        return scores(users) * (own * shared).sum(1)
+        return torch.native_dropout(scores(users) * (own * shared).sum(1), 0.3, True)[0]  # as on a GPU
 
     for losses, critic in ((module.losses, module), (scores, scores.critic), (drawn, scores.critic)):
         for size in (1, 2, 3, USERS):
