@@ -67,11 +67,11 @@ class RandomDraws:
             yield
 
 
-class _Draws(TorchDispatchMode):
+class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Record all random draws; or with places repeat those that were found."""
 
     def __init__(self, found: _Found, places: Tensor | None, count: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.found, self.places, self.count, self.next = found, places, count, 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401  torch's own
