@@ -149,7 +149,6 @@ MECHANISMS = (
         ("nobody is replaced", "others[gone] = users[kept[: len(gone)]]", "others[gone] = users[gone]"),
         ("gradients are not compared", "apart |= float((other - one)", "apart |= False and float((other - one)"),
         ("large losses hide others", ".to(weights) * factors[kept]", ".to(weights)"),
-        ("half of a sample keeps its order", "places = kept if", "places = kept.sort().values if"),
         ("one user has no other size", "else kept.repeat(2)", "else kept"),
         ("the sample itself keeps its size", "with _replaced(users, part):", "with _replaced(users, users.clone()):"),
         ("other sizes are not compared", "if not _length(differences) <=", "if False and not _length(differences) <="),
