@@ -148,8 +148,20 @@ MECHANISMS = (
         (f"{OF_TRAINING}/test_independence.py",),
         ("nobody is replaced", "others[gone] = users[kept[: len(gone)]]", "others[gone] = users[gone]"),
         ("gradients are not compared", "apart |= float((other - one)", "apart |= False and float((other - one)"),
-        ("the random stream goes on", "torch.set_rng_state(random_state)", "pass"),
         ("large losses hide others", ".to(weights) * factors[kept]", ".to(weights)"),
+        ("one user has no other size", "else kept.repeat(2)", "else kept"),
+        ("the sample itself keeps its size", "with _replaced(users, part):", "with _replaced(users, users.clone()):"),
+        ("other sizes are not compared", "if not _length(differences) <=", "if False and not _length(differences) <="),
+    ),
+    *edits_of(
+        f"{TRAINING}/random_draws.py",
+        (f"{OF_TRAINING}/test_independence.py",),
+        ("the random stream goes on", "each.set_state(state)", "pass"),
+        (
+            "draws of users are those of the first",
+            "found.index_select(other[0], places)",
+            "found.narrow(other[0], 0, len(places))",
+        ),
     ),
     *edits_of(
         f"{TRAINING}/noisy_steps.py",
@@ -170,9 +182,10 @@ MECHANISMS = (
         (f"{OF_TRAINING}/test_private_gradient.py", f"{OF_TRAINING}/test_independence.py"),
         ("noise for a clip of 1", "self.plan.noise_std", "self.plan.noise_multiplier"),
         ("the size of the sample shows", "total.div_(self.expected_size)", "total.div_(max(len(users), 1))"),
-        ("losses are never looked at", "check=len(users) > 1", "check=False"),
+        ("losses are never looked at", "check=True", "check=False"),
         ("the same noise in every step", "fresh_generator(self._noise)", "fresh_generator(NoiseSource.seeded(0))"),
         ("a step is not counted", "self._taken += 1", "self._taken += 0"),
+        ("other sizes are never looked at", "resized = not self._resized or", "resized ="),
     ),
     *edits_of(
         f"{TRAINING}/sanitised_gradient.py",

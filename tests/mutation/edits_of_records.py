@@ -68,7 +68,7 @@ RECORDS = (
         ("sentences of an older schema may be left out", "if texts and not {*texts} & {*written[kind]}", "if False"),
         (
             "a mean over one constant projection is believed",
-            "if schema == 1 and not reasons and _is_mean(old):",
+            'if "unstated" in stated and not reasons and _is_mean(old):',
             "if False:",
         ),
         ("a release may be of rounds", "if claims and ledger is not None and ours and build is None:", "if False:"),

@@ -295,6 +295,7 @@ RUNS = (
         ("a bundle has exact counts", "counted = not method.hides_item_counts", "counted = True"),
         ("a bundle has the critic", 'scored_by(own, checkpoint["state_dict"])', 'checkpoint["state_dict"]'),
         ("a member's run is named", "safe_dump(without_paths(config)", "safe_dump(config"),
+        ("paths inside of texts stay", "_PATH.search(", "_PATH.match("),
     ),
     *edits_of(
         "zoo/runs/predictor.py",

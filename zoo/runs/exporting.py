@@ -245,26 +245,42 @@ def _write(content: _Content, run: Path, folder: Path) -> None:
             shutil.copyfile(run / name, folder / name)
 
 
+_ADDRESS = re.compile(r"\bhttps?://(?![^\s/]*@)[^\s,;\"'<>|()]+")
+_PATH = re.compile(
+    r"""(?<![\w.~\\/)\]}%-])(?:  # at the beginning of a word
+        /+[\w.~$%-] | ~[\w.-]*[\\/] | \$\{?[A-Za-z_] | %\w+%[\\/] | \.\.?[\\/]
+        | [A-Za-z]:[\\/] | \\{1,2}[\w.?$-]+[\\/]
+    ) | [\\/]\.\.(?:[\\/]|$) | ^\s*~[A-Za-z_][\w.-]*\s*$""",
+    re.VERBOSE,
+)
+
+
 def without_paths(value: Any) -> Any:  # noqa: ANN401  plain settings
-    """Return plain settings without entries that name local paths: those of `PATHS`, and paths outside the working folder.
+    """Return plain settings without entries that name local paths: those of `PATHS`, and texts or keys with such a path.
+
+    Such paths begin at a root, a drive, a server, a home or parent folder, or a variable. A text is left out as a whole, since a
+    path may contain spaces and quotes. Addresses of the web without a password stay.
 
     Examples:
         >>> without_paths({"a": {"run": "runs/BPR/version_0", "copies": 1}, "logs": ["/home/ann", "csv"]})
         {'a': {'copies': 1}, 'logs': ['csv']}
         >>> without_paths({"columns": {"run": "/item"}, "log": "file:///home/ann"})
         {'columns': {'run': '/item'}}
+        >>> without_paths(["see c:/Users/ann", "'../x y/z'", "HR@10 / NDCG@10, 1/2", "https://example.org/a"])
+        ['HR@10 / NDCG@10, 1/2', 'https://example.org/a']
     """
     if isinstance(value, dict):
         return {
             k: item if k in NAMES else without_paths(item)
             for k, item in value.items()
-            if k in NAMES or (k not in PATHS and not _is_path(item))
+            if k in NAMES or (k not in PATHS and not _is_path(k) and not _is_path(item))
         }
     return [without_paths(item) for item in value if not _is_path(item)] if isinstance(value, list) else value
 
 
 def _is_path(value: object) -> bool:
-    return isinstance(value, str) and re.match(r"\s*(/|~|\$|\.\.?/|\\\\|[A-Za-z]:[\\/]|\w+://).", value) is not None
+    """Return whether a text is or contains a path outside the working folder, or an address that is not public."""
+    return isinstance(value, str) and _PATH.search(_ADDRESS.sub("", value)) is not None
 
 
 def _digests(folder: Path) -> dict[str, str]:

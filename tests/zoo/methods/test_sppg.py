@@ -45,8 +45,8 @@ def test_it_takes_exactly_the_planned_steps_and_stops(private: Run) -> None:
     assert trainer.current_epoch < 3, "seven critic steps are four batches, an epoch has three"
     critic, generator = (next(iter(optimizer.state.values()))["step"] for optimizer in trainer.optimizers)
     assert (int(critic), int(generator)) == (7, 4)
-    # A private gradient asks twice, the second time with other users beside; an empty sample scores nobody.
-    assert len(method.real) <= (7 if of_the_generator else 14)
+    # A private gradient asks again with other users beside, and for some of them alone; an empty sample scores nobody.
+    assert len(method.real) <= (7 if of_the_generator else 21)
 
 
 def test_its_ledger_is_within_what_was_asked_for(private: Run) -> None:

@@ -10,9 +10,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import polars as pl
 import pytest
 import torch
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 import zoo
@@ -143,6 +145,29 @@ def test_the_experiment_of_a_bundle_names_no_path_of_a_member_or_a_publisher(tmp
         "c": ["x", "/d/e"],
     }
     assert without_paths({"publisher": publisher}) == {"publisher": {"callbacks": [{}], "c": ["x"]}}
+
+
+_ROOTS = (
+    r"/home/ //server/ C:\ d:/ \\server\ \\?\C:\ \Users\ ~/ ~ann/ ~\ $HOME/ ${X}/ %APPDATA%\ ./ ../ ..\ ../../ a/../"
+)
+ROOTS = [*_ROOTS.split(), "file:///", "file:/", "file://C:/", "s3://", "https://ann:x@a.b/"]
+BEFORE = ["", " ", "see ", "'", '"', "(", "path=", "a: ", "-o=", "1/2, ", "https://a.b/c "]
+_SPOKEN = r"1/2|HR@10 / NDCG@10|and/or|km/h|%Y/%m/%d|https://a.b/c?d=/e|http://a.b|runs/BPR|3 / 4.|::|/|//|~5 %|US$ 5|$5|1:2|x -> y"
+SPOKEN = [*_SPOKEN.split("|"), "wait...", "users (20 %)/items", "Müller / Søn", "a\tb", "\\t", "\\d+"]
+
+
+@hypothesis.given(
+    st.sampled_from(BEFORE), st.sampled_from(ROOTS), st.text(st.characters(codec="utf-8"), min_size=0, max_size=9)
+)
+def test_no_text_with_a_path_is_left(before: str, root: str, rest: str) -> None:
+    text = f"{before}{root}ann {rest}"
+    assert without_paths({"a": text, text: 1, "b": [text, {"c": text}]}) == {"b": [{}]}
+
+
+@hypothesis.given(st.lists(st.sampled_from(SPOKEN) | st.from_regex(r"\A[\w'\"?!,;]{1,9}\Z"), min_size=1, max_size=6))
+def test_texts_without_paths_stay(words: list[str]) -> None:
+    value = {"a": " ".join(words), "b": words}
+    assert without_paths(value) == value
 
 
 def test_who_is_placed_by_own_rows_is_told_so(bare: Path, tmp_path: Path) -> None:

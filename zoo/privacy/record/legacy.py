@@ -98,17 +98,23 @@ def fields_of_earlier(
     selection = _selection(old, values["public_inputs"], mechanism, ledger)
     steps = tuple(RecordedStep(text.removeprefix(_DONE)) for text in old["assumptions"] if text.startswith(_DONE))
     reasons = () if old["reason"] is None else (_code(old["reason"]),)
+    stated = tuple(_code(text) for text in old["conditions"])
     # In schema 1 the seed was a setting with the default 0.
-    if schema == 1 and not reasons and _is_mean(old):
+    if "unstated" in stated and not reasons and _is_mean(old):
         reasons = ("projection_known_before",)
     built = not isinstance(mechanism, ThirdPartyMechanism)
-    stated = tuple(_code(text) for text in old["conditions"])
-    if schema > 1 and not reasons and old["unit"] is not None:
+    if "unstated" not in stated and not reasons and old["unit"] is not None:
         refuse_missing_conditions((step.words for step in steps), stated, old["unit"])
     provisos = tuple(code for code in stated if code not in mechanism.statement.conditions) if built else ()
     notes = {name: value for name, value in inputs.items() if name not in mechanism.public_inputs} if built else {}
     fields = {"mechanism": mechanism, "noise_source": old["noise_source"], "notes": notes, "reasons": reasons}
     return {**fields, "provisos": provisos, "steps": steps if built else (), "selection": selection}, written
+
+
+def with_condition(written: Mapping[str, Any], code: str) -> dict[str, Any]:
+    """Return a record of schema 2 with a further condition, by its code."""
+    conditions = [*written["conditions"], code]
+    return {**written, "guarantee": Guarantee.CONDITIONAL.value, "conditions": conditions}
 
 
 def check_earlier(record: Derived, written: Mapping[str, Any]) -> None:

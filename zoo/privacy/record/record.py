@@ -28,7 +28,7 @@ from zoo.privacy.record.fields import Guarantee as Guarantee
 from zoo.privacy.record.fields import InconsistentRecordError as InconsistentRecordError
 from zoo.privacy.record.fields import RecordError as RecordError
 from zoo.privacy.record.fields import UnderstatedPrivacyError as UnderstatedPrivacyError
-from zoo.privacy.record.legacy import check_earlier, fields_of_earlier
+from zoo.privacy.record.legacy import check_earlier, fields_of_earlier, with_condition
 from zoo.privacy.record.schema import DERIVED, RECORD_SCHEMA, check_derived, read_fields
 from zoo.privacy.record.steps import RecordedStep
 from zoo.privacy.record.view import PublicView as PublicView
@@ -115,7 +115,12 @@ class PrivacyRecord(Derived):
 
     def assuming(self, code: str) -> PrivacyRecord:
         """Return the record with a further condition; one without a guarantee is unchanged."""
-        return replace(self, provisos=(*self.provisos, code)) if self.claims and code not in self.provisos else self
+        if not self.claims or code in self.conditions:
+            return self
+        made = replace(self, provisos=(*self.provisos, code))
+        if self.is_earlier:  # written as before, since schema 3 needs what an old record does not state
+            vars(made)["_read"] = with_condition(vars(self)["_read"], code)
+        return made
 
     def check_against(self, ledger: Iterable[PrivacyEvent]) -> None:
         """Compare the record with a ledger; a record without a guarantee is not compared.

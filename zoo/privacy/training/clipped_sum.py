@@ -17,9 +17,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from zoo.privacy.training.independence import Losses as Losses
 from zoo.privacy.training.independence import check_alone
+from zoo.privacy.training.random_draws import RandomDraws
 from zoo.privacy.training.user_norms import has_user_norms, unknown_setting, user_norms
 
-# Norms are in single precision. Their usual error is taken off the clip; `_check_users` looks for cancellation, for two users.
+# Gradients are in single precision; the usual error of their norms is taken off the clip.
 _MARGIN = 1e-5
 _AGREES = 1e-3  # tolerance of rounding between two ways to compute a number
 
@@ -66,7 +67,14 @@ def _check_layer(named: str, layer: nn.Module) -> None:
 
 
 def clipped_sum(
-    module: nn.Module, losses: Losses, users: Tensor, clip: float, *, check: bool = False
+    module: nn.Module,
+    losses: Losses,
+    users: Tensor,
+    clip: float,
+    *,
+    check: bool = False,
+    resized: bool = True,
+    seed: int = 0,
 ) -> dict[str, Tensor]:
     """Return the sum of the users' gradients, each clipped jointly over all trained parameters to an L2 norm of ``clip``.
 
@@ -84,6 +92,8 @@ def clipped_sum(
         clip: L2 norm.
         check: Check with one further forward pass and five backward passes that no loss depends on other users'
             layer outputs, that the longest gradient and a random user's have the computed norms, and `check_alone`.
+        resized: Of `check_alone`.
+        seed: Of torch's random numbers in ``losses``. It must be secret, since they depend on places in the sample.
 
     Returns:
         The sum, a tensor for each trained parameter by name.
@@ -94,9 +104,9 @@ def clipped_sum(
         FloatingPointError: If a gradient is not finite.
     """
     parameters = trainable(module)
-    random_state = torch.get_rng_state()
+    draws = RandomDraws(seed, next(iter(parameters.values())).device)
     with torch.enable_grad():
-        with _recorded(module) as calls:
+        with _recorded(module) as calls, draws.once():
             values = losses(users)
         _check_losses(values, users)
         # Of the sum of losses, so that each row of a layer's outputs gets the gradient of its own user's loss.
@@ -111,8 +121,7 @@ def clipped_sum(
         if check:
             _check_independent(values, outputs, gradients, factors)
             _check_users(values, list(parameters.values()), norms, clip)
-            if len(users) > 1:
-                check_alone(losses, users, values, factors, list(parameters.values()), random_state)
+            check_alone(losses, users, values, factors, list(parameters.values()), draws, resized=resized)
         sums = torch.autograd.grad(values, list(parameters.values()), grad_outputs=factors)
     _check_finite(*sums)
     _check_length(sums, clip * len(users), clip)

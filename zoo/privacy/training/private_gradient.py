@@ -1,7 +1,9 @@
 """Private gradients: the noisy gradients that an optimiser reads in a step of DP-SGD, and the count of such steps."""
 
 import math
+import secrets
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -28,11 +30,12 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
 
     The guarantee is that of `events`. It assumes that every sample comes from `PoissonSampler` at ``plan.rate`` with private
     entropy, that initial parameters do not depend on the data, that settings are public, that layers' norms are right, and that
-    a user's data affect that user's loss alone. Neither the sample's size nor a place in it may affect a loss. Every step of
-    several users checks the norms of two, and effects of another user's data with the probability of `check_alone`, not of
-    data outside of the sample or of its size.
+    a user's data affect that user's loss alone. Neither the sample's size nor a place in it may affect a loss. Every step checks
+    the norms of two users, and effects of another user's data with the probability of `check_alone`, not of data outside of
+    the sample. The first step with users and a random quarter of the others check effects of size and place.
 
-    Every call makes a new noise generator, so neither the global random state nor a checkpoint contains any of it. The
+    Every call makes a new noise generator, so neither the global random state nor a checkpoint contains any of it. Torch's random
+    numbers in losses come from it too: a known seed, or how far it moved, would reveal places and the sample's size. The
     guarantee is proved for exact real arithmetic, not against floating-point or timing attacks.
 
     Args:
@@ -48,6 +51,7 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
         check_module(module)
         super().__init__(plan, noise)
         self.module, self.expected_size = module, float(expected_size)
+        self._resized = False  # whether a sample was checked with another size
 
     def __call__(self, users: Tensor, losses: Losses) -> None:
         """Take one step: replace ``.grad`` of all trained parameters.
@@ -56,7 +60,7 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
 
         Args:
             users: The sample, ascending without repetition, int64, ``(sampled,)``; may be empty.
-            losses: Function of `clipped_sum`; not called for an empty sample.
+            losses: Function of `clipped_sum`; called several times, with any users in any order, not for an empty sample.
 
         Raises:
             BudgetSpentError: If all planned steps were taken, or as many as `limit` allows.
@@ -77,10 +81,13 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
             raise RuntimeError("automatic_optimization is True. Set it to False.")
         self._taken += 1
         sums: dict[str, Tensor] = {}
-        if len(users):
-            # In every step with another user: the losses of the first step prove nothing about later ones.
-            sums = clipped_sum(self.module, losses, users, self.plan.clip, check=len(users) > 1)
         generator = fresh_generator(self._noise)
+        if len(users):
+            seed = int(np.random.Generator(generator.bit_generator.jumped()).integers(2**63))  # type: ignore[attr-defined]
+            # In every step: the losses of the first step prove nothing about later ones. With another size in a quarter.
+            resized = not self._resized or secrets.randbelow(4) == 0
+            sums = clipped_sum(self.module, losses, users, self.plan.clip, check=True, resized=resized, seed=seed)
+            self._resized = True
         for name, parameter in trainable(self.module).items():
             total = with_noise(sums.get(name, torch.zeros_like(parameter)), self.plan.noise_std, generator)
             parameter.grad = total.div_(self.expected_size).to(parameter.dtype)

@@ -51,7 +51,13 @@ def user_norms(layer: nn.Module, inputs: Sequence[Tensor], gradients: Tensor) ->
     """
     if isinstance(layer, UserwiseLayer):
         return layer.user_norms(inputs, gradients)
-    if type(layer) in _opacus().NORM_SAMPLERS:  # without storing any user's gradient
+    direct = False
+    if isinstance(layer, nn.Linear) and gradients.ndim > 2:  # sums over a sequence, which may cancel
+        inputs, gradients = [given.double() for given in inputs], gradients.double()
+        # A user's gradient may be smaller than the inputs and gradients of the sequence; then it is also faster.
+        places, width, height = gradients[0, ..., 0].numel(), layer.in_features, layer.out_features
+        direct = gradients.ndim > 3 or places * (width + height) > width * height
+    if type(layer) in _opacus().NORM_SAMPLERS and not direct:  # without storing any user's gradient
         found: Mapping[nn.Parameter, Tensor] = _opacus().NORM_SAMPLERS[type(layer)](layer, inputs, gradients)
         return found
     each = _opacus().GRAD_SAMPLERS[type(layer)](layer, inputs, gradients)

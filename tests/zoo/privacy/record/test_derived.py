@@ -336,6 +336,7 @@ def test_records_of_earlier_versions_are_read_with_the_same_figures() -> None:
             for record in (with_ledger, alone):
                 if (version, name) == ("0.2.0", "paper"):  # its projection was known before
                     assert record.guarantee is Guarantee.NONE
+                    assert not PrivacyRecord.from_dict(record.to_dict(), ledger).claims
                     continue
                 for field in ("epsilon", "delta", "mu", "sensitivity", "noise_scale", "clip", "requested_epsilon"):
                     stated, found = old[field], getattr(record, field)
@@ -345,6 +346,14 @@ def test_records_of_earlier_versions_are_read_with_the_same_figures() -> None:
                 proved = {"proved": Guarantee.CONDITIONAL} if version == "0.2.0" else {}
                 assert record.guarantee is proved.get(old["guarantee"], Guarantee(old["guarantee"])), name
                 assert version == "0.2.0" or record.to_dict() == old
+                chosen = record.assuming("chosen_by_metrics").assuming("claimed_by:a.B")
+                read = PrivacyRecord.from_dict(chosen.to_dict(), ledger if record is with_ledger else None)
+                assert (read.conditions, read.to_dict(), str(read)) == (
+                    chosen.conditions,
+                    chosen.to_dict(),
+                    str(chosen),
+                )
+                assert len(read.conditions) == len(record.conditions) + (2 if record.claims else 0)
 
 
 @settings(max_examples=300)

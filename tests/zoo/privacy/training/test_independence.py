@@ -54,12 +54,14 @@ def critic_and_losses(loss: Loss) -> tuple[nn.Module, Callable[[Tensor], Tensor]
     return scores.critic, lambda users: loss(scores(users), users)
 
 
-def refused_within(calls: int, module: nn.Module, losses: Callable[[Tensor], Tensor], users: Tensor) -> None:
+def refused_within(
+    calls: int, module: nn.Module, losses: Callable[[Tensor], Tensor], users: Tensor, match: str = "batch's other users"
+) -> None:
     def steps() -> None:
         for _ in range(calls):
-            clipped_sum(module, losses, users, 1.0, check=True)
+            clipped_sum(module, losses, users, 1.0, check=True, seed=1)
 
-    with pytest.raises(RuntimeError, match="changes with the batch's other users"):
+    with pytest.raises(RuntimeError, match=f"A user's loss changes with the {match}"):
         steps()
 
 
@@ -103,6 +105,44 @@ def test_inputs_that_hold_others_rows_are_found_where_no_loss_shows_them() -> No
     refused_within(1, layer, lambda users: layer(rows[users] - rows[users].mean(0))[:, 0], torch.arange(8))
 
 
+SIZES: dict[str, Loss] = {
+    "mean": lambda scores, users: scores.square() / len(users),
+    "mean, by the sample itself": lambda scores, _: scores.square() / len(EVERYBODY),
+    "size of large samples": lambda scores, users: scores.square() / max(len(users), 30),
+    "first place": lambda scores, users: scores.square() * (1 + 9 * (torch.arange(len(users)) == 0)),
+    "place": lambda scores, users: scores * torch.arange(len(users)),
+    "numbers of places": lambda scores, users: scores * torch.rand(40, generator=torch.Generator())[: len(users)],
+    "numbers of places, beside dropout": lambda scores, users: (
+        torch.dropout(scores, 0.1, True) * torch.rand(len(users), generator=torch.Generator())
+    ),
+    "mean, beside dropout": lambda scores, users: nn.functional.dropout(scores, 0.1).square() / len(users),
+    "mean, of random items": lambda s, users: (s * torch.randint(5, (3, len(users), 2)).sum((0, 2))) / len(users),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_losses_that_depend_on_size_or_place_are_refused(name: str) -> None:
+    # The first user is among the others, and in another place, in nearly half of the calls: 60 miss it with probability 1e-15.
+    module, losses = critic_and_losses(SIZES[name])
+    refused_within(60 if name == "first place" else 1, module, losses, EVERYBODY, "sample's size or order")
+    if name not in ("size of large samples", "mean, by the sample itself"):
+        refused_within(1, module, losses, EVERYBODY[3:4], "sample's size or order")
+    assert torch.equal(EVERYBODY, torch.arange(USERS))
+
+
+def test_a_loss_that_ignores_its_argument_is_refused() -> None:
+    module, losses = critic_and_losses(lambda scores, _: (scores - scores.detach().mean()).square())
+    refused_within(1, module, lambda _: losses(EVERYBODY), EVERYBODY)
+    with pytest.raises(ValueError, match=r"shape \(40,\) for 20 users"):
+        clipped_sum(module, lambda _: losses(torch.arange(USERS)), EVERYBODY, 1.0, check=True)
+
+
+def test_draws_without_a_row_per_user_are_warned_of() -> None:
+    module, losses = critic_and_losses(lambda scores, users: scores * torch.rand(3 * len(users)).view(3, -1).sum(0))
+    with pytest.warns(UserWarning, match="size and order are not checked"):
+        clipped_sum(module, losses, EVERYBODY, 1.0, check=True)
+
+
 @pytest.mark.parametrize("step", [2, 5])
 def test_every_step_is_looked_at(step: int) -> None:
     torch.manual_seed(0)
@@ -136,13 +176,16 @@ class Leaves(nn.Module):
 def test_honest_losses_pass_and_nothing_moves() -> None:
     torch.manual_seed(0)
     module, scores = Leaves(), Losses(SmallCritic(norm=True), some_rows())
-    for losses, critic in ((module.losses, module), (scores, scores.critic)):
-        for size in (2, 3, USERS):
+
+    def drawn(users: Tensor) -> Tensor:
+        shared, own = torch.randn(2), torch.randint(3, (len(users), 2))
+        return torch.native_dropout(scores(users) * (own * shared).sum(1), 0.3, True)[0]  # as on a GPU
+
+    for losses, critic in ((module.losses, module), (scores, scores.critic), (drawn, scores.critic)):
+        for size in (1, 2, 3, USERS):
             for _ in range(20):
                 before = torch.get_rng_state()
                 checked = clipped_sum(critic, losses, EVERYBODY[-size:], 1.0, check=True)
-                after = torch.get_rng_state()
-                torch.set_rng_state(before)
                 plain = clipped_sum(critic, losses, EVERYBODY[-size:], 1.0)
-                assert torch.equal(torch.get_rng_state(), after), "the random stream is as without the check"
+                assert torch.equal(torch.get_rng_state(), before), "the global random stream is neither read nor moved"
                 assert all(torch.equal(checked[name], total) for name, total in plain.items())

@@ -326,6 +326,42 @@ def test_whoever_depends_on_others_is_found_in_the_first_step_that_has_some() ->
         gradient(EVERYBODY, centred)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_mean_over_the_sample_is_refused_in_the_first_step_that_has_one_and_later(first: int) -> None:
+    # A later step finds it with probability 1/4: 80 miss it with probability 1e-10.
+    gradient, losses = made(bare_plan(1.0, clip=1.0, steps=83))
+
+    def mean(users: Tensor) -> Tensor:
+        return losses(users) / (len(users) if gradient.steps_taken > 1 + first else 1)
+
+    gradient(NOBODY, mean)
+    for _ in range(first):
+        gradient(EVERYBODY, mean)
+
+    def later() -> None:
+        for _ in range(80 if first else 1):
+            gradient(EVERYBODY, mean)
+
+    with pytest.raises(RuntimeError, match="sample's size or order"):
+        later()
+
+
+def test_random_numbers_of_losses_have_a_secret_seed() -> None:
+    """Their places in the sample, or how far the global random state moved, would tell of a user."""
+    drawn: list[Tensor] = []
+    for _ in range(2):
+        gradient, losses = made(bare_plan(1.0, clip=1.0))
+        before = torch.manual_seed(0).get_state()
+
+        def dropped(users: Tensor) -> Tensor:
+            drawn.append(torch.rand(len(users)))
+            return losses(users) * drawn[-1]  # noqa: B023
+
+        gradient(EVERYBODY, dropped)
+        assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(drawn[0], drawn[-1])
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_it_works_on_a_gpu() -> None:

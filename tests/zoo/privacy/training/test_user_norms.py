@@ -75,6 +75,19 @@ def test_a_setting_that_opacus_ignores_is_refused_by_name(layer: nn.Module, sett
     assert has_user_norms(nn.Conv1d(1, 1, 3, padding=1))
 
 
+@pytest.mark.parametrize("more", [0, 6, 40])  # the rule for long sequences, and the one for short ones
+def test_norms_of_sequences_whose_gradients_nearly_cancel_are_exact_for_all_users(more: int) -> None:
+    generator, layer = torch.Generator().manual_seed(0), nn.Linear(6 + more, 3 + more)
+    first, gradients = (
+        1e4 * torch.randn(24, 1, 6 + more, generator=generator),
+        torch.randn(24, 1, 3 + more, generator=generator),
+    )
+    rows = torch.cat([first, first + 0.1 * torch.randn(24, 1, 6 + more, generator=generator)], dim=1)
+    gradients = torch.cat([gradients, -gradients], dim=1)
+    exact = torch.einsum("nki,nkj->nij", rows.double(), gradients.double()).flatten(1).norm(dim=1)
+    assert torch.allclose(user_norms(layer, [rows], gradients)[layer.weight].double(), exact, rtol=1e-4, atol=0)
+
+
 def test_nothing_is_registered_with_opacus() -> None:
     """Its tables belong to the process: another private training in it must find them as they were."""
     tables = [
