@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -49,16 +50,19 @@ def run(arguments: list[str], app: str) -> None:
         trusted.write_text(json.dumps({SITE: public}), encoding="utf-8")  # JSON is YAML
         sys.argv = ["flower-supernode", *arguments, "--trusted-entities", str(trusted)]
         flower_supernode()
+    os._exit(1)  # the connection failed, and a thread of Flower would keep this process
 
 
 def through_cuts(invoker: Callable[..., Any]) -> Callable[..., Any]:
-    """Connect again where a link is cut during the handshake of TLS; Flower takes that for a wrong certificate and gives up."""
+    """Connect again unless a certificate is wrong; Flower gives up at every error of TLS, such as a handshake cut or too slow."""
 
     def made(**given: Any) -> Any:  # noqa: ANN401  Flower's own
         gives_up = given["should_giveup"]
-        return invoker(
-            **{**given, "should_giveup": lambda error: "UNEXPECTED_EOF" not in str(error) and gives_up(error)}
-        )
+
+        def hopeless(error: Exception) -> bool:
+            return ("CERTIFICATE" in str(error) or "ssl" not in str(error)) and gives_up(error)
+
+        return invoker(**{**given, "should_giveup": hopeless})
 
     return made
 
