@@ -14,7 +14,7 @@ from zoo.commands.parties import FAILED
 from zoo.methods.federated.updates import weighted_mean
 from zoo_flower import apps
 from zoo_flower.rounds import mean_of_round, model_of, play_message
-from zoo_flower.supernode import through_cuts
+from zoo_flower.supernode import through_cuts, with_late_replies
 
 CLIENTS = 20
 
@@ -96,3 +96,12 @@ def test_only_a_wrong_certificate_ends_a_connection(monkeypatch: pytest.MonkeyPa
     gives_up = http_retry.make_simple_http_retry_invoker().should_giveup
     assert gives_up is not None
     assert gives_up(httpx.ConnectError(f"{error} (_ssl.c:1006)")) is (error == "CERTIFICATE_VERIFY_FAILED")
+
+
+@pytest.mark.parametrize(("reply", "sent"), [("to", 3), ("", None)])
+def test_a_reply_that_is_left_is_sent_without_another_message(reply: str, sent: int | None) -> None:
+    metadata = Mock(run_id=3, reply_to_message_id=reply)
+    store = {"new": Mock(is_retrieved=False), "old": Mock(is_retrieved=True)}
+    store["new"].message.metadata = store["old"].message.metadata = metadata
+    assert with_late_replies(lambda **_: None)(state=Mock(msg_store=store)) == sent
+    assert with_late_replies(lambda **_: 5)(state=Mock(msg_store=store)) == 5
