@@ -1,17 +1,20 @@
-"""A round of FedGNN with its clients on several nodes equals the round in one process."""
+"""A round of FedGNN with its clients on several nodes equals the round in one process; nodes that connect late."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from unittest.mock import Mock
 
+import httpx
 import pytest
 import torch
+from flwr.supercore.retry import http_retry
 
 from zoo import FedGNN
 from zoo.commands.parties import FAILED
 from zoo.methods.federated.updates import weighted_mean
 from zoo_flower import apps
 from zoo_flower.rounds import mean_of_round, model_of, play_message
+from zoo_flower.supernode import through_cuts, with_late_replies
 
 CLIENTS = 20
 
@@ -75,3 +78,30 @@ def test_a_round_with_a_missing_node_is_no_round(experiment: Path, reply: dict[s
         mean_of_round(
             model, torch.chunk(users, 2), numbers, lambda sent: {"0": play_message(model, sent["0"]), **reply}
         )
+
+
+def test_a_message_waits_for_a_node_that_is_not_connected_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    online: list[list[int]] = [[2], [1, 2]]
+    monkeypatch.setattr(apps, "sleep", lambda _: None)
+    monkeypatch.setattr(apps, "Message", Mock())
+    grid = Mock(get_node_ids=lambda: online.pop(0))
+    grid.send_and_receive.return_value = []
+    assert apps.sender(grid, {"book": 1, "film": 2}, "release", 300)({"book": b"x"}) == {}
+    assert not online
+
+
+@pytest.mark.parametrize("error", ["The handshake operation timed out", "EOF occurred", "CERTIFICATE_VERIFY_FAILED"])
+def test_only_a_wrong_certificate_ends_a_connection(monkeypatch: pytest.MonkeyPatch, error: str) -> None:
+    monkeypatch.setattr(http_retry, "RetryInvoker", through_cuts(http_retry.RetryInvoker))
+    gives_up = http_retry.make_simple_http_retry_invoker().should_giveup
+    assert gives_up is not None
+    assert gives_up(httpx.ConnectError(f"{error} (_ssl.c:1006)")) is (error == "CERTIFICATE_VERIFY_FAILED")
+
+
+@pytest.mark.parametrize(("reply", "sent"), [("to", 3), ("", None)])
+def test_a_reply_that_is_left_is_sent_without_another_message(reply: str, sent: int | None) -> None:
+    metadata = Mock(run_id=3, reply_to_message_id=reply)
+    store = {"new": Mock(is_retrieved=False), "old": Mock(is_retrieved=True)}
+    store["new"].message.metadata = store["old"].message.metadata = metadata
+    assert with_late_replies(lambda **_: None)(state=Mock(msg_store=store)) == sent
+    assert with_late_replies(lambda **_: 5)(state=Mock(msg_store=store)) == 5

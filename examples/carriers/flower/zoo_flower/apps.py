@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from time import monotonic, sleep
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -12,6 +13,8 @@ from flwr.serverapp import Grid, ServerApp
 from zoo.commands.parties import SETTINGS, Party, replying
 
 RECORD, CONTENT = "zoo", "content"
+CONNECTING = 60
+"""Seconds to wait for nodes that are not connected before a message; a node tries again after 20 at most."""
 client = ClientApp()
 server = ServerApp()
 
@@ -67,6 +70,9 @@ def sender(
     names = {node: name for name, node in nodes.items()}
 
     def send(messages: Mapping[str, bytes]) -> dict[str, bytes]:
+        end = monotonic() + min(timeout, CONNECTING)
+        while not {nodes[name] for name in messages} <= {*grid.get_node_ids()} and monotonic() < end:
+            sleep(2)  # Flower answers for a node that is not connected at once
         made = [
             Message(carried(content), dst_node_id=nodes[name], message_type=f"query.{kind}")
             for name, content in messages.items()
