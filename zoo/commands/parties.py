@@ -150,7 +150,7 @@ class Party:
 
     def _psi(self, **files: Path | None) -> argparse.Namespace:
         given = {"users": self._path("users"), "state": self.folder / "psi.json", "mode": self.settings["mode"]}
-        most = self.settings.get("most_in_common", 0) if given["mode"] == "list" else math.inf  # a size names nobody
+        most = self.settings.get("most_in_common", 0) if given["mode"] == "list" else math.inf  # a size names no user
         return argparse.Namespace(most_in_common=most, **given, **files)
 
     def collect(self, sources: Sequence[str], asked: Mapping[str, Any], send: Any, **defaults: int) -> None:  # noqa: ANN401  `exchange.Send`

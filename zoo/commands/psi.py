@@ -123,12 +123,9 @@ def ask(options: argparse.Namespace) -> str:
     client = psi.client.CreateFromKey(bytes.fromhex(opened["key"]), reveal)
     parsed = _called(options, psi.ServerSetup.FromString, setup), _called(options, psi.Response.FromString, response)
     narrowest = 0.99 * fields["count"] * len(ids) / _false_positive(fields["count"], len(ids))
-    if parsed[0].gcs.hash_range < narrowest:  # 0 of another filter
-        raise PsiError(f"{options.receive} has a filter that finds users who are not in common. Do not use it.")
-    if not _is_whole(parsed[0].gcs) or not _are_points(parsed[1].encrypted_elements, len(ids)):
-        raise PsiError(
-            f"{options.receive} has a cut filter, repeats users, or has another number of them. Do not use it."
-        )
+    wide = parsed[0].gcs.hash_range >= narrowest  # else it finds users who are not in common; 0 of another filter
+    if not wide or not _is_whole(parsed[0].gcs) or not _are_points(parsed[1].encrypted_elements, len(ids)):
+        raise PsiError(f"{options.receive} has a false filter or false users. Do not use it.")
     found = sorted(ids[at] for at in _called(options, client.GetIntersection, *parsed)) if reveal else []
     size = len(found) if reveal else int(_called(options, client.GetIntersectionSize, *parsed))
     if size > (most := min(len(ids), fields["count"], options.most_in_common)):
@@ -290,7 +287,7 @@ def _called(options: argparse.Namespace, function: Callable[..., Any], *message:
     try:
         return function(*message)
     except Exception as error:
-        raise PsiError(f"{options.receive} was altered. Begin with a new request.") from error
+        raise PsiError(f"{options.receive} was altered. Ask again.") from error
 
 
 def _finished(options: argparse.Namespace, found: Sequence[str], size: int) -> str:

@@ -157,15 +157,15 @@ def test_wrong_and_altered_files_are_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda setup, _: setattr(setup.gcs, "hash_range", 1), "has a filter that finds users who are not in common"),
-        (lambda setup, _: setattr(setup.bloom_filter, "bits", b"\xff" * 64), "has a filter that finds users"),
-        (lambda setup, _: setattr(setup.gcs, "div", -1), "has a cut filter"),
-        (lambda setup, _: setattr(setup.gcs, "div", 63), "has a cut filter"),
-        (lambda setup, _: setattr(setup.gcs, "bits", b"\x01"), "has a cut filter"),  # the library reads on behind it
-        (lambda _, points: points.extend(points[:1]), "another number of them"),
-        (lambda _, points: points.__setitem__(0, points[1]), "repeats users"),
-        (lambda _, points: points.__setitem__(0, b"\x02"), "repeats users"),
-        (lambda _, points: points.__setitem__(0, b"\x02" + b"\xff" * 32), "was altered. Begin with a new request"),
+        (lambda setup, _: setattr(setup.gcs, "hash_range", 1), "has a false filter"),
+        (lambda setup, _: setattr(setup.bloom_filter, "bits", b"\xff" * 64), "has a false filter"),
+        (lambda setup, _: setattr(setup.gcs, "div", -1), "has a false filter"),
+        (lambda setup, _: setattr(setup.gcs, "div", 63), "has a false filter"),
+        (lambda setup, _: setattr(setup.gcs, "bits", b"\x01"), "has a false filter"),  # the library reads on behind it
+        (lambda _, points: points.extend(points[:1]), "false users"),
+        (lambda _, points: points.__setitem__(0, points[1]), "false users"),
+        (lambda _, points: points.__setitem__(0, b"\x02"), "false users"),
+        (lambda _, points: points.__setitem__(0, b"\x02" + b"\xff" * 32), "was altered. Ask again"),
         (None, "20 users in common. Allowed: 1"),  # of a party that states one user
     ],
 )
