@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from zoo.runtime.run_folder import write_json
+from zoo.runtime.run_folder import visible, write_json
 
 SETTINGS, TARGET = "zoo.json", "target"
 """File of a party's own settings, and name of the target."""
@@ -91,7 +92,7 @@ def write_settings(file: Path, name: str, options: argparse.Namespace) -> None:
     shutil.copy(options.config, file.parent / f"{name}.yaml")
     settings: dict[str, Any] = {"config": f"{name}.yaml", "users": None, "mode": "list"}
     if name == TARGET:
-        settings |= {"limit": 2**32, "trusted": None}
+        settings |= {"limit": 2**32, "trusted": None, "most_in_common": 0}
     else:
         from zoo.privacy.accounting.relation import Relation
         from zoo.privacy.spending.budget import Budget, Cap
@@ -149,7 +150,8 @@ class Party:
 
     def _psi(self, **files: Path | None) -> argparse.Namespace:
         given = {"users": self._path("users"), "state": self.folder / "psi.json", "mode": self.settings["mode"]}
-        return argparse.Namespace(**given, **files)
+        most = self.settings.get("most_in_common", 0) if given["mode"] == "list" else math.inf  # a size names no user
+        return argparse.Namespace(most_in_common=most, **given, **files)
 
     def collect(self, sources: Sequence[str], asked: Mapping[str, Any], send: Any, **defaults: int) -> None:  # noqa: ANN401  `exchange.Send`
         """Do as a target what was asked, and write what became of each source next to the releases.
@@ -198,15 +200,18 @@ class Party:
             said = f"{source} has no list yet."
             for step, file in (("request", request_file), ("result", result)):
                 message = encode({"op": "psi", "request": request, "step": step}, file.read_bytes())
-                fields, content = decode(send({source: message}).get(source, encode({"code": Code.NO_REPLY})))
-                if (code := Code(fields["code"])) is not Code.OK:
-                    return code, f"{said} {source}: {code}. {SENTENCES[code]}"
-                if step == "request":
-                    reply.write_bytes(content)
-                    try:
+                answer = send({source: message}).get(source, encode({"code": Code.NO_REPLY}))
+                try:
+                    fields, content = decode(answer)
+                    if (code := Code(fields["code"])) is not Code.OK:
+                        return code, f"{said} {source}: {code}. {SENTENCES[code]}"
+                    if step == "request":
+                        reply.write_bytes(content)
                         said = psi.ask(self._psi(receive=reply, send=result, out=out)).split(" Send ")[0]
-                    except ValueError as error:
-                        return Code.REFUSED, f"{source}: {Code.REFUSED}. {error}"
+                except OSError:  # of the target's own disk
+                    raise
+                except Exception as error:  # of a deviating source
+                    return Code.REFUSED, f"{said} {source}: {Code.REFUSED}. {visible(str(error)[:500])}"
         return Code.OK, said
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import re
 import secrets
 import sys
@@ -49,6 +50,7 @@ class PsiError(ValueError):
 def parser() -> Arguments:
     """Options of the commands."""
     made = Arguments(prog="python -m zoo psi", description=DESCRIPTION)
+    made.set_defaults(most_in_common=math.inf)
     commands = made.add_subparsers(dest="command", required=True)
     for name, about in (("ask", "the party that asks, and computes the result"), ("serve", "the other party")):
         each = commands.add_parser(name, help=about)
@@ -116,15 +118,20 @@ def ask(options: argparse.Namespace) -> str:
         raise PsiError(f"{options.receive} answers no open request: it is replayed, or another's.")
     if opened["ids"] != _digest(ids):
         raise PsiError(f"{options.users} was changed after the request. Ask again.")
-    client = psi.client.CreateFromKey(bytes.fromhex(opened["key"]), reveal)
-    parsed = _parsed(psi.ServerSetup, setup, options.receive), _parsed(psi.Response, response, options.receive)
-    pairs = fields["count"] * len(ids)
-    if parsed[0].gcs.hash_range < 0.99 * pairs / _false_positive(fields["count"], len(ids)):  # 0 of another filter
-        raise PsiError(f"{options.receive} has a filter that finds users who are not in common. Do not use it.")
-    found = sorted(ids[at] for at in client.GetIntersection(*parsed)) if reveal else []
-    size = len(found) if reveal else int(client.GetIntersectionSize(*parsed))
     del state[fields["session"]]
-    _write_state(options.state, state)  # before the result leaves: a reply is used once
+    _write_state(options.state, state)  # before anything is computed: a reply is used once, also if it is refused
+    client = psi.client.CreateFromKey(bytes.fromhex(opened["key"]), reveal)
+    parsed = _called(options, psi.ServerSetup.FromString, setup), _called(options, psi.Response.FromString, response)
+    narrowest = 0.99 * fields["count"] * len(ids) / _false_positive(fields["count"], len(ids))
+    wide = parsed[0].gcs.hash_range >= narrowest  # else it finds users who are not in common; 0 of another filter
+    if not wide or not _is_whole(parsed[0].gcs) or not _are_points(parsed[1].encrypted_elements, len(ids)):
+        raise PsiError(f"{options.receive} has a false filter or false users. Do not use it.")
+    found = sorted(ids[at] for at in _called(options, client.GetIntersection, *parsed)) if reveal else []
+    size = len(found) if reveal else int(_called(options, client.GetIntersectionSize, *parsed))
+    if size > (most := min(len(ids), fields["count"], options.most_in_common)):
+        raise PsiError(
+            f"{size:,} users in common. Allowed: {most:,}, by the lists and most_in_common. Check the number."
+        )
     result = _fields("result", fields["session"], options.mode, ids) | {"answers": _sha(options.receive.read_bytes())}
     said = _sent(options.send, _message(result, json.dumps([size, found]).encode()))
     return f"{_finished(options, found, size)} {said}"
@@ -145,14 +152,16 @@ def serve(options: argparse.Namespace) -> str:
     if step == "request":
         if session in state:
             raise PsiError(f"{options.receive} was answered before. A request is answered once. Ask for a new one.")
-        server, request = psi.server.CreateWithNewKey(reveal), _parsed(psi.Request, content, options.receive)
-        if len(request.encrypted_elements) != fields["count"] or request.reveal_intersection is not reveal:
+        server, request = psi.server.CreateWithNewKey(reveal), _called(options, psi.Request.FromString, content)
+        right = _are_points(request.encrypted_elements, fields["count"])
+        if not right or request.reveal_intersection is not reveal:
             raise PsiError(
                 f"{options.receive} has another number of users, or mode, than it states. Ask for a new one."
             )
         setup = server.CreateSetupMessage(_false_positive(fields["count"], len(ids)), fields["count"], ids)
         reply = _fields("reply", session, options.mode, ids) | {"answers": _sha(options.receive.read_bytes())}
-        message = _message(reply, setup.SerializeToString(), server.ProcessRequest(request).SerializeToString())
+        response = _called(options, server.ProcessRequest, request)
+        message = _message(reply, setup.SerializeToString(), response.SerializeToString())
         state[session] = {"reply": _sha(message), "ids": _digest(ids)}
         _write_state(options.state, state)
         return _sent(options.send, message)
@@ -259,14 +268,26 @@ def _received(
     return fields, [content[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
-def _parsed(kind: Any, content: bytes, path: Path) -> Any:  # noqa: ANN401  a class of the library's messages
-    """Return a message of the library; `PsiError` if it is none."""
-    from google.protobuf.message import DecodeError
+def _is_whole(filtered: Any) -> bool:  # noqa: ANN401  a message of the library
+    """Return whether each Golomb code (zeros, a one, `div` bits; lowest bit first) ends in the filter: the library reads on."""
+    bits, at = filtered.bits, 0
+    while at < 8 * len(bits) and filtered.div >= 0:
+        left = bits[at >> 3] >> (at & 7)
+        at = at + (left & -left).bit_length() + filtered.div if left else (at | 7) + 1
+    return 0 <= filtered.div <= 62 and at <= 8 * len(bits)
 
+
+def _are_points(elements: Sequence[bytes], count: int) -> bool:
+    """Return whether there are `count` different elements of a compressed point's size."""
+    return len(elements) == len({*elements}) == count and all(len(each) == 33 for each in elements)
+
+
+def _called(options: argparse.Namespace, function: Callable[..., Any], *message: Any) -> Any:  # noqa: ANN401
+    """Return what the library makes of a message; `PsiError` for any of its errors, such as one on a false point."""
     try:
-        return kind.FromString(content)
-    except DecodeError as error:
-        raise PsiError(f"{path} was altered. Ask for it again.") from error
+        return function(*message)
+    except Exception as error:
+        raise PsiError(f"{options.receive} was altered. Ask again.") from error
 
 
 def _finished(options: argparse.Namespace, found: Sequence[str], size: int) -> str:

@@ -128,6 +128,8 @@ class Transfer:
             raise ReleaseError(f"The offered stream has {offer.size:,} bytes. Allowed: {limit:,}. Raise the limit.")
         folder.mkdir(parents=True, exist_ok=True)
         self.offer, self.path = offer, folder / f"{offer.sha256}.part"
+        for other in {*folder.glob("*.part")} - {self.path}:  # of streams offered before: the limit is for all
+            other.unlink()
 
     @property
     def received(self) -> int:

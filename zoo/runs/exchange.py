@@ -27,7 +27,7 @@ from zoo.release.release import Release
 from zoo.release.signature import TrustedKeys
 from zoo.runs.inputs import UsageError, instantiate
 from zoo.runs.publishing import publish
-from zoo.runtime.run_folder import plain
+from zoo.runtime.run_folder import plain, visible
 from zoo.runtime.settings_files import read_json
 
 PART = 2**22
@@ -291,15 +291,15 @@ class TargetParty:
                     except OSError:  # of the target's own disk
                         raise
                     except Exception as error:  # a deviating source, which stops no other
-                        found.codes[source], found.reasons[source] = Code.REFUSED, f"{type(error).__name__}: {error}"
+                        why = f"{type(error).__name__}: {error}"[:500]
+                        found.codes[source], found.reasons[source] = Code.REFUSED, visible(why)
                 silent[source] = silent[source] + 1 if self._progress(transfers.get(source)) == before else 0
                 if silent[source] > self.patience:
                     found.codes.setdefault(source, unheard)
         return found
 
-    @staticmethod
-    def _progress(transfer: Transfer | None) -> int:
-        return -1 if transfer is None else transfer.received
+    def _progress(self, transfer: Transfer | None) -> int:
+        return -1 if transfer is None else transfer.received // self.part  # one byte a message is no progress
 
     def _message(self, source: str, transfer: Transfer | None) -> bytes:
         if transfer is None:

@@ -46,10 +46,10 @@ def parties(tmp_path: Path) -> dict[str, Party]:
     return {name: Party(tmp_path / name / SETTINGS) for name in (TARGET, *given.sources)}
 
 
-def settled(party: Party, ids: list[str], mode: str) -> Party:
+def settled(party: Party, ids: list[str], mode: str, **more: int) -> Party:
     """The party once its owner has listed its users."""
     (party.folder / "users.csv").write_text("user_id\n" + "".join(f"{user}\n" for user in ids))
-    settings = {**party.settings, "users": "users.csv", "mode": mode}
+    settings = {**party.settings, "users": "users.csv", "mode": mode, **more}
     (party.folder / SETTINGS).write_text(json.dumps(settings))
     return Party(party.folder / SETTINGS)
 
@@ -114,6 +114,10 @@ def test_users_in_common_by_messages(parties: dict[str, Party], mode: str, capsy
     parties["book"] = settled(parties["book"], THERE, "size" if mode == "list" else "list")
     assert "book: bad_request" in ask(), "the source allows the other mode alone"
     parties["book"] = settled(parties["book"], THERE, mode)
+    if mode == "list":  # the number is seen before the users leave
+        assert "book: refused. 20 users in common. Allowed: 0" in ask()
+        assert decode(crossed[-1])[0]["step"] == "request"
+        parties[TARGET] = settled(parties[TARGET], HERE, mode, most_in_common=20)
     assert "20 users in common" in ask()
     lists = [parties[name].folder / "agreed-book.csv" for name in (TARGET, "book")]
     assert [path.exists() for path in lists] == [mode == "list"] * 2
@@ -127,3 +131,11 @@ def test_users_in_common_by_messages(parties: dict[str, Party], mode: str, capsy
     odd = encode({"op": "psi", "request": "users", "step": "other"}, b"")
     assert decode(parties["book"].handle(odd)) == ({"code": "bad_request"}, b"")
     assert json.loads(report_of(parties[TARGET].folder, "users").read_text())["codes"] == {"book": "ok"}
+
+
+@pytest.mark.parametrize("reply", [b"junk", b"{}\n", b'{"code": "x"}\n', b'{"code": [1]}\n', b'{"code": "ok"}\n[]\n'])
+def test_a_malformed_reply_on_users_is_refused(parties: dict[str, Party], reply: bytes) -> None:
+    pytest.importorskip("private_set_intersection", reason="not installed: the extra psi")
+    asked = settled(parties[TARGET], HERE, "list")
+    asked.collect(["book"], {"request": "users", "intersect": "book"}, lambda sent: dict.fromkeys(sent, reply))
+    assert json.loads(report_of(asked.folder, "users").read_text())["codes"] == {"book": "refused"}

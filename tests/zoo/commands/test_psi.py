@@ -2,9 +2,10 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -144,24 +145,50 @@ def test_wrong_and_altered_files_are_refused() -> None:
         Path("bad").write_bytes(bad)
         refused("serve b <bad >2", "cut off|altered|no message|another number")
     assert not Path("2").exists()
-    step("serve b <1 >2")
-    header, _, content = Path("2").read_bytes().partition(b"\n")
-    fields, setup = json.loads(header), psi.python.ServerSetup
-    (length, _), narrow, everybody = fields["parts"], setup(), setup()
-    narrow.ParseFromString(content[:length])
-    narrow.gcs.hash_range = 1
-    everybody.bloom_filter.num_hash_functions, everybody.bloom_filter.bits = 1, b"\xff" * 64
-    for each in (narrow, everybody):  # all users of the asking party would be found, and sent
-        made = each.SerializeToString()
-        fields["parts"][0] = len(made)
-        Path("bad").write_bytes(json.dumps(fields).encode() + b"\n" + made + content[length:])
-        refused("ask a <bad >3", "has a filter that finds users who are not in common")
-    assert not Path("3").exists()
-    step("ask a <2 >3")
+    for words in ("serve b <1 >2", "ask a <2 >3"):
+        step(words)
     fields = json.loads(Path("3").read_bytes().partition(b"\n")[0])
     lie = json.dumps([1, ["u0001"]]).encode()  # a user whom the other party does not have
     Path("lie").write_bytes(json.dumps({**fields, "parts": [len(lie)]}).encode() + b"\n" + lie)
     refused("serve b <lie =agreed.csv", "names users who are not in b.csv")
+
+
+@pytest.mark.parametrize("mode", ["list", "size"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda setup, _: setattr(setup.gcs, "hash_range", 1), "has a false filter"),
+        (lambda setup, _: setattr(setup.bloom_filter, "bits", b"\xff" * 64), "has a false filter"),
+        (lambda setup, _: setattr(setup.gcs, "div", -1), "has a false filter"),
+        (lambda setup, _: setattr(setup.gcs, "div", 63), "has a false filter"),
+        (lambda setup, _: setattr(setup.gcs, "bits", b"\x01"), "has a false filter"),  # the library reads on behind it
+        (lambda _, points: points.extend(points[:1]), "false users"),
+        (lambda _, points: points.__setitem__(0, points[1]), "false users"),
+        (lambda _, points: points.__setitem__(0, b"\x02"), "false users"),
+        (lambda _, points: points.__setitem__(0, b"\x02" + b"\xff" * 32), "was altered. Ask again"),
+        (None, "20 users in common. Allowed: 1"),  # of a party that states one user
+    ],
+)
+def test_a_reply_that_deviates_is_refused_and_used_up(
+    change: Callable[[Any, Any], object] | None, message: str, mode: str
+) -> None:
+    """Undone, the first changes send all users of the asking party, or end its process."""
+    for words in ("ask a >1", "serve b <1 >2"):
+        step(words, mode)
+    header, _, content = Path("2").read_bytes().partition(b"\n")
+    fields, (setup, response) = json.loads(header), (psi.python.ServerSetup(), psi.python.Response())
+    setup.ParseFromString(content[: fields["parts"][0]])
+    response.ParseFromString(content[fields["parts"][0] :])
+    if change is None:
+        fields["count"] = 1
+    else:
+        change(setup, response.encrypted_elements)
+    made = [each.SerializeToString() for each in (setup, response)]
+    Path("bad").write_bytes(json.dumps({**fields, "parts": [*map(len, made)]}).encode() + b"\n" + b"".join(made))
+    refused("ask a <bad >3 =agreed.csv", message, mode)
+    assert not Path("3").exists()
+    assert not Path("agreed.csv").exists()
+    refused("ask a <2 >3", "answers no open request", mode)
 
 
 @pytest.mark.parametrize(

@@ -142,8 +142,27 @@ def test_a_record_that_no_reader_survives_stops_no_other_source(
     monkeypatch.setattr(parties["book"], "_publish", lambda **_: encode(offer))
     found = TargetParty(tmp_path / "in", ["book", "film"], "r1").collect(delivering(parties))
     assert found.codes == {"film": Code.OK, "book": Code.REFUSED}
-    monkeypatch.setattr(Release, "unpack", Mock(side_effect=OverflowError))
-    assert TargetParty(tmp_path / "new", ["book"], "r1").collect(delivering(parties)).codes == {"book": Code.REFUSED}
+    monkeypatch.setattr(Release, "unpack", Mock(side_effect=OverflowError("\x1b[2J\a\ud800" + "A" * 10**6)))
+    found = TargetParty(tmp_path / "new", ["book"], "r1").collect(delivering(parties))
+    assert found.codes == {"book": Code.REFUSED}
+    assert found.reasons["book"].isprintable()
+    assert len(str(found).encode()) < 1000
+
+
+def test_a_source_that_sends_a_byte_at_a_time_is_left_and_has_one_stream_on_disk(tmp_path: Path) -> None:
+    turns = 0
+
+    def send(messages: Mapping[str, bytes]) -> dict[str, bytes]:
+        nonlocal turns
+        turns += 1
+        assert turns < 20, "the target is held"
+        fields, _ = decode(messages["book"])
+        offer = {"sha256": f"{run:064x}", "size": 10**6} if fields["op"] == "publish" else {"offset": fields["offset"]}
+        return {"book": encode({"code": "ok", **offer}, b"x")}
+
+    for run in range(3):
+        assert TargetParty(tmp_path, ["book"], "r1", part=500).collect(send).codes == {"book": Code.NO_REPLY}
+        assert [file.name for file in tmp_path.rglob("*.part")] == [f"{run:064x}.part"]
 
 
 @pytest.mark.processes

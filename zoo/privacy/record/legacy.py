@@ -91,7 +91,7 @@ def fields_of_earlier(
     other = inputs.pop("mechanism", old["mechanism"])
     if other != old["mechanism"] and old["guarantee"] is not Guarantee.NONE:
         raise InconsistentRecordError(
-            f"{old['mechanism']}: public_inputs name another mechanism, {str(other)[:80]!r}. {ASK_SOURCE}"
+            f"{old['mechanism'][:80]!r}: public_inputs name another mechanism, {str(other)[:80]!r}. {ASK_SOURCE}"
         )
     old["public_inputs"] = inputs
     mechanism = _mechanism(old, ledger)

@@ -70,7 +70,7 @@ def check_derived(derived: Mapping[str, Any], stated: Mapping[str, Any]) -> None
         larger = older and name == "epsilon" and (stated[name] or 0.0) > (derived[name] or 0.0)
         if not larger and not nearly_equal(stated[name], due, tolerance):
             raise InconsistentRecordError(
-                f"{stated['mechanism']}: {name} is {str(stated[name])[:160]}. Its parameters give "
+                f"{stated['mechanism'][:80]!r}: {name} is {str(stated[name])[:160]}. Its parameters give "
                 f"{str(due)[:160]}. {ASK_SOURCE}"
             )
 

@@ -206,7 +206,7 @@ def test_users_in_common_by_messages(
     for name, ids in (("target", range(60)), ("book", range(40, 90))):
         local = federation / name / "local"
         (local / "users.csv").write_text("user_id\n" + "".join(f"u{number:04d}\n" for number in ids))
-        settings = {**json.loads((local / "zoo.json").read_text()), "users": "users.csv"}
+        settings = {**json.loads((local / "zoo.json").read_text()), "users": "users.csv", "most_in_common": 20}
         (local / "zoo.json").write_text(json.dumps(settings))
     assert target(federation, "--request", "users", "--intersect", "book", "--no-fit") == 0
     assert "20 users in common" in capfd.readouterr().out

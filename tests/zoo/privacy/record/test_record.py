@@ -189,6 +189,7 @@ def test_contradictions_are_refused(changes: dict[str, Any], match: str) -> None
         ({"public_inputs": {"a": None}}, r"public_inputs\['a'\] is no text"),
         ({"public_inputs": {"epsilon": 0.1}}, "the public input 'epsilon' repeats"),
         ({"public_inputs": {"mechanism": "Nothing"}}, "public_inputs name another mechanism"),
+        ({"mechanism": "\x1b" + 99 * "A", "public_inputs": {"mechanism": ""}}, r"^'\\x1bA{79}': public_inputs name"),
         ({"compositions": 1.5}, "compositions is of type float, not an integer"),
         ({"noise_source": "seeded noise"}, "needs noise from 'os entropy'"),
     ],
