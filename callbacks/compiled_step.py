@@ -31,12 +31,12 @@ class CompiledStep(Callback):
         method: Any = pl_module
         if stage != "fit":
             return
-        if method.batches in ("full_batch", "steps"):
-            raise ValueError(f"{type(method).__name__} is solved, not trained in steps. Leave CompiledStep out.")
         if not method.automatic_optimization or (
             method.guarantee_bearing and method.hparams.get("epsilon", ...) is not None
         ):
             raise ValueError(f"{type(method).__name__} computes its gradients itself. Leave CompiledStep out.")
+        if method.batches in ("full_batch", "steps"):
+            raise ValueError(f"{type(method).__name__} is solved, not trained in steps. Leave CompiledStep out.")
         method.step = torch.compile(method.step, backend=self.backend, dynamic=self.dynamic)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

@@ -227,12 +227,15 @@ def records(data: Any, method: Any) -> dict[str, PrivacyRecord]:  # noqa: ANN401
     """Return the record of each release, and of the training under the method's name.
 
     The record of a release whose source's rows the scores read assumes that choices by metrics reveal nothing, if there were any.
+    A training claims nothing if the number of its batches depends on ratings.
     """
     found = {name: release.record for name, release in data.releases.items()}
     # A sweep of W&B chooses settings by metrics, too.
     if getattr(method, "chosen_by_metrics", False) or "WANDB_SWEEP_ID" in os.environ:
         found |= {name: found[name].assuming(CHOSEN_BY_METRICS) for name in method.own_rows_read(data)}
     own = method.privacy_record()
+    if own is not None and own.claims and getattr(method, "batches", "steps") in ("users", "pairs", "triples"):
+        own = own.without_guarantee("the number of its training steps depends on the ratings")
     return found if own is None else found | {type(method).__name__: own.claimed_by(type(method))}
 
 

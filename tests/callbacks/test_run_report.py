@@ -24,14 +24,14 @@ from tests.quickstart import PROJECTED
 from tests.samples import MARKUP
 from tests.tiny import SIZES, arguments
 from tests.zoo.methods.quiet_trainer import quiet
-from zoo import GradientPerturbation, NoisyRows, OneBitMC, Plaintext, Popularity, PriCDR
+from zoo import JLT, GradientPerturbation, NoisyRows, OneBitMC, Plaintext, Popularity, PriCDR
 from zoo.privacy.record.record import PrivacyRecord, unprotected_record
 from zoo.runs.cli import ZooCLI
 
 
 class Own:
-    def __init__(self, record: PrivacyRecord | None) -> None:
-        self.record = record
+    def __init__(self, record: PrivacyRecord | None, batches: str = "steps") -> None:
+        self.record, self.batches = record, batches
 
     def privacy_record(self) -> PrivacyRecord | None:
         return self.record
@@ -46,6 +46,13 @@ def test_a_training_stands_beside_the_releases_under_the_methods_name() -> None:
     assert records(data, Own(None)) == {"book": of("rows")}
     assert records(data, Own(of("training"))) == {"book": of("rows"), "Own": of("training")}
     assert records(SimpleNamespace(releases={}), Own(None)) == {}
+
+
+def test_a_training_whose_number_of_steps_depends_on_ratings_claims_nothing() -> None:
+    claim = JLT(epsilon=8.0, num_components=4).forecast(60, 40)
+    for batches in ("steps", "users", "pairs"):
+        (record,) = records(SimpleNamespace(releases={}), Own(claim, batches)).values()
+        assert record.claims == (batches == "steps")
 
 
 class Halt(Callback):

@@ -352,6 +352,7 @@ METHODS = (
             "return losses * (self.target_rows.counts_of(users) > 0)",
             "return losses",
         ),
+        ("epochs are as long as users have ratings", 'self.batches = "steps"', 'self.batches = "users"'),
     ),
     *edits_of(
         f"{METHODS_ROOM}/sppg.py",

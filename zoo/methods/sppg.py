@@ -1,6 +1,7 @@
 """SPPG: a generator of a source domain's rating rows, trained for release."""
 
 from collections.abc import Sequence
+from math import ceil
 from typing import Any, Literal, get_args
 
 import torch
@@ -90,8 +91,8 @@ class SPPG(Recommender):
     Only the critic reads ratings; the generator learns from its scores of generated rows. So noise on the critic's gradients
     (``private_d``, ``first_layer_only``), or on the gradients that it sends to the generator (``gs_wgan``), makes a private
     generator; see `zoo.privacy.training.generator_privacy.GeneratorPrivacy`. Generated rows are for users sampled from all
-    users, with or without ratings. Their term in the critic's loss reads no ratings and is not clipped. The content of the data's
-    batches is not used, only their number.
+    users, with or without ratings. Their term in the critic's loss reads no ratings and is not clipped. A batch only triggers
+    steps. With a guarantee an epoch has as many batches as all listed users would make, with or without ratings.
 
     - Privacy unit, with these three: one user, all ratings together.
     - Relation: ``relation``.
@@ -100,7 +101,7 @@ class SPPG(Recommender):
     - The generator may be released, and sampled without limit; the critic is no part of a release.
 
     The noise is calibrated before the first step; training stops after ``steps`` critic steps. No guarantee covers metrics of
-    the generated rows on the source itself (research), or an epoch chosen by such metrics: they read private ratings.
+    the generated rows on the source itself (research), or an epoch chosen by metrics: they read private ratings.
 
     Reference: Liao et al., *PPGenCDR*, AAAI 2023, equations 1 to 7; the stabiliser is the callback `GANStabilizer`. For
     ``gs_wgan``: Chen et al., *GS-WGAN*, NeurIPS 2020. Departures: ``first_layer_only`` freezes the layers that one reading of
@@ -181,6 +182,8 @@ class SPPG(Recommender):
             mechanism, epsilon, delta, related, clip, steps, sample_size, n_critic, noise_seed, paper_faithful
         )
         self.critic_steps = CriticSteps(self.privacy)
+        if self.privacy.sound:  # the number of batches must not depend on ratings
+            self.batches = "steps"
         checks.widths(critic_dims=critic_dims)
         checks.at_least_one(condition_dim=condition_dim, generator_dims=generator_dims)
         checks.not_negative(noise_dim=noise_dim, weight_decay=weight_decay)
@@ -220,6 +223,7 @@ class SPPG(Recommender):
         if (precision := self.trainer.precision) != "32-true":
             raise ValueError(f"SPPG trains in single precision; got {precision!r}. Set 32-true.")
         super().setup(stage)
+        self.steps_per_epoch = ceil(self.data.train.num_users / self.trainer.datamodule.batch_size)  # type: ignore[attr-defined]
 
     def training_step(self, batch: Batch, batch_idx: int) -> None:
         """Take several critic steps, then one of the generator; the batch only triggers them."""
@@ -363,9 +367,10 @@ class SPPG(Recommender):
         if not noisy.steps_taken:
             return self.forecast(train.num_users, train.num_items, train.applied).without_guarantee("no step was taken")
         record = self.privacy.released(train.num_users, train.applied, self._public_inputs(train.num_items), noisy)[0]
-        # Validation chooses the epoch by held-out ratings, which epsilon does not cover.
+        # Validation chooses the epoch by held-out ratings, and EarlyStopping the number of steps; epsilon covers neither.
         validated = self.trainer.limit_val_batches != 0 and len(self.trainer.datamodule.validation.users) > 0  # type: ignore[attr-defined]
-        return record.assuming(CHOSEN_BY_METRICS) if validated else record
+        chosen = validated or self.trainer.early_stopping_callbacks
+        return record.assuming(CHOSEN_BY_METRICS) if chosen else record
 
     def _public_inputs(self, num_items: int) -> dict[str, Plain]:
         sizes: dict[str, Plain] = {"num_items": num_items, "condition_dim": self.condition_dim}

@@ -225,7 +225,8 @@ def figures_of(method: Recommender, data: CrossDomainDataModule, validates: bool
 
     With ties, each ranking metric has a second name, such as ``val/full/pessimistic/ndcg@10``.
     """
-    own = sorted(_logs_of(type(method)) - ({"train/loss"} if method.batches in ("full_batch", "steps") else set()))
+    solved = method.batches in ("full_batch", "steps") and not method.step_outputs
+    own = sorted(_logs_of(type(method)) - ({"train/loss"} if solved else set()))
     kinds = {"sampled": data.sampled_ranking, "full": data.full_ranking is True}
     ranked = [
         f"val/{kind}/{name}@{k}" for kind, enabled in kinds.items() if enabled for k in data.ks for name in METRICS

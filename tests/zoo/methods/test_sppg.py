@@ -3,17 +3,17 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pytest
 import torch
 from pytorch_lightning import Trainer
-from pytorch_lightning.callbacks import Callback
+from pytorch_lightning.callbacks import Callback, EarlyStopping
 from pytorch_lightning.trainer.states import TrainerFn
 
 from callbacks import GANStabilizer
-from datamodules import Synthetic
+from datamodules import Evaluation, Synthetic
 from tests.zoo.methods.sppg_runs import SIZES, SMALL, Run, fitted, gradients, same, trainer_of
 from zoo import SPPG
 from zoo.data.batch_types import UserBatch
@@ -151,6 +151,20 @@ def test_a_count_of_steps_survives_a_checkpoint_and_never_falls(private: Run, tm
     finally:
         method.trainer.state.fn = TrainerFn.FITTING
     assert method.private_gradient.steps_taken == taken
+
+
+@pytest.mark.usefixtures("planned")
+@pytest.mark.parametrize("split", ["latest2", "cold_start"])
+def test_epochs_have_the_same_length_whoever_has_ratings(split: Literal["latest2", "cold_start"]) -> None:
+    """Users without any, as of the second split, are listed too. Early stopping would show what epsilon does not cover."""
+    data = Synthetic(**SIZES, evaluation=Evaluation(split=split))
+    method, trainer, _ = fitted(data=data, epochs=1)
+    empty = int((method.target_rows.counts() == 0).sum())
+    assert (empty > 8) == (split == "cold_start"), "the others would fill two batches"
+    assert (trainer.num_training_batches, method.critic_steps.taken) == (3, 6)
+    stopped = fitted(EarlyStopping("train/loss"), data=data, epochs=1).method
+    records = method.privacy_record(), stopped.privacy_record()
+    assert ["chosen_by_metrics" in record.conditions for record in records if record] == [False, True]
 
 
 @pytest.mark.usefixtures("planned")

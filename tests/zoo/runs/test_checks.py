@@ -73,6 +73,7 @@ def test_what_is_logged_goes_by_method_data_and_callbacks() -> None:
         checked(EarlyStopping("train/bytes_up"), method=zoo.FedGNN())
     checked(EarlyStopping("train/attention/books"), method=zoo.FedGCDR())
     checked(EarlyStopping("train/epsilon_replace_one_user"), PrivacyBudget(), method=zoo.SPPG())
+    checked(EarlyStopping("train/loss"), method=zoo.SPPG())
     with pytest.raises(UsageError, match=r"Watch train/epsilon_replace_one_user or train/epsilon_zero_out_one_user\."):
         checked(EarlyStopping("train/epsilon"), PrivacyBudget(), method=zoo.SPPG())
     few = Synthetic(sources=[], evaluation=Evaluation(full_ranking="test", ks=(3, 10)))
