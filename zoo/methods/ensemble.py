@@ -135,6 +135,8 @@ class Ensemble(Recommender):
         known = [method for member in members.values() if (method := member.known()) is not None]
         for method in known:
             _check_method(method)
+            self.own_rows |= method.own_rows
+            self.chosen_by_metrics |= method.chosen_by_metrics and "map" in method.accepted_releases
         self.accepted_releases = frozenset[str]().union(*(method.accepted_releases for method in known))
         self.scoring_needs = frozenset[str]().union(*(method.scoring_needs for method in known))
         ways = {method.folds_in for method in known}
@@ -181,6 +183,7 @@ class Ensemble(Recommender):
         super().check_processes(number)
         for member in self.members.values():
             member.found()
+        self._know(self.members)
 
     def setup(self, stage: str) -> None:
         """Refuse early stopping, which would stop before the last member; then read the data."""
