@@ -79,7 +79,7 @@ class Ensemble(Recommender):
     Privacy: all members read the same releases, one of each source, so the run's record lists each once. A run of another
     release raises an error: two releases of a source cost their sum, which no record of this run would state. A member that
     adds noise in training raises an error too: its guarantee does not cover weights chosen on validation. With a member that reads
-    a source's rows without noise (`Bridge`), weights must be fixed, and the last epoch is stored: otherwise the lists of all
+    a source's rows without noise (`Bridge`, or a run of it), weights must be fixed, and the last epoch is stored: else lists of all
     people would depend on each person's rows at the source.
 
     Reference: Caruana et al., *Ensemble Selection from Libraries of Models*, ICML 2004, sections 2 and 2.1, for the weights.
