@@ -1,7 +1,6 @@
 """RunReport: summarize a run on the terminal and in its folder."""
 
 import hashlib
-import os
 import re
 import resource
 import sys
@@ -28,8 +27,10 @@ from zoo.data.item_scores import choose_window, item_counts, recent_popularity
 from zoo.data.metrics import SELECTION_METRIC
 from zoo.data.training_batches import share_of
 from zoo.privacy.accounting.events import event_to_dict
+from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.privacy.record.words import CHOSEN_BY_METRICS, sentence
+from zoo.privacy.record.selection import chosen_among
+from zoo.privacy.record.words import CHOSEN_BY_METRICS, UNCOUNTED, sentence
 from zoo.privacy.spending.total import OWN_ROWS
 from zoo.runtime.processes import provenance
 from zoo.runtime.run_folder import DATA, METRIC_NAMES, METRICS, PRIVACY, folder_of_run, visible, write_json
@@ -129,6 +130,8 @@ class RunReport(Callback):
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Report the test."""
         self._report(trainer, pl_module, "test", METRICS)
+        if getattr(pl_module, "compared", ()):  # by a search, after the training
+            self._write_records(trainer, pl_module)
 
     def _report(self, trainer: Trainer, pl_module: Any, stage: str, file: str) -> None:  # noqa: ANN401  a recommender
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
@@ -227,16 +230,24 @@ def records(data: Any, method: Any) -> dict[str, PrivacyRecord]:  # noqa: ANN401
     """Return the record of each release, and of the training under the method's name.
 
     The record of a release whose source's rows the scores read assumes that choices by metrics reveal nothing, if there were any.
-    A training claims nothing if the number of its batches depends on ratings.
+    That of a private training counts the other trainings of its search; without a search, it assumes that these reveal nothing.
+    It claims nothing if the number of its batches depends on ratings.
     """
     found = {name: release.record for name, release in data.releases.items()}
-    # A sweep of W&B chooses settings by metrics, too.
-    if getattr(method, "chosen_by_metrics", False) or "WANDB_SWEEP_ID" in os.environ:
+    if chosen := getattr(method, "chosen_by_metrics", False):
         found |= {name: found[name].assuming(CHOSEN_BY_METRICS) for name in method.own_rows_read(data)}
     own = method.privacy_record()
-    if own is not None and own.claims and getattr(method, "batches", "steps") in ("users", "pairs", "triples"):
+    if own is None:
+        return found
+    if own.claims and getattr(method, "batches", "steps") in ("users", "pairs", "triples"):
         own = own.without_guarantee("the number of its training steps depends on the ratings")
-    return found if own is None else found | {type(method).__name__: own.claimed_by(type(method))}
+    own = own.claimed_by(type(method))
+    if chosen and own.claims:
+        # The events of another package's training are unknown, so they cannot be added up.
+        others = () if isinstance(own.mechanism, ThirdPartyMechanism) else method.compared
+        own = own.assuming(CHOSEN_BY_METRICS if others else UNCOUNTED)
+        own, _ = chosen_among((own, own.ledger), [(one, one.ledger) for one in others])
+    return found | {type(method).__name__: own}
 
 
 def references_of(data: Any, stage: str) -> dict[str, Figures]:  # noqa: ANN401  any datamodule

@@ -85,11 +85,7 @@ CALLBACKS = (
         ),
         ("candidates have one digest", "hashlib.sha256(cases.candidates.contiguous().numpy())", "hashlib.sha256(b'')"),
         ("two processes take the batch of one", "{number * size} together", "{size} together"),
-        (
-            "the training's record takes a release's place",
-            "found if own is None else found |",
-            "found if own is None else",
-        ),
+        ("the training's record takes a release's place", "return found | {type(method)", "return {type(method)"),
     ),
     *edits_of(
         "callbacks/robustness_conductor.py",

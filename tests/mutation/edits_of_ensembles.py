@@ -18,6 +18,14 @@ ENSEMBLES = (
         f"{METHODS_ROOM}/ensemble.py",
         (f"{OF_METHODS}/test_bridge.py",),
         ("weights are chosen by rows without noise", "and chooses and read and not", "and False and not"),
+        ("source rows of a member's run are forgotten", "self.own_rows |= method.own_rows", "pass"),
+        ("choices of a member's run are forgotten", "self.chosen_by_metrics |= method.chosen", "_ = method.chosen"),
+    ),
+    *edits_of(
+        "callbacks/run_report.py",
+        ("tests/zoo/benchmark/test_search.py",),
+        ("a search counts one private training", "for one in others])", "for one in ()])"),
+        ("a choice among private trainings assumes nothing", "else UNCOUNTED)", "else CHOSEN_BY_METRICS)"),
     ),
     *edits_of(
         "callbacks/best_checkpoint.py",

@@ -5,9 +5,15 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+from zoo.benchmark.grid import SEARCH
+from zoo.privacy.record.record import PrivacyRecord
+from zoo.privacy.record.words import UNCOUNTED
+from zoo.privacy.spending.total import record_of
 from zoo.runs.cli import ZooCLI, import_names
+from zoo.runtime.run_folder import PRIVACY
 
 
 class Trial(ZooCLI):
@@ -30,10 +36,19 @@ class Trial(ZooCLI):
             raise ValueError("A search needs validation NDCG@10, and the split has none. Change the split.")
         return float(best)
 
-    def test_chosen(self) -> None:
-        """Test the best checkpoint, as ``fit`` does at its end; its files must be at their original paths."""
+    def test_chosen(self, others: tuple[PrivacyRecord, ...]) -> None:
+        """Test the best checkpoint as ``fit`` does, with its files back in place; count the private trainings of other trials."""
+        self.model.compared = others
         with _quietly():
             super().end_fit()
+
+
+def private_trainings(search: Path, omit: str = "") -> tuple[PrivacyRecord, ...]:
+    """Return the records of the private trainings of a search's trials, but for one trial, to count them in the run's record."""
+    files = [path for path in sorted(search.glob(f"*/{PRIVACY}")) if path.parent.name != omit]
+    entries = [entry for path in files for entry in json.loads(path.read_text(encoding="utf-8")).values()]
+    found = [record_of(entry) for entry in entries if "ledger" not in entry]  # those of releases have one
+    return tuple(replace(one, provisos=tuple(code for code in one.provisos if code != UNCOUNTED)) for one in found)
 
 
 @contextmanager
@@ -48,6 +63,12 @@ def _quietly() -> Iterator[None]:
 
 class Chosen(Trial):
     """``fit`` with settings that a search chose."""
+
+    def before_fit(self) -> None:
+        """Also count the private trainings of the search in the run's folder, if there is one."""
+        super().before_fit()
+        if (folder := self.trainer.run_folder) is not None:
+            self.model.compared = private_trainings(folder / SEARCH)
 
     def end_fit(self) -> None:
         """Test the best checkpoint."""

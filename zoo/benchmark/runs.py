@@ -107,7 +107,7 @@ class BenchmarkRun:
         search = self.benchmark.systems[self.row.system].search
         first = self.searcher
         if search is None or self.chosen is not None:
-            train_and_test([*arguments, *settings(self.chosen or {})], self.folder)
+            train_and_test([*arguments, *settings(self.chosen or {})], self.folder, chosen=self.chosen is not None)
         elif first.seed != self.seed:
             train_and_test([*arguments, *settings(first.chosen_settings())], self.folder, chosen=True)
         else:

@@ -9,7 +9,7 @@ from typing import Any
 
 import optuna
 
-from zoo.benchmark.fit import Trial, train_and_test, trial
+from zoo.benchmark.fit import Trial, private_trainings, train_and_test, trial
 from zoo.benchmark.grid import SEARCH, TRIALS, Range, Search, as_argument
 from zoo.runs.cli import DivergedError
 from zoo.runs.inputs import RELEASES
@@ -22,7 +22,8 @@ def run_best(search: Search, arguments: list[str], folder: Path, seed: int) -> N
 
     If the search sets nothing of the publisher, the first trial publishes and all others read its release, at no further privacy
     cost; the best trial is tested. Otherwise every trial is a release. Selecting one by its result reveals information about all,
-    so the record of the selected release counts all trials, and a new run is trained with it.
+    so the record of the selected release counts all trials, and a new run is trained with it. The record of a private training
+    counts the trainings of all trials.
 
     If there are as many combinations of choices as trials, each is tried once; the first of equally good ones is selected. Trials
     and ``search.json`` go to the subfolder ``search``; the seed is that of the sampler.
@@ -43,7 +44,8 @@ def run_best(search: Search, arguments: list[str], folder: Path, seed: int) -> N
     best = study.best_trial
     chosen = best.user_attrs["settings"]
     tried = [{"settings": t.user_attrs["settings"], "val/ndcg@10": t.value} for t in study.trials]
-    published = 0 if not trials.released else search.trials if search.touches_source else 1
+    private = bool(private_trainings(folder / SEARCH))
+    published = search.trials if private or (trials.released and search.touches_source) else int(bool(trials.released))
     write_json(folder / SEARCH / TRIALS, {"chosen": chosen, "trials_that_published": published, "trials": tried})
     if search.touches_source:
         released = _counted(folder / SEARCH, best.number, search.trials)
@@ -91,7 +93,7 @@ class _Trials:
         if self._best is None:
             raise DivergedError("All trials of the search diverged. Lower model.lr.")
         shutil.copytree(self.trial_folder(number), self.folder, dirs_exist_ok=True)
-        self._best[1].test_chosen()
+        self._best[1].test_chosen(private_trainings(self.folder / SEARCH, omit=self.trial_folder(number).name))
 
 
 def _validated(arguments: list[str], folder: Path) -> tuple[float, Trial | None]:

@@ -1,5 +1,6 @@
 """Recommender: building from data, training steps and penalties, shared by all methods."""
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -87,8 +88,10 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
     guarantee_bearing: ClassVar[frozenset[str]] = frozenset()
 
     #: Whether settings or weights were chosen by validation metrics of several trainings. Set it before ``fit`` if you did so: the
-    #: run's privacy record then says what this assumes about a source whose rows are read without noise.
+    #: run's privacy record then says what this assumes of a source whose rows are read without noise, and of a private training.
     chosen_by_metrics: bool = False
+    #: Records of the other private trainings of a search. That of this training counts them.
+    compared: tuple[PrivacyRecord, ...] = ()
 
     weight_decay: float = 0.0  # L2 weight in Adam
 
@@ -171,6 +174,7 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
         keep_freed_memory()
         if stage == "fit":
             self.check_processes(self.trainer.world_size)
+            self.chosen_by_metrics |= "WANDB_SWEEP_ID" in os.environ  # a sweep of W&B chooses settings by metrics
         self.check_signs(self.data.signs)
         if stage == "fit" and self.trainer.early_stopping_callbacks and (read := self.own_rows_read(self.data)):
             raise ValueError(
@@ -180,12 +184,13 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
         self.read_data(self.data)
 
     def own_rows_read(self, data: TargetData) -> tuple[str, ...]:
-        """Return the sources whose rows the scores read without noise, next to their releases (`TargetData.own_rows`).
+        """Return the sources whose rows the scores or weights read without noise, next to their releases (`TargetData.own_rows`).
 
         A score is for its own user alone. What several people share, such as weights, an epoch or metrics, is no post-processing
         of the releases if it is computed from these scores.
         """
-        return tuple(name for name in data.own_rows if data.releases[name].kind in self.accepted_releases)
+        read = {name for name in data.own_rows if data.releases[name].kind in self.accepted_releases}
+        return tuple(name for name in data.releases if name in read | self.own_rows)
 
     @property
     def single_process_reason(self) -> str:

@@ -1,6 +1,6 @@
 """Checkpoint identity: sizes, digests and random states of a training, and the check against other data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pytorch_lightning.utilities import rank_zero_warn
@@ -14,7 +14,7 @@ from zoo.data.training_batches import (
     share_of,
 )
 from zoo.methods.epoch_averages import EpochMeans
-from zoo.methods.target_data import ReleaseMismatchError, Sizes, TargetModule, refuse_other_data
+from zoo.methods.target_data import ReleaseMismatchError, Sizes, TargetData, TargetModule, refuse_other_data
 from zoo.runtime.run_folder import differing, flat
 
 
@@ -22,6 +22,10 @@ class CheckpointIdentity(EpochMeans, TargetModule):
     """Store sizes, digests and random states of a training in its checkpoints, and resume from them."""
 
     build: Callable[[Sizes], None]  # the method's
+    own_rows_read: Callable[[TargetData], tuple[str, ...]]
+    chosen_by_metrics: bool
+    #: Sources whose rows the training of a loaded checkpoint, or of a member's run, read without noise.
+    own_rows: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,12 +54,22 @@ class CheckpointIdentity(EpochMeans, TargetModule):
             "rng": random_states(self.device),
             "paths": {name: str(path) for name, path in self.data.release_paths.items()},
             "users": self.data.users,
+            "own_rows": [*self.own_rows_read(self.data)],
+            "chosen_by_metrics": self.chosen_by_metrics,
         }
+
+    def adopt(self, kept: Mapping[str, Any]) -> None:
+        """Take over what a checkpoint states of source rows and choices; one of an earlier version is taken to have made both."""
+        maps = [name for name, source in kept["sizes"]["sources"].items() if source.get("kind") == "map"]
+        own = kept.get("own_rows", maps)
+        self.own_rows |= {*own}
+        self.chosen_by_metrics |= kept.get("chosen_by_metrics", bool(own))
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Build from the checkpoint's sizes; raise an error if it belongs to other data or releases."""
         kept = checkpoint["zoo"]
         self._build_once(kept["sizes"])
+        self.adopt(kept)
         self._random_states = saved_states(kept["rng"])
         if not self.has_trainer:
             return

@@ -79,7 +79,7 @@ class Ensemble(Recommender):
     Privacy: all members read the same releases, one of each source, so the run's record lists each once. A run of another
     release raises an error: two releases of a source cost their sum, which no record of this run would state. A member that
     adds noise in training raises an error too: its guarantee does not cover weights chosen on validation. With a member that reads
-    a source's rows without noise (`Bridge`), weights must be fixed, and the last epoch is stored: otherwise the lists of all
+    a source's rows without noise (`Bridge`, or a run of it), weights must be fixed, and the last epoch is stored: else lists of all
     people would depend on each person's rows at the source.
 
     Reference: Caruana et al., *Ensemble Selection from Libraries of Models*, ICML 2004, sections 2 and 2.1, for the weights.
@@ -135,6 +135,8 @@ class Ensemble(Recommender):
         known = [method for member in members.values() if (method := member.known()) is not None]
         for method in known:
             _check_method(method)
+            self.own_rows |= method.own_rows
+            self.chosen_by_metrics |= method.chosen_by_metrics and "map" in method.accepted_releases
         self.accepted_releases = frozenset[str]().union(*(method.accepted_releases for method in known))
         self.scoring_needs = frozenset[str]().union(*(method.scoring_needs for method in known))
         ways = {method.folds_in for method in known}
@@ -181,6 +183,7 @@ class Ensemble(Recommender):
         super().check_processes(number)
         for member in self.members.values():
             member.found()
+        self._know(self.members)
 
     def setup(self, stage: str) -> None:
         """Refuse early stopping, which would stop before the last member; then read the data."""

@@ -72,6 +72,8 @@ class Member:
     def made(self) -> Recommender:
         """Return a new method with the same settings, without weights."""
         made = method_of(plain(self.method))
+        if self.method is not None:
+            made.own_rows, made.chosen_by_metrics = self.method.own_rows, self.method.chosen_by_metrics
         if not self.releases:
             made.accepted_releases = frozenset()
         return made
@@ -132,10 +134,12 @@ def checkpoint_in(run: str) -> dict[str, Any]:
 
 
 def method_in(checkpoint: Mapping[str, Any]) -> Recommender:
-    """Make the method of a checkpoint, without its weights."""
+    """Make the method of a checkpoint, with what it states of source rows and choices, and without its weights."""
     kept = {**checkpoint["hyper_parameters"]}
     name = kept.pop("_class_path", None)
-    return method_of({"class_path": name, "init_args": {k: v for k, v in kept.items() if not k.startswith("_")}})
+    made = method_of({"class_path": name, "init_args": {k: v for k, v in kept.items() if not k.startswith("_")}})
+    made.adopt(checkpoint["zoo"])
+    return made
 
 
 def take(

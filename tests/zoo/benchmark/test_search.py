@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +213,35 @@ def test_releases_without_a_guarantee_claim_nothing_together(made: Made, place: 
     assert record["reasons"] == ["seeded noise"]
 
 
+def test_private_trainings_of_all_trials_are_counted(made: Made, place: Path) -> None:
+    """Each trial flips the same signs anew: the best of four loses 3.45 (enumerated), not 1."""
+    flips = {"class_path": "InputPerturbation", "init_args": {"epsilon": 1.0}}
+    config = {
+        "model": {"class_path": "OneBitMC", "init_args": {"tau": 9, "max_iterations": 3, "perturbation": flips}},
+        "data": {
+            "class_path": "LowRank",
+            "init_args": {"num_users": 20, "num_items": 15, "observed": 0.5, "evaluation": {"split": "random2"}},
+        },
+        "trainer": {"max_epochs": 1, "accelerator": "cpu"},
+    }
+    (place / "signs.yaml").write_text(yaml.safe_dump(config))
+    grid = {"model.tau": {"choices": [5, 9, 20, 40]}}
+    benchmark = made(**searching(grid, 4, config="signs.yaml", releases=[]))
+    searched = run_search(benchmark, place / "runs")
+    record = json.loads((searched.folder / "privacy.json").read_text())["OneBitMC"]
+    assert (record["epsilon"], record["compositions"]) == (4.0, 4)
+    assert record["conditions"] == ["chosen_by_metrics"]
+    summary = json.loads((searched.folder / "metrics.json").read_text())["privacy"]["OneBitMC"]
+    assert summary == record_of(record).summary()
+    assert searched.report["trials_that_published"] == 4
+    (run,) = runs_of(benchmark, place / "again")
+    repeated = replace(run, chosen=searched.report["chosen"])  # as `--verify` repeats it
+    repeated.prepare_folder()
+    repeated.execute()
+    record = json.loads((repeated.folder / "privacy.json").read_text())["OneBitMC"]
+    assert (record["epsilon"], record["conditions"]) == (1.0, ["trainings_uncounted"])
+
+
 @pytest.mark.usefixtures("here")
 def test_the_same_seed_tries_the_same_settings(made: Made, place: Path, tuned: Searched) -> None:
     again = run_search(made(**searching(WEIGHTS, 1)), place / "runs").report
@@ -317,7 +346,8 @@ def test_the_trial_that_is_tested_is_best_with_its_own_files(tmp_path: Path, mon
             self.best, self.folder = values[self.number], folder
             (folder / "weights").write_text(str(self.number))
 
-        def test_chosen(self) -> None:
+        def test_chosen(self, others: tuple[()]) -> None:
+            assert not others
             tested.append((self.number, (self.folder / "weights").read_text()))
 
     monkeypatch.setattr(search, "trial", Fake)

@@ -178,6 +178,34 @@ def test_a_search_over_scores_of_source_rows_stands_in_the_record(tmp_path: Path
         method.setup("fit")
 
 
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_run_that_read_source_rows_is_still_that_as_a_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, earlier: bool
+) -> None:
+    method = Bridge()
+    method.chosen_by_metrics = True
+    method, trainer = solved(tmp_path, bridge(noise_seed=None), method)
+    trainer.save_checkpoint(tmp_path / "run.ckpt")
+    checkpoint = torch.load(tmp_path / "run.ckpt")
+    checkpoint["hyper_parameters"]["_class_path"] = "zoo.Bridge"
+    if earlier:  # such a version did not state them
+        del checkpoint["zoo"]["own_rows"], checkpoint["zoo"]["chosen_by_metrics"]
+    torch.save(checkpoint, tmp_path / "run.ckpt")
+    monkeypatch.setattr(CrossDomainDataModule, "_read_own_rows", lambda *_: None)  # the source's file is gone
+
+    def fitted(weights: dict[str, float] | None = None) -> Ensemble:
+        made = Ensemble({"run": Member(run=str(tmp_path / "run.ckpt"))}, weights)
+        quiet(max_epochs=1).fit(made, datamodule=Synthetic(**TASK, releases={"book": tmp_path / "book"}))
+        return made
+
+    with pytest.raises(ValueError, match="weights is null, and members read the rows of book without noise"):
+        fitted()
+    fixed = fitted({"run": 1.0})
+    assert not fixed.data.own_rows
+    assert fixed.own_rows_read(fixed.data) == ("book",)
+    assert records(fixed.data, fixed)["book"].conditions == records(method.data, method)["book"].conditions
+
+
 def test_maps_of_other_items_and_directions_are_refused() -> None:
     release = bridge(8.0).for_target(binary()).publish(binary(), "book")
     with pytest.raises(ReleaseMismatchError, match="The map of 'book' is of 7 items, and the rows have 8"):

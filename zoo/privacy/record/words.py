@@ -25,6 +25,8 @@ USED = "on whether this user's ratings were used at all"
 """Scope of the attack bound under `zero_out_one_user`: two sets of ratings of the user are no neighbours."""
 CHOSEN_BY_METRICS = "chosen_by_metrics"
 """Condition of a run that chose settings or weights by metrics of scores that read the source's rows without noise."""
+UNCOUNTED = "trainings_uncounted"
+"""Condition of a private training whose settings were chosen by metrics of other trainings that its ledger does not have."""
 SEVERAL_CHOSEN = "several_chosen"
 """Code of the sentence about several ratings of a release that was chosen among several."""
 
@@ -60,6 +62,9 @@ SENTENCES = {
     # Conditions of runs.
     "chosen_by_metrics": (
         "settings and weights of this run reveal no rating; they were chosen by metrics that read ratings without noise"
+    ),
+    "trainings_uncounted": (
+        "the trainings that this one was chosen among reveal no rating; metrics of several chose settings, and epsilon counts one"
     ),
     # Conditions of steps.
     "users_from_ratings": "the user list is public; here it was derived from the ratings, so one rating can reveal a user",
