@@ -31,8 +31,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 99,
-    "lines of code": 52_480,
-    "lines of tests": 53_820,
+    "lines of code": 52_780,
+    "lines of tests": 54_070,
     "collected tests": 6_750,
 }
 
