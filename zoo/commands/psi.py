@@ -125,7 +125,7 @@ def ask(options: argparse.Namespace) -> str:
     narrowest = 0.99 * fields["count"] * len(ids) / _false_positive(fields["count"], len(ids))
     wide = parsed[0].gcs.hash_range >= narrowest  # else it finds users who are not in common; 0 of another filter
     if not wide or not _is_whole(parsed[0].gcs) or not _are_points(parsed[1].encrypted_elements, len(ids)):
-        raise PsiError(f"{options.receive} has a false filter or false users. Do not use it.")
+        raise PsiError(f"{options.receive} has a false filter or false users.")
     found = sorted(ids[at] for at in _called(options, client.GetIntersection, *parsed)) if reveal else []
     size = len(found) if reveal else int(_called(options, client.GetIntersectionSize, *parsed))
     if size > (most := min(len(ids), fields["count"], options.most_in_common)):

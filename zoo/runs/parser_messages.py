@@ -118,13 +118,13 @@ def memory_message(error: BaseException) -> str:
 
     Examples:
         >>> memory_message(MemoryError())
-        'Not enough memory. Lower data.batch_size or data.evaluation_batch_size, or use fewer processes or items.'
+        'Not enough memory. Lower data.batch_size or data.evaluation_batch_size, or use fewer processes.'
     """
     text = str(error)
     if not isinstance(error, MemoryError) and not re.search("can't allocate memory|out of memory", text, re.I):
         return ""
     detail = f" ({text.splitlines()[0]})" if text else ""
-    return f"Not enough memory{detail}. Lower data.batch_size or data.evaluation_batch_size, or use fewer processes or items."
+    return f"Not enough memory{detail}. Lower data.batch_size or data.evaluation_batch_size, or use fewer processes."
 
 
 def dropped_settings(settings: Mapping[str, Any]) -> Iterator[str]:

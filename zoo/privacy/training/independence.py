@@ -85,13 +85,13 @@ def check_alone(
             with draws.again(places, len(values)):
                 fewer = _one_each(losses, part)
         except UnknownDrawError:
-            warnings.warn("Losses draw numbers that are no row per user: size and order are not checked.", stacklevel=2)
+            warnings.warn("Random draws are not per user. Size and order are not checked.", stacklevel=2)
             return
         after = _gradients(fewer, parameters, weights[places] * (len(kept) / len(places)))
     differences = [other - one for one, other in zip(before, after, strict=True)]
     if not _length(differences) <= _SHAPES * max(_length(before), _length(after)):
         raise RuntimeError(
-            "A user's loss changes with the sample's size or order. Return undivided losses; they are divided by expected_size."
+            "A user's loss changes with the sample's size or order. Return undivided losses."
         )
 
 
@@ -109,7 +109,7 @@ def _replaced(users: Tensor, others: Tensor) -> Iterator[None]:
 def _one_each(losses: Losses, users: Tensor) -> Tensor:
     values = losses(users)
     if values.shape != users.shape:
-        raise ValueError(f"The loss has shape {tuple(values.shape)} for {len(users)} users. Compute it from these.")
+        raise ValueError(f"The loss has shape {tuple(values.shape)} for {len(users)} users.")
     return values
 
 

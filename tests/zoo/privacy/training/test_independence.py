@@ -139,7 +139,7 @@ def test_a_loss_that_ignores_its_argument_is_refused() -> None:
 
 def test_draws_without_a_row_per_user_are_warned_of() -> None:
     module, losses = critic_and_losses(lambda scores, users: scores * torch.rand(3 * len(users)).view(3, -1).sum(0))
-    with pytest.warns(UserWarning, match="size and order are not checked"):
+    with pytest.warns(UserWarning, match="Size and order are not checked"):
         clipped_sum(module, losses, EVERYBODY, 1.0, check=True)
 
 
