@@ -90,9 +90,7 @@ def check_alone(
         after = _gradients(fewer, parameters, weights[places] * (len(kept) / len(places)))
     differences = [other - one for one, other in zip(before, after, strict=True)]
     if not _length(differences) <= _SHAPES * max(_length(before), _length(after)):
-        raise RuntimeError(
-            "A user's loss changes with the sample's size or order. Return undivided losses."
-        )
+        raise RuntimeError("A user's loss changes with the sample's size or order. Return undivided losses.")
 
 
 @contextlib.contextmanager
