@@ -225,7 +225,7 @@ def by_task(rows: list[Row], word: str, across: str) -> Iterator[Line]:
 def bridge(rows: list[Row]) -> Iterator[Line]:
     """Yield HR@10 against the share of the users, and the remaining part of the gain against share times mu."""
     rows = where(rows, task="home")
-    left, right = map(Panel, BRIDGED, ("HR@10, 1 + 99", "gain of placed users, 1: all users, without noise"))
+    left, right = map(Panel, BRIDGED, ("HR@10, 1 + 99", "gain of embedded users (1: all, no noise)"))
     floor, most = (hits(rows, *one)[0][1] for one in (("Popularity", ""), ("Bridge", re.escape(f"all eps {CLEAR:g}"))))
     for epsilon in (*EPSILONS, CLEAR):
         label = "hardly any noise" if epsilon == CLEAR else f"epsilon {epsilon:g}"
