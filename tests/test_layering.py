@@ -33,7 +33,7 @@ RATCHET = {
     "files with one importer": 96,
     "lines of code": 52_780,
     "lines of tests": 54_070,
-    "collected tests": 6_750,
+    "collected tests": 6_790,
 }
 
 
