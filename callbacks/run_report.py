@@ -28,6 +28,7 @@ from zoo.data.metrics import SELECTION_METRIC
 from zoo.data.training_batches import share_of
 from zoo.privacy.accounting.events import event_to_dict
 from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism
+from zoo.privacy.record.fields import RecordError
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.record.selection import chosen_among
 from zoo.privacy.record.words import CHOSEN_BY_METRICS, UNCOUNTED, sentence
@@ -246,7 +247,10 @@ def records(data: Any, method: Any) -> dict[str, PrivacyRecord]:  # noqa: ANN401
         # The events of another package's training are unknown, so they cannot be added up.
         others = () if isinstance(own.mechanism, ThirdPartyMechanism) else method.compared
         own = own.assuming(CHOSEN_BY_METRICS if others else UNCOUNTED)
-        own, _ = chosen_among((own, own.ledger), [(one, one.ledger) for one in others])
+        try:
+            own, _ = chosen_among((own, own.ledger), [(one, one.ledger) for one in others])
+        except RecordError as error:  # such as trainings of several relations
+            own = own.without_guarantee(f"the search's trainings: {error}")
     return found | {type(method).__name__: own}
 
 

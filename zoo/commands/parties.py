@@ -139,8 +139,8 @@ class Party:
         from zoo.commands import psi
 
         agreed = self.folder / f"agreed-{self.settings['domain']}.csv"
-        if agreed.exists():  # the target must not change a list that is in use
-            raise ValueError(f"{agreed} exists. Remove it to agree anew.")
+        if self.settings["mode"] == "list" and agreed.exists():  # the target must not change a list that is in use
+            raise ValueError(f"{agreed} exists. Remove it first.")
         with tempfile.TemporaryDirectory() as scratch:
             received, reply = Path(scratch) / "received", Path(scratch) / "reply"
             received.write_bytes(message)

@@ -124,7 +124,11 @@ def ask(options: argparse.Namespace) -> str:
     parsed = _called(options, psi.ServerSetup.FromString, setup), _called(options, psi.Response.FromString, response)
     narrowest = 0.99 * fields["count"] * len(ids) / _false_positive(fields["count"], len(ids))
     wide = parsed[0].gcs.hash_range >= narrowest  # else it finds users who are not in common; 0 of another filter
-    if not wide or not _is_whole(parsed[0].gcs) or not _are_points(parsed[1].encrypted_elements, len(ids)):
+    if (
+        not wide
+        or not _is_whole(parsed[0].gcs, fields["count"])
+        or not _are_points(parsed[1].encrypted_elements, len(ids))
+    ):
         raise PsiError(f"{options.receive} has a false filter or false users.")
     found = sorted(ids[at] for at in _called(options, client.GetIntersection, *parsed)) if reveal else []
     size = len(found) if reveal else int(_called(options, client.GetIntersectionSize, *parsed))
@@ -268,13 +272,14 @@ def _received(
     return fields, [content[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
-def _is_whole(filtered: Any) -> bool:  # noqa: ANN401  a message of the library
-    """Return whether each Golomb code (zeros, a one, `div` bits; lowest bit first) ends in the filter: the library reads on."""
+def _is_whole(filtered: Any, most: int) -> bool:  # noqa: ANN401  a message of the library
+    """Return whether each of at most so many Golomb codes (zeros, a one, `div` bits; lowest bit first) ends in the filter."""
     bits, at = filtered.bits, 0
-    while at < 8 * len(bits) and filtered.div >= 0:
+    while at < 8 * len(bits) and filtered.div >= 0 and most >= 0:
         left = bits[at >> 3] >> (at & 7)
+        most -= left > 0
         at = at + (left & -left).bit_length() + filtered.div if left else (at | 7) + 1
-    return 0 <= filtered.div <= 62 and at <= 8 * len(bits)
+    return 0 <= filtered.div <= 62 and at <= 8 * len(bits) and most >= 0  # the library reads on
 
 
 def _are_points(elements: Sequence[bytes], count: int) -> bool:

@@ -189,7 +189,7 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
         A score is for its own user alone. What several people share, such as weights, an epoch or metrics, is no post-processing
         of the releases if it is computed from these scores.
         """
-        read = {name for name in data.own_rows if data.releases[name].kind in self.accepted_releases}
+        read = {name for name in getattr(data, "own_rows", ()) if data.releases[name].kind in self.accepted_releases}
         return tuple(name for name in data.releases if name in read | self.own_rows)
 
     @property

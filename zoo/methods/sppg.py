@@ -182,6 +182,7 @@ class SPPG(Recommender):
             mechanism, epsilon, delta, related, clip, steps, sample_size, n_critic, noise_seed, paper_faithful
         )
         self.critic_steps = CriticSteps(self.privacy)
+        self._ended_before = False  # of a loaded checkpoint
         if self.privacy.sound:  # the number of batches must not depend on ratings
             self.batches = "steps"
         checks.widths(critic_dims=critic_dims)
@@ -322,13 +323,14 @@ class SPPG(Recommender):
         return self.privacy.generator_steps
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Also store the number of steps used."""
+        """Also store the number of steps used, and whether ratings may have chosen it."""
         super().on_save_checkpoint(checkpoint)
-        checkpoint["zoo"]["spent"] = self.critic_steps.state_dict()
+        checkpoint["zoo"] |= {"spent": self.critic_steps.state_dict(), "ended_by_ratings": self._ended_by_ratings()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Continue the count of steps, which never decreases."""
         super().on_load_checkpoint(checkpoint)
+        self._ended_before |= checkpoint["zoo"].get("ended_by_ratings", False)
         only_looked_at = self.has_trainer and self.trainer.state.fn != TrainerFn.FITTING
         self.critic_steps.load_state_dict(checkpoint["zoo"]["spent"], going_on=not only_looked_at)
 
@@ -367,10 +369,13 @@ class SPPG(Recommender):
         if not noisy.steps_taken:
             return self.forecast(train.num_users, train.num_items, train.applied).without_guarantee("no step was taken")
         record = self.privacy.released(train.num_users, train.applied, self._public_inputs(train.num_items), noisy)[0]
-        # Validation chooses the epoch by held-out ratings, and EarlyStopping the number of steps; epsilon covers neither.
-        validated = self.trainer.limit_val_batches != 0 and len(self.trainer.datamodule.validation.users) > 0  # type: ignore[attr-defined]
-        chosen = validated or self.trainer.early_stopping_callbacks
-        return record.assuming(CHOSEN_BY_METRICS) if chosen else record
+        return record.assuming(CHOSEN_BY_METRICS) if self._ended_by_ratings() else record
+
+    def _ended_by_ratings(self) -> bool:
+        """Whether validation chose the epoch by held-out ratings, or EarlyStopping the number of steps: epsilon covers neither."""
+        cases = getattr(self.trainer.datamodule, "validation", None)  # type: ignore[attr-defined]
+        validated = self.trainer.limit_val_batches != 0 and cases is not None and len(cases.users) > 0
+        return self._ended_before or validated or bool(self.trainer.early_stopping_callbacks)
 
     def _public_inputs(self, num_items: int) -> dict[str, Plain]:
         sizes: dict[str, Plain] = {"num_items": num_items, "condition_dim": self.condition_dim}

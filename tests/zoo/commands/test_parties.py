@@ -122,7 +122,7 @@ def test_users_in_common_by_messages(parties: dict[str, Party], mode: str, capsy
     lists = [parties[name].folder / "agreed-book.csv" for name in (TARGET, "book")]
     assert [path.exists() for path in lists] == [mode == "list"] * 2
     if mode == "list":
-        with pytest.raises(ValueError, match="Remove it to agree anew"):
+        with pytest.raises(ValueError, match="Remove it first"):
             parties["book"]._answer("request", b"")
         assert read_users(lists[0]) == read_users(lists[1]) == sorted({*HERE} & {*THERE})
         assert all(map(is_intersection, lists))

@@ -155,16 +155,21 @@ def test_a_count_of_steps_survives_a_checkpoint_and_never_falls(private: Run, tm
 
 @pytest.mark.usefixtures("planned")
 @pytest.mark.parametrize("split", ["latest2", "cold_start"])
-def test_epochs_have_the_same_length_whoever_has_ratings(split: Literal["latest2", "cold_start"]) -> None:
+def test_epochs_have_the_same_length_whoever_has_ratings(
+    split: Literal["latest2", "cold_start"], tmp_path: Path
+) -> None:
     """Users without any, as of the second split, are listed too. Early stopping would show what epsilon does not cover."""
     data = Synthetic(**SIZES, evaluation=Evaluation(split=split))
     method, trainer, _ = fitted(data=data, epochs=1)
     empty = int((method.target_rows.counts() == 0).sum())
     assert (empty > 8) == (split == "cold_start"), "the others would fill two batches"
     assert (trainer.num_training_batches, method.critic_steps.taken) == (3, 6)
-    stopped = fitted(EarlyStopping("train/loss"), data=data, epochs=1).method
-    records = method.privacy_record(), stopped.privacy_record()
-    assert ["chosen_by_metrics" in record.conditions for record in records if record] == [False, True]
+    stopped, stopping, _ = fitted(EarlyStopping("train/loss"), data=data, epochs=1)
+    stopping.save_checkpoint(tmp_path / "stopped.ckpt")
+    loaded = SPPG(**SMALL)
+    trainer_of(limit_val_batches=0).test(loaded, data, tmp_path / "stopped.ckpt", weights_only=True, verbose=False)
+    records = method.privacy_record(), stopped.privacy_record(), loaded.privacy_record()
+    assert ["chosen_by_metrics" in record.conditions for record in records if record] == [False, True, True]
 
 
 @pytest.mark.usefixtures("planned")

@@ -90,8 +90,9 @@ def clipped_sum(
             same in every layer.
         users: At least one user, ``(batch,)``.
         clip: L2 norm.
-        check: Check with one further forward pass and five backward passes that no loss depends on other users'
-            layer outputs, that the longest gradient and a random user's have the computed norms, and `check_alone`.
+        check: Check with one further forward pass and five backward passes, and half of two more if ``resized``, that no loss
+            depends on other users' layer outputs, that the longest gradient and a random user's have the computed norms, and
+            `check_alone`.
         resized: Of `check_alone`.
         seed: Of torch's random numbers in ``losses``. It must be secret, since they depend on places in the sample.
 
@@ -121,7 +122,7 @@ def clipped_sum(
         if check:
             _check_independent(values, outputs, gradients, factors)
             _check_users(values, list(parameters.values()), norms, clip)
-            check_alone(losses, users, values, factors, list(parameters.values()), draws, resized=resized)
+            check_alone(losses, users, values, factors, list(parameters.values()), draws, clip, resized=resized)
         sums = torch.autograd.grad(values, list(parameters.values()), grad_outputs=factors)
     _check_finite(*sums)
     _check_length(sums, clip * len(users), clip)

@@ -24,6 +24,7 @@ def check_alone(
     factors: Tensor,
     parameters: Sequence[Tensor],
     draws: RandomDraws,
+    clip: float,
     *,
     resized: bool = True,
 ) -> None:
@@ -49,6 +50,7 @@ def check_alone(
         factors: By how much clipping shortens each user's gradient, in [0, 1], ``(batch,)``.
         parameters: The trained parameters.
         draws: Random numbers with which the values were computed.
+        clip: L2 norm; a change of a millionth of it is rounding.
         resized: Whether to check for size and place.
 
     Raises:
@@ -89,7 +91,7 @@ def check_alone(
             return
         after = _gradients(fewer, parameters, weights[places] * (len(kept) / len(places)))
     differences = [other - one for one, other in zip(before, after, strict=True)]
-    if not _length(differences) <= _SHAPES * max(_length(before), _length(after)):
+    if not _length(differences) <= _SHAPES * max(_length(before), _length(after)) + 1e-6 * clip:
         raise RuntimeError("A user's loss changes with the sample's size or order. Return undivided losses.")
 
 
@@ -107,7 +109,9 @@ def _replaced(users: Tensor, others: Tensor) -> Iterator[None]:
 def _one_each(losses: Losses, users: Tensor) -> Tensor:
     values = losses(users)
     if values.shape != users.shape:
-        raise ValueError(f"The loss has shape {tuple(values.shape)} for {len(users)} users.")
+        raise ValueError(
+            f"The loss has shape {tuple(values.shape)} for {len(users)} users. Use its argument."
+        )
     return values
 
 

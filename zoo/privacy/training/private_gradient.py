@@ -32,7 +32,8 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
     entropy, that initial parameters do not depend on the data, that settings are public, that layers' norms are right, and that
     a user's data affect that user's loss alone. Neither the sample's size nor a place in it may affect a loss. Every step checks
     the norms of two users, and effects of another user's data with the probability of `check_alone`, not of data outside of
-    the sample. The first step with users and a random quarter of the others check effects of size and place.
+    the sample. The first step with users and a random quarter of the others check effects of size and place, if draws are
+    one row per user (`check_alone`).
 
     Every call makes a new noise generator, so neither the global random state nor a checkpoint contains any of it. Torch's random
     numbers in losses come from it too: a known seed, or how far it moved, would reveal places and the sample's size. The

@@ -133,8 +133,13 @@ def test_losses_that_depend_on_size_or_place_are_refused(name: str) -> None:
 def test_a_loss_that_ignores_its_argument_is_refused() -> None:
     module, losses = critic_and_losses(lambda scores, _: (scores - scores.detach().mean()).square())
     refused_within(1, module, lambda _: losses(EVERYBODY), EVERYBODY)
-    with pytest.raises(ValueError, match=r"shape \(40,\) for 20 users"):
+    with pytest.raises(ValueError, match=r"shape \(40,\) for 20 users. Use its argument"):
         clipped_sum(module, lambda _: losses(torch.arange(USERS)), EVERYBODY, 1.0, check=True)
+
+
+def test_gradients_that_are_rounding_beside_the_clip_are_not_refused() -> None:
+    module, losses = critic_and_losses(lambda scores, users: 1e-9 * scores / len(users))
+    clipped_sum(module, losses, EVERYBODY, 1.0, check=True)
 
 
 def test_draws_without_a_row_per_user_are_warned_of() -> None:
