@@ -11,7 +11,7 @@ RECORDS = (
     # Records.
     *edits_of(
         f"{RECORD}/record.py",
-        (DERIVED, f"{OF_RECORD}/test_record.py", f"{OF_RECORD}/test_conditions.py"),
+        (DERIVED, *(f"{OF_RECORD}/test_{part}.py" for part in ("record", "conditions", "selection"))),
         ("half of mu may be stated", "not math.isclose(self.mu, accountant.mu, rel_tol=_TOLERANCE)", "False"),
         (
             "a ledger of more noise is that of the record",
