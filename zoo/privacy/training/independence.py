@@ -109,9 +109,7 @@ def _replaced(users: Tensor, others: Tensor) -> Iterator[None]:
 def _one_each(losses: Losses, users: Tensor) -> Tensor:
     values = losses(users)
     if values.shape != users.shape:
-        raise ValueError(
-            f"The loss has shape {tuple(values.shape)} for {len(users)} users. Use its argument."
-        )
+        raise ValueError(f"The loss has shape {tuple(values.shape)} for {len(users)} users. Use its argument.")
     return values
 
 
