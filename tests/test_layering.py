@@ -33,7 +33,7 @@ RATCHET = {
     "files with one importer": 96,
     "lines of code": 52_800,
     "lines of tests": 54_080,
-    "collected tests": 6_790,
+    "collected tests": 6_793,
 }
 
 
