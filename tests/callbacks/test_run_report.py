@@ -53,6 +53,10 @@ def test_a_training_whose_number_of_steps_depends_on_ratings_claims_nothing() ->
     for batches in ("steps", "users", "pairs"):
         (record,) = records(SimpleNamespace(releases={}), Own(claim, batches)).values()
         assert record.claims == (batches == "steps")
+    searched, users = Own(claim), JLT(clip=1.0, relation="replace_one_user", calibration="gaussian", epsilon=8.0)
+    vars(searched).update(chosen_by_metrics=True, compared=(users.forecast(60, 40),), own_rows_read=lambda _: ())
+    (record,) = records(SimpleNamespace(releases={}), searched).values()
+    assert "The relations are" in record.reason, "nor one of a search over relations"
 
 
 class Halt(Callback):

@@ -100,7 +100,7 @@ def _validated(arguments: list[str], folder: Path) -> tuple[float, Trial | None]
     """Return the best validation NDCG@10 of a training, and the training; minus infinity and None if it diverged."""
     try:
         made = trial(arguments, folder)
-    except (DivergedError, FloatingPointError):
+    except DivergedError:
         return -math.inf, None
     return (made.best, made) if math.isfinite(made.best) else (-math.inf, None)
 
