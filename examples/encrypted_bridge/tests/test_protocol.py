@@ -199,7 +199,7 @@ def test_numbers_that_do_not_fit_are_refused_before_noise_is_drawn() -> None:
     plan = Bridge.calibrate(epsilon=4.0, delta=1e-5, clip=1e-5)
     with pytest.raises(ValueError, match="exceed the sensitivity"):
         encrypted_map(ratings().matrix, given.places, given.public_key, 2, plan, noise, np.arange(9))
-    assert noise.place == 0
+    assert noise.position == 0
 
 
 def test_places_of_too_many_directions_are_refused() -> None:

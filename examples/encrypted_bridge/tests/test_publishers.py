@@ -51,7 +51,7 @@ def plain(**settings: Any) -> BridgePublisher:  # noqa: ANN401
 
 def test_what_the_target_decrypts_is_the_map_of_the_plain_publisher(handed_over: Path, tmp_path: Path) -> None:
     """With the same noise and the target's own: nine users whose places are a thousandth shorter, on a lattice. The noise of
-    14 numbers is below 7 deviations but for 4 in 10^11 draws."""
+    14 numbers is below 7 deviations but for 4 in 10^11 draws, and half of them on the plain map's own point for fewer."""
     bridge(handed_over, noise_seed=3).publish(ratings(), "book").save(tmp_path / "encrypted")
     made = decrypt(tmp_path / "encrypted", own_key(handed_over, tmp_path), tmp_path / "map")
     expected = plain(noise_seed=3).publish(ratings(), "book")
@@ -61,7 +61,7 @@ def test_what_the_target_decrypts_is_the_map_of_the_plain_publisher(handed_over:
     assert torch.equal(made.tensors["counts"], expected.tensors["counts"])
     apart, sigma = (made.tensors["map"] - expected.tensors["map"]).abs(), float(expected.record.public_inputs["sigma"])
     assert apart.max() <= 9 * 1.2e-3 + lattice_spacing(sigma) + 7 * FLOOD * sigma
-    assert apart.min() > 0
+    assert apart.median() > 0
     assert list(made.user_ids) == list(ratings().user_ids)
 
 
