@@ -9,7 +9,7 @@ import yaml
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from zoo.runtime.exports import VERSION
-from zoo.runtime.run_folder import CONFIG, TARGET, atomic_write, class_path, folder_of_run
+from zoo.runtime.run_folder import CONFIG, FROM_PYTHON, TARGET, atomic_write, class_path, folder_of_run
 from zoo.runtime.settings_files import with_absolute_paths
 
 
@@ -49,7 +49,7 @@ class SaveExperiment(Callback):
         own = with_absolute_paths(part.get("init_args") or {})
         settings = {**self.settings, "data": {**part, "init_args": {**own, **inputs}}}
         names = ", ".join(type(callback).__name__ for callback in self.others)
-        head = f"# cdr-zoo {VERSION}{f'; with the callbacks {names}' if names else ''}\n"
+        head = f"# cdr-zoo {VERSION}{f'{FROM_PYTHON}{names}' if names else ''}\n"
         folder.mkdir(parents=True, exist_ok=True)
         with atomic_write(folder / CONFIG) as file:
             text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)

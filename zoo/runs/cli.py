@@ -27,7 +27,14 @@ from zoo.runs.optimization import KINDS, use_optimizer
 from zoo.runs.parser_messages import dropped_settings, overridden_options, parser_message
 from zoo.runs.processes import LostProcessError, is_first
 from zoo.runs.publishing import budget_summary
-from zoo.runs.resume import INTERRUPTED, check_same_run, resume_arguments, resume_folder, resume_hint
+from zoo.runs.resume import (
+    INTERRUPTED,
+    callbacks_from_python,
+    check_same_run,
+    resume_arguments,
+    resume_folder,
+    resume_hint,
+)
 from zoo.runs.trackers import PROJECT
 from zoo.runs.trainer import TRAINER, ZooTrainer, loggers, own_callbacks
 from zoo.runtime import plugins
@@ -282,6 +289,10 @@ def _parsed_to_resume(parser: LightningArgumentParser, run: Path, given: list[st
         raise UsageError(f"--ckpt_path is {now['ckpt_path']}, but --resume chooses the checkpoint. Omit one.")
     if changed := check_same_run(before, now):
         sys.stderr.write(f"Resuming with changed settings: {changed}.\n")
+    if lost := callbacks_from_python(run):
+        sys.stderr.write(
+            f"Resuming without {lost}: the run got them as Python objects, which its config cannot hold.\n"
+        )
     return found
 
 

@@ -247,7 +247,7 @@ def _write(content: _Content, run: Path, folder: Path) -> None:
 
 _ADDRESS = re.compile(r"\bhttps?://(?![^\s/]*@)[^\s,;\"'<>|()]+")
 _PATH = re.compile(
-    r"""(?<![\w.~\\/)%])(?:  # at the beginning of a word
+    r"""(?<![\w.~\\/%])(?:  # at the beginning of a word
         /+[\w.~$%-] | ~[\w.-]*[\\/] | \$\{?[A-Za-z_] | %\w+%[\\/] | \.\.?[\\/]
         | [A-Za-z]:[\\/] | \\{1,2}[\w.?$-]+[\\/]
     ) | [\\/]\.\.(?:[\\/]|$) | ^\s*~[A-Za-z_][\w.-]*\s*$""",

@@ -18,7 +18,7 @@ from datamodules.cache import PreparedTarget
 from zoo.data.ratings import Ratings, index_of
 from zoo.methods.base import Recommender
 from zoo.runs.inputs import UsageError, read_checkpoint
-from zoo.runtime.run_folder import BEST, FREE, TARGET, class_path, flat
+from zoo.runtime.run_folder import BEST, CONFIG, FREE, FROM_PYTHON, TARGET, class_path, flat
 
 #: Exit code after Ctrl-C: 128 and the number of SIGINT, as in a shell.
 INTERRUPTED = 130
@@ -47,6 +47,11 @@ def resume_arguments(run: Path) -> list[str]:
     if not config.is_file():
         raise UsageError(f"{run} is no run folder (no config.yaml). Pass one.")
     return ["--config", str(config), "--ckpt_path", str(checkpoint_of(run))]
+
+
+def callbacks_from_python(run: Path) -> str:
+    """Return the names of the callbacks that a run got as objects; a resumed run has none of them."""
+    return (run / CONFIG).read_text(encoding="utf-8").partition("\n")[0].partition(FROM_PYTHON)[2]
 
 
 def checkpoint_of(run: Path) -> Path:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Settings of a run, and its best checkpoint.
 CONFIG, BEST = "config.yaml", "checkpoints/best.ckpt"
+#: Begins the names of callbacks that were objects, in the first line of the settings.
+FROM_PYTHON = "; with the callbacks "
 #: Training ratings and held-out cases of a run, for scoring without the files of the data; a private folder.
 TARGET = "target"
 #: Metrics of every test case.
