@@ -226,6 +226,7 @@ def test_a_release_of_fit_is_not_trained_on_under_other_settings(cli: Command) -
         (("--data.filters.threshold", "6"), "threshold is 6"),
         (("--data.target", "film"), "No ratings of 'film'"),
         (("--data.sources", "[]"), "data.sources is empty, and PriCDR needs a release"),
+        (("--data.sources", "[PriCDR]"), "A source is named 'PriCDR', as the method is. Rename the domain"),
     ],
 )
 @pytest.mark.usefixtures("zoo_data")

@@ -237,8 +237,11 @@ def _bundle_data(
 ) -> tuple[BundleData, SparseRows]:
     sizes, holds = manifest["sizes"], manifest["holds"]
     items = _ids(folder, ITEMS, sizes.get("num_items"))
-    # Placeholders cannot equal a user id, which has no line break.
     users = _ids(folder, USERS, sizes.get("num_users")) if holds.get("user_ids") else None
+    rows = {len(tensors[name]) - more for name, more in (("by_user", 0), ("train.starts", 1)) if name in tensors}
+    if users is None and sizes["num_users"] not in rows:  # before a placeholder is made for each
+        raise _damaged(f"{folder / TENSORS} has no row for each of {sizes['num_users']} users")
+    # Placeholders cannot equal a user id, which has no line break.
     ids = np.array([f"\n{row}" for row in range(sizes["num_users"])]) if users is None else users
     train, seen = _ratings(folder, holds, tensors, ids, items)
     check_names(releases, sizes["sources"])

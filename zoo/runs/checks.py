@@ -87,6 +87,8 @@ def check_run(method: Recommender, data: CrossDomainDataModule, trainer: Trainer
             f"data.sources is empty, and {type(method).__name__} needs a release. Set --data.sources [NAME], or "
             "choose e.g. EASE."
         )
+    if type(method).__name__ in (*data.sources, *data.release_paths):
+        raise UsageError(f"A source is named {type(method).__name__!r}, as the method is. Rename the domain.")
     others: Sequence[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # set in __init__
     unlimited = trainer.max_epochs is None and trainer.max_steps == -1 and not any(isinstance(c, Timer) for c in others)
     if unlimited and method.batches != "full_batch" and trainer.is_global_zero:  # a closed form takes one epoch

@@ -24,8 +24,18 @@ from zoo.runs.bundle import BUNDLE, ITEMS, SCHEMA, STATE, TENSORS, USERS, scored
 from zoo.runs.inputs import UsageError, read_checkpoint
 from zoo.runs.loading import load_run, settings_of
 from zoo.runs.predictor import Predictor, needs_of
-from zoo.runtime.exports import METHODS, VERSION
-from zoo.runtime.run_folder import BEST, CONFIG, METRIC_NAMES, METRICS, PRIVACY, atomic_folder, visible, write_json
+from zoo.runtime.exports import VERSION
+from zoo.runtime.run_folder import (
+    BEST,
+    CONFIG,
+    METRIC_NAMES,
+    METRICS,
+    PRIVACY,
+    atomic_folder,
+    class_path,
+    visible,
+    write_json,
+)
 from zoo.runtime.settings_files import user_path
 from zoo.runtime.suggestions import count_of
 
@@ -203,7 +213,9 @@ class _Content:
         manifest = {
             "schema": SCHEMA,
             "version": VERSION,
-            "method": own.__name__ if own.__name__ in METHODS else f"{own.__module__}.{own.__qualname__}",
+            "method": own.__name__
+            if class_path(own) == f"zoo.{own.__name__}"
+            else f"{own.__module__}.{own.__qualname__}",
             "settings": {k: v for k, v in given.items() if k not in own.not_saved or k in method.hparams},
             "sizes": method.sizes,
             "digests": checkpoint["zoo"]["digests"],
@@ -328,7 +340,7 @@ def abilities(manifest: Mapping[str, Any]) -> list[str]:
 
 def privacy(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
     """Return the privacy records of the run in words, and what no guarantee covers."""
-    path, method = folder / PRIVACY, manifest["method"]
+    path, method = folder / PRIVACY, manifest["method"].rpartition(".")[2]
     found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     records = {name: record_of(values) for name, values in found.items()}
     lines = []

@@ -64,13 +64,16 @@ def test_the_card_carries_the_runs_sentence_and_what_no_guarantee_covers(whole: 
     assert "Protect the bundle like the data" in (whole / "README.md").read_text()
 
 
-def test_a_training_that_protects_its_own_target_is_not_called_uncovered(bare: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["SPPG", "a_package.methods.SPPG"])
+def test_a_training_that_protects_its_own_target_is_not_called_uncovered(
+    bare: Path, tmp_path: Path, method: str
+) -> None:
     from zoo.runs.exporting import privacy
 
     record = json.loads((bare / "privacy.json").read_text())["book"]
     (tmp_path / "privacy.json").write_text(json.dumps({"SPPG": record}))
     manifest = {
-        "method": "SPPG",
+        "method": method,
         "target": "music",
         "holds": {"user_ids": False, "ratings": False},
         "sizes": {"sources": {}},
@@ -117,6 +120,19 @@ def test_a_private_training_shows_no_counts_and_no_critic(method: Callable[[], A
         else:
             assert loaded.recommend(["nobody"], k=3, unknown="popular")["score"][0] > 0
         assert loaded.recommend(["nobody", loaded.user_ids[0]], k=3, unknown="skip").height == 3
+
+
+class Popularity(zoo.Popularity):
+    """A method of another package, with the name of one of the zoo."""
+
+
+def test_a_bundle_names_its_own_method_and_no_user_without_a_row(tmp_path: Path) -> None:
+    run = zoo.fit(Popularity(), Synthetic(num_users=60, num_items=40, sources=[]), runs=tmp_path, **SILENT)
+    bundle = zoo.export(run.folder, tmp_path / "bundle")
+    assert type(zoo.load(bundle).method) is Popularity
+    rewritten(bundle, lambda m: m["sizes"].update(num_users=2**16))
+    with pytest.raises(BundleError, match="has no row for each of 65536 users"):
+        zoo.load(bundle)
 
 
 def test_a_bundle_with_a_critic_still_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
