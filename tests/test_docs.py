@@ -129,7 +129,7 @@ def test_links_lead_somewhere() -> None:
         text = re.sub(
             r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL
         )  # code calls what it looks up
-        for target in re.findall(r"\]\(([^)#\s]+)\)", text):
+        for target in re.findall(r"(?:\]\(|^\[\w+\]: )([^)#\s]+)", text, flags=re.MULTILINE):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
 

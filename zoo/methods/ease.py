@@ -1,4 +1,4 @@
-"""EASE: a linear item-item model in closed form, the strongest simple baseline."""
+"""EASE: a linear item-item model in closed form, a strong simple baseline."""
 
 import numpy as np
 import torch
