@@ -86,7 +86,7 @@ class BoundaryLedger(Callback):
         rounds: PrivateRounds | None = getattr(pl_module, "private_gradient", None) if is_federated(pl_module) else None
         if rounds is not None:
             method: Any = pl_module
-            self._played, self._claim = rounds.steps_taken, method.planned_record().summary()
+            self._played, self._claim = rounds.steps_taken, method.planned_record().claimed_by(type(method)).summary()
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         domain, federated = _domain(trainer), is_federated(pl_module)
         self.crossings = []

@@ -32,9 +32,10 @@ FACTS = ("train_seconds", "epochs", "parameters", "peak_memory", "ranked_by_item
 class Trackers(Callback):
     """Send the whole experiment to every logger except the CSV file, and the results of the run at the end.
 
-    When training begins: the settings, and each release's guarantee, with epsilon and delta, as hyperparameters. After the test:
-    seconds, parameters, peak memory, and the figures (PNG files) in the run folder. Recommendations (with ids of users and
-    items) and artifacts (not TensorBoard) are personal data, which another company may receive: they are sent on request.
+    When training begins: the settings, and each release's guarantee, with epsilon and delta, as hyperparameters. When it ends: the
+    guarantee of a private training. After the test: seconds, parameters, peak memory, and the figures (PNG files) in the run
+    folder. Recommendations (with ids of users and items) and artifacts (not TensorBoard) are personal data, which another company
+    may receive: they are sent on request.
 
     Args:
         artifacts: `checkpoint` (the best one, trained on the target's ratings), `releases`: files to send.
@@ -55,12 +56,22 @@ class Trackers(Callback):
         self.folder = folder_of_run(trainer)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Send the settings and the guarantees."""
+        """Send the settings and the releases' guarantees."""
+        self._send_guarantees(trainer, pl_module, self._settings(), of_training=False)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Send the guarantee of the training, which its steps decide."""
+        self._send_guarantees(trainer, pl_module, {}, of_training=True)
+
+    def _send_guarantees(
+        self, trainer: Trainer, pl_module: LightningModule, settings: dict[str, Any], *, of_training: bool
+    ) -> None:
         if not (others := self._others(trainer)):
             return
-        experiment = self._settings() | {"privacy": privacy_of(records(trainer.datamodule, pl_module))}  # type: ignore[attr-defined]
-        for logger in others:
-            log_settings(logger, experiment)
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        found = {k: v for k, v in records(data, pl_module).items() if (k not in data.releases) == of_training}
+        for logger in others if found or settings else ():
+            log_settings(logger, settings | {"privacy": privacy_of(found)})
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Send the results, after all callbacks wrote them."""

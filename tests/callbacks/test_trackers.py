@@ -32,7 +32,8 @@ class TrackerRun(WandbLogger):
     log_dir = save_dir = name = version = None  # type: ignore[assignment]
 
     def log_hyperparams(self, params: Any) -> None:  # noqa: ANN401
-        self.said["experiment"] = params
+        self.said.setdefault("experiment", params)
+        self.said.setdefault("guarantees", []).append([*params["privacy"]])
 
     def log_metrics(self, metrics: Any, step: int | None = None) -> None:  # noqa: ANN401
         self.said.setdefault("metrics", {}).update(metrics)
@@ -64,6 +65,7 @@ def replayed(run: ZooCLI, **settings: Any) -> dict[str, Any]:  # noqa: ANN401
     )
     callback.setup(trainer, run.model, "fit")  # type: ignore[arg-type]
     callback.on_fit_start(trainer, run.model)  # type: ignore[arg-type]
+    callback.on_fit_end(trainer, run.model)  # type: ignore[arg-type]
     callback.teardown(trainer, run.model, "test")  # type: ignore[arg-type]
     return logger.said
 
@@ -79,6 +81,13 @@ def test_the_experiment_and_its_guarantees_are_hyperparameters(finished: ZooCLI)
         told["privacy"]["book"] | {"relation": "change_one_rating", "epsilon": 8.0, "label": ""}
         == told["privacy"]["book"]
     )
+
+
+def test_the_guarantee_of_a_training_is_sent_at_its_end(finished: ZooCLI, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert replayed(finished)["guarantees"] == [["book"]]
+    record = finished.datamodule.releases["book"].record
+    monkeypatch.setattr(type(finished.model), "privacy_record", lambda _: record)
+    assert replayed(finished)["guarantees"] == [["book"], ["PriCDR"]]
 
 
 def test_what_the_run_left_is_sent_and_nothing_personal(finished: ZooCLI) -> None:

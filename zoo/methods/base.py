@@ -90,6 +90,8 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
     #: Whether settings or weights were chosen by validation metrics of several trainings. Set it before ``fit`` if you did so: the
     #: run's privacy record then says what this assumes of a source whose rows are read without noise, and of a private training.
     chosen_by_metrics: bool = False
+    #: Whether the weights are those of a bundle, which does not count the steps that they cost.
+    from_bundle: bool = False
     #: Records of the other private trainings of a search. That of this training counts them.
     compared: tuple[PrivacyRecord, ...] = ()
 
@@ -377,6 +379,10 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
     def converged(self) -> bool:
         """Whether a method without a loss is finished: a closed form after its only step."""
         return True
+
+    def figures(self) -> set[str]:
+        """Return the names of all figures that this training logs; see `logs`."""
+        return {name for one in type(self).__mro__ for name in vars(one).get("logs", ())}
 
     def privacy_record(self) -> PrivacyRecord | None:
         """Return what the training itself protects, for methods that add noise while they learn; else None."""

@@ -12,7 +12,7 @@ from zoo.data.batch_types import Batch, RankingBatch
 from zoo.data.metrics import full_counts, listed_items, ranking_values, sampled_counts
 from zoo.data.rows import SparseRows
 from zoo.methods.base import Outputs, Recommender
-from zoo.methods.members import Member, check_names, checkpoint_in, copy_sizes, take, train
+from zoo.methods.members import Member, check_names, checkpoint_in, copy_sizes, own_noise, take, train
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.runtime import checks
 from zoo.runtime.run_folder import plain
@@ -236,7 +236,7 @@ class Ensemble(Recommender):
         with torch.enable_grad():
             epoch = train(self.members[name], copy, self.data, at, self.trainer)
         if copy.privacy_record() is not None:
-            raise ValueError(_own_noise(copy))
+            raise ValueError(own_noise(copy))
         self.finished[at] = True
         self.log(f"members/{name}/epoch", float(epoch), on_step=False, on_epoch=True, batch_size=1)
 
@@ -401,11 +401,4 @@ def _check_method(method: Recommender) -> None:
     if method.reads_signs:
         raise ValueError(f"{name} learns from signs, and an ensemble ranks. Leave it out.")
     if getattr(method, "privacy", None) is not None:
-        raise ValueError(_own_noise(method))
-
-
-def _own_noise(method: Recommender) -> str:
-    return (
-        f"{type(method).__name__} adds noise of its own in training, which is paid for by every such training, and its guarantee "
-        "does not cover weights that are chosen on validation ratings. Train it by itself, or set its epsilon to null."
-    )
+        raise ValueError(own_noise(method))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from zoo.data.training_batches import Batches, training_batches
 from zoo.methods.base import Recommender
 from zoo.methods.target_data import ReleaseMismatchError, Sizes
 from zoo.runtime import checks
-from zoo.runtime.run_folder import BEST, plain
+from zoo.runtime.run_folder import BEST, PRIVACY, plain
 from zoo.runtime.settings_files import user_path
 
 
@@ -89,7 +90,21 @@ class Member:
 
     def found(self) -> Member:
         """Replace the path of a run by its method; raise a `ValueError` if the run has no checkpoint."""
-        return self if self.run is None else replace(self, method=method_in(checkpoint_in(self.run)), run=None)
+        if self.run is None:
+            return self
+        method, path = method_in(checkpoint_in(self.run)), user_path(self.run)
+        records = (path if path.is_dir() else path.parent.parent) / PRIVACY
+        if records.is_file() and type(method).__name__ in json.loads(records.read_text(encoding="utf-8")):
+            raise ValueError(own_noise(method))
+        return replace(self, method=method, run=None)
+
+
+def own_noise(method: Recommender) -> str:
+    """Return why a method is no member: it adds noise of its own."""
+    return (
+        f"{type(method).__name__} adds noise of its own in training, which is paid for by every such training, and its guarantee "
+        "does not cover weights that are chosen on validation ratings. Train it by itself, or set its epsilon to null."
+    )
 
 
 def check_names(members: Mapping[str, Member], weights: Mapping[str, float] | None) -> None:

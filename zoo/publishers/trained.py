@@ -140,4 +140,9 @@ class TrainedPublisher(Publisher):
                 num_sanity_val_steps=0,
             )
             trainer.fit(network, datamodule=source)
+        if trainer.current_epoch < max_epochs:
+            raise ValueError(
+                f"Training on {source.target!r} stopped after {trainer.current_epoch} of {max_epochs} epochs, a number which "
+                "the ratings may have chosen. Omit callbacks that stop it, or lower max_epochs."
+            )
         return network

@@ -212,6 +212,7 @@ def _method(folder: Path, manifest: Mapping[str, Any], tensors: Mapping[str, Ten
                 raise RuntimeError("Weights and settings differ.")
             method = _built(own, manifest)
             method.load_state_dict(state, strict=False)  # the names were compared above
+            method.from_bundle = True
         except (ValueError, AttributeError, IndexError, OverflowError) as error:
             raise _damaged(f"Invalid settings in {folder / BUNDLE}: {error}") from error
     kinds = {source["kind"] for source in manifest["sizes"]["sources"].values()}

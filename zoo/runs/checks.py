@@ -87,6 +87,8 @@ def check_run(method: Recommender, data: CrossDomainDataModule, trainer: Trainer
             f"data.sources is empty, and {type(method).__name__} needs a release. Set --data.sources [NAME], or "
             "choose e.g. EASE."
         )
+    if method.from_bundle and is_private(method):
+        raise UsageError(f"A bundle does not count the private steps of {type(method).__name__}. Load the run instead.")
     if type(method).__name__ in (*data.sources, *data.release_paths):
         raise UsageError(f"A source is named {type(method).__name__!r}, as the method is. Rename the domain.")
     others: Sequence[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # set in __init__
@@ -228,7 +230,7 @@ def figures_of(method: Recommender, data: CrossDomainDataModule, validates: bool
     With ties, each ranking metric has a second name, such as ``val/full/pessimistic/ndcg@10``.
     """
     solved = method.batches in ("full_batch", "steps") and not method.step_outputs
-    own = sorted(_logs_of(type(method)) - ({"train/loss"} if solved else set()))
+    own = sorted(method.figures() - ({"train/loss"} if solved else set()))
     kinds = {"sampled": data.sampled_ranking, "full": data.full_ranking is True}
     ranked = [
         f"val/{kind}/{name}@{k}" for kind, enabled in kinds.items() if enabled for k in data.ks for name in METRICS

@@ -289,7 +289,12 @@ def _parsed_to_resume(parser: LightningArgumentParser, run: Path, given: list[st
         raise UsageError(f"--ckpt_path is {now['ckpt_path']}, but --resume chooses the checkpoint. Omit one.")
     if changed := check_same_run(before, now):
         sys.stderr.write(f"Resuming with changed settings: {changed}.\n")
-    if lost := callbacks_from_python(run):
+    if "PrivacyBudget" in (lost := callbacks_from_python(run)):
+        raise UsageError(
+            "The run got its PrivacyBudget as a Python object. Resume it in Python, with the callback: "
+            "ZooTrainer(callbacks=[...]).fit(..., ckpt_path=...)."
+        )
+    if lost:
         sys.stderr.write(
             f"Resuming without {lost}: the run got them as Python objects, which its config cannot hold.\n"
         )

@@ -161,6 +161,11 @@ def test_a_run_of_other_data_is_refused(ease: Run, tmp_path: Path) -> None:
     parts = {"EASE": Member(run=str(ease.folder))}
     with pytest.raises(ReleaseMismatchError, match=r"\(EASE\) was trained on other data.*differ: \['music'\]"):
         trained(Ensemble(parts), tmp_path, data={"seed": 4, "evaluation": Evaluation(split="random2")})
+    there = shutil.copytree(ease.folder, tmp_path / "a training with noise")
+    (there / "privacy.json").write_text('{"EASE": {}}')
+    for path in (there, there / BEST):
+        with pytest.raises(ValueError, match="EASE adds noise of its own"):
+            Member(run=str(path)).found()
 
 
 def test_what_a_run_was_trained_on_is_held_against_the_data_at_hand() -> None:

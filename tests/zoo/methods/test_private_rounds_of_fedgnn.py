@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from pytorch_lightning import Trainer, seed_everything
-from pytorch_lightning.callbacks import Callback
+from pytorch_lightning.callbacks import Callback, EarlyStopping
 from torch import Tensor
 
 import zoo.methods.fedgnn as fedgnn
@@ -136,12 +136,16 @@ def test_no_seed_repeats_a_round_and_no_round_moves_the_seed() -> None:
 
 def test_the_count_goes_on_where_a_run_stopped(tmp_path: Path) -> None:
     first = private(rate=1.0)
-    trainer = fitted(first, epochs=2)
+    trainer = fitted(first, EarlyStopping("of another package", strict=False, verbose=False), epochs=2)
     trainer.save_checkpoint(tmp_path / "first.ckpt")
     again = private(rate=1.0)
     trainer = fitted(again, path=tmp_path / "first.ckpt")
     assert again.private_gradient is not None
     assert (again.private_gradient.steps_taken, trainer.global_step) == (6, 6)
+    records = [method.privacy_record() for method in (first, again)]
+    assert all("chosen_by_metrics" in record.conditions for record in records if record is not None), (
+        "it may have ended it"
+    )
     trainer.save_checkpoint(tmp_path / "all.ckpt")
     finished = private(rate=1.0)
     weights = Weights()
@@ -180,7 +184,7 @@ def test_a_budget_ends_it_earlier() -> None:
     assert plan.epsilon_after(taken) <= 7.0 < plan.epsilon_after(taken + 1)
     record = method.privacy_record()
     assert record is not None
-    assert record.compositions == taken
+    assert (record.compositions, record.conditions) == (taken, ())
 
 
 def test_who_has_nothing_or_everything_or_breaks_adds_nothing_and_nothing_fails() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from pytorch_lightning import LightningModule
+from pytorch_lightning.callbacks import EarlyStopping
 
 from tests.samples import binary, some_ratings
 from zoo import BPR, EASE, EmbeddingPublisher, LightGCN, NeuMF, Noise, PriCDR, Ratings, Release
@@ -197,6 +198,10 @@ def test_data_that_give_no_vectors_are_refused() -> None:
         publisher().publish(empty, "book")
     with pytest.raises(ValueError, match=r"vectors of shape \(9, 1, 3\), not \(9, 2, 3\)"):
         EmbeddingPublisher(Unshaped(num_factors=3), max_epochs=1, progress=False).publish(binary(), "book")
+    with pytest.raises(ValueError, match="'book' stopped after . of 9 epochs"):
+        publisher(max_epochs=9, callbacks=[EarlyStopping("train/loss", patience=0, stopping_threshold=9.0)]).publish(
+            binary(), "book"
+        )
     with pytest.raises(DivergedError, match="train/loss is NaN in epoch 2: BPR diverged"):
         EmbeddingPublisher(BPR(num_factors=3, lr=1e38), max_epochs=2, progress=False).publish(binary(), "book")
 

@@ -105,6 +105,9 @@ def test_a_private_training_shows_no_counts_and_no_critic(method: Callable[[], A
         assert ["chosen_by_metrics" in each.conditions for each in (record, validated)] == [False, True]
     bundle = zoo.export(run.folder, tmp_path / "bundle", with_user_ids=True)
     tensors, card = load_file(bundle / TENSORS), (bundle / "README.md").read_text()
+    if private and name == "FedGNN":
+        with pytest.raises(UsageError, match="A bundle does not count the private steps of FedGNN"):
+            zoo.fit(zoo.load(bundle, data=data).method, data, runs=tmp_path, max_epochs=1, **SILENT)
     assert not any(weights.startswith("state.critic") for weights in tensors), "it may have no noise"
     assert [bool(tensors[counts].any()) for counts in ("by_user", "by_item")] == [not private] * 2
     assert ("the number of ratings of each user" in card) != private

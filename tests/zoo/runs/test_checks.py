@@ -72,6 +72,8 @@ def test_what_is_logged_goes_by_method_data_and_callbacks() -> None:
     with pytest.raises(UsageError, match="train/bytes_up"):
         checked(EarlyStopping("train/bytes_up"), method=zoo.FedGNN())
     checked(EarlyStopping("train/attention/books"), method=zoo.FedGCDR())
+    with pytest.raises(UsageError, match="'train/attention/books', which nothing logs"):
+        checked(EarlyStopping("train/attention/books"), method=zoo.FedGCDR(epsilon=8.0, clip=1.0))
     checked(EarlyStopping("train/epsilon_replace_one_user"), PrivacyBudget(), method=zoo.SPPG())
     checked(EarlyStopping("train/loss"), method=zoo.SPPG())
     with pytest.raises(UsageError, match=r"Watch train/epsilon_replace_one_user or train/epsilon_zero_out_one_user\."):

@@ -59,6 +59,9 @@ def test_a_run_that_was_moved_goes_on_from_its_folder_and_equals_an_unbroken_one
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     done = folder_of(cli("fit", "--resume", moved, "--trainer.max_epochs", "4"))
+    (moved / "config.yaml").write_text(f"# cdr-zoo 0.3.0; with the callbacks PrivacyBudget\n{settings}")
+    with pytest.raises(UsageError, match="Resume it in Python, with the callback"):
+        cli("fit", "--resume", moved)
     said = capsys.readouterr().err
     assert "Resuming with changed settings: trainer.max_epochs from 2 to 4." in said
     assert "Resuming without Mine, Other: " in said
