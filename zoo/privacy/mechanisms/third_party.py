@@ -27,7 +27,7 @@ _NORMS: dict[type[PrivacyEvent], str] = {
     LaplaceEvent: "L1",
     RandomisedResponseEvent: "L1",
 }
-_SMALLEST = 1e-30  # number that a denoiser accepts; the largest is its inverse
+_SMALLEST, _LARGEST = 1e-30, 1e30  # numbers that a denoiser accepts
 _RESULTS = {"guarantee", "unit", "relation", "epsilon", "delta", "mu", "compositions", "noise source", "accountant"}
 _LOSS = {
     "epsilon", "epsilons", "eps", "delta", "deltas", "mu", "guarantee", "guarantees", "guaranteed", "proved",
@@ -106,7 +106,7 @@ class ThirdPartyMechanism(Mechanism):
             return SparseEntries.above(self._number("threshold"), sigma)
         return GaussianEntries(sigma)
 
-    def _number(self, name: str, largest: float = 1 / _SMALLEST) -> float:
+    def _number(self, name: str, largest: float = _LARGEST) -> float:
         value = self.inputs.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not _SMALLEST <= value <= largest:
             raise ValueError(
