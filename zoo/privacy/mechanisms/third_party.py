@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from zoo.privacy.accounting.accountant import flattened
 from zoo.privacy.accounting.events import (
+    MAX_COUNT,
     GaussianEvent,
     GaussianProjectionEvent,
     LaplaceEvent,
@@ -68,6 +69,8 @@ class ThirdPartyMechanism(Mechanism):
         object.__setattr__(self, "inputs", dict(self.inputs))
         users = self.inputs.get("num_users")
         object.__setattr__(self, "num_users", users if type(users) is int else 0)
+        if self.num_users > MAX_COUNT:
+            raise MechanismError(f"{self.name}: num_users is {str(users)[:80]}. Allowed: <= 2**53.")
         for name in ("delta", "epsilon", "mu", "requested_epsilon", "sensitivity", "clip", "noise_std"):
             if type(value := getattr(self, name)) is int:
                 object.__setattr__(self, name, float(value))
