@@ -178,7 +178,7 @@ class Shuffled(Wrapper):
 
     def remake(self, make: Make, source: Ratings, domain: str) -> Release:
         """Return the release of ``of`` under other ids, or of ratings under other ids."""
-        notes = {"rows": "shuffled among the users (control)", "seed of the shuffle": self.seed}
+        notes: dict[str, Plain] = {"rows": "shuffled among the users (control)", "seed of the shuffle": self.seed}
         if self.of.joins_users:
             release = make(replace(source, user_ids=self._moved(source.user_ids)), domain)
             return replace(release, record=noted(release, **notes))
