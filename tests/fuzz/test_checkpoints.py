@@ -71,6 +71,13 @@ def test_an_archive_that_unpacks_to_more_than_its_size_is_not_opened(
     assert not read(content)
 
 
+@pytest.mark.parametrize("large", [torch.zeros(1).expand(2**30), torch.zeros(2**30, device="meta")])
+def test_a_tensor_larger_than_its_storage_is_refused(whole: bytes, read: Read, large: torch.Tensor) -> None:
+    made = io.BytesIO()
+    torch.save(torch.load(io.BytesIO(whole), weights_only=True) | {"state_dict": {"x": [large]}}, made)
+    assert not read(made.getvalue())
+
+
 class Evil:
     """Makes a file where it is unpickled."""
 

@@ -114,7 +114,7 @@ def ask(options: argparse.Namespace) -> str:
         return _sent(options.send, message)
     fields, (setup, response) = _received(options.receive, "reply", options.mode, ids, 2)
     opened = state.get(fields["session"])
-    if opened is None or opened["request"] != fields["answers"]:
+    if opened is None or opened.get("request") != fields["answers"]:  # a session that it serves has none
         raise PsiError(f"{options.receive} answers no open request: it is replayed, or another's.")
     if opened["ids"] != _digest(ids):
         raise PsiError(f"{options.users} was changed after the request. Ask again.")
@@ -169,7 +169,7 @@ def serve(options: argparse.Namespace) -> str:
         state[session] = {"reply": _sha(message), "ids": _digest(ids)}
         _write_state(options.state, state)
         return _sent(options.send, message)
-    if state.get(session, {}).get("reply") != fields["answers"]:
+    if "reply" not in (opened := state.get(session, {})) or opened["reply"] != fields["answers"]:
         raise PsiError(f"{options.receive} answers no open reply: it is replayed, or another's.")
     state[session] = {}  # used, also by a result that is refused: it would test an id; the request stays known
     _write_state(options.state, state)
@@ -253,7 +253,8 @@ def _received(
         not isinstance(fields, dict)
         or fields.keys() != _KEYS
         or fields["psi"] != 1
-        or not isinstance(fields["session"], str)
+        or not (isinstance(fields["session"], str) and isinstance(fields["answers"], str))
+        or not re.fullmatch("" if step == "request" else "[0-9a-f]{64}", fields["answers"])
     ):
         raise PsiError(f"{path} is no message of private set intersection. Pass the other party's {step}.")
     if (fields["step"], fields["mode"]) != (step, mode):

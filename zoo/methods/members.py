@@ -20,7 +20,7 @@ from zoo.data.training_batches import Batches, training_batches
 from zoo.methods.base import Recommender
 from zoo.methods.target_data import ReleaseMismatchError, Sizes
 from zoo.runtime import checks
-from zoo.runtime.run_folder import BEST, PRIVACY, plain
+from zoo.runtime.run_folder import BEST, PRIVACY, load_tensors, plain
 from zoo.runtime.settings_files import user_path
 
 
@@ -137,7 +137,7 @@ def checkpoint_in(run: str) -> dict[str, Any]:
     path = user_path(run)
     path = path / BEST if path.is_dir() else path
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        found = load_tensors(path)
         if not {"zoo", "state_dict", "hyper_parameters"} <= found.keys():
             raise KeyError("zoo")
     except Exception as error:  # whatever a missing, damaged or other file leads to

@@ -178,12 +178,12 @@ class Shuffled(Wrapper):
 
     def remake(self, make: Make, source: Ratings, domain: str) -> Release:
         """Return the release of ``of`` under other ids, or of ratings under other ids."""
-        note = "shuffled among the users (control)"
+        notes: dict[str, Plain] = {"rows": "shuffled among the users (control)", "seed of the shuffle": self.seed}
         if self.of.joins_users:
             release = make(replace(source, user_ids=self._moved(source.user_ids)), domain)
-            return replace(release, record=noted(release, rows=note))
+            return replace(release, record=noted(release, **notes))
         release = make(source, domain)
-        return replace(release, user_ids=self._moved(release.user_ids), record=noted(release, rows=note))
+        return replace(release, user_ids=self._moved(release.user_ids), record=noted(release, **notes))
 
     def _moved(self, user_ids: Ids) -> Ids:
         if len(user_ids) < 2:
@@ -227,7 +227,7 @@ class Partial(Wrapper):
 
     def remake(self, make: Make, source: Ratings, domain: str) -> Release:
         """Return the release of ``of`` without the rows of the others, or of ratings without theirs."""
-        note = {"share of the users": self.share}
+        note = {"share of the users": self.share, "seed of the users": self.seed}
         if self.of.joins_users:
             kept = self._kept(source.user_ids)
             release = make(replace(source, matrix=source.matrix[kept], user_ids=source.user_ids[kept]), domain)

@@ -9,7 +9,7 @@ from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.rows.denoising import EntryModel, SparseEntries, posterior_rows, posterior_sparse, shrunk_rows
 from zoo.release.release import Release
 
-_SMALLEST = 1e-30  # accepted noise scale of a record; the largest is its inverse
+_SMALLEST, _LARGEST = 1e-30, 1e30  # accepted noise scale of a record
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,8 @@ class Denoiser:
 def _noise(record: PrivacyRecord) -> float:
     """Return the noise scale of a record, checked to be positive and small enough to be squared."""
     scale = record.noise_scale
-    if scale is None or not _SMALLEST <= scale <= 1 / _SMALLEST:
+    if scale is None or not _SMALLEST <= scale <= _LARGEST:
         raise ValueError(
-            f"noise_scale of {record.mechanism.name} is {scale!r}. Allowed: [{_SMALLEST:g}, {1 / _SMALLEST:g}]. Omit "
-            "it."
+            f"noise_scale of {record.mechanism.name} is {scale!r}. Allowed: [{_SMALLEST:g}, {_LARGEST:g}]. Omit it."
         )
     return scale

@@ -142,7 +142,14 @@ def parsed_manifest(content: bytes, path: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or type(manifest.get("schema")) is not int:
         raise ReleaseError(f"{path} names no schema, so it is no manifest.")
     _check_fields(path, manifest)
+    check_rest(manifest, path)
     return manifest
+
+
+def check_rest(manifest: Mapping[str, Any], path: Path) -> None:
+    """Refuse a manifest whose fields without the user ids are larger than `MANIFEST_BYTES`."""
+    if len(json.dumps({**manifest, "user_ids": []})) > MANIFEST_BYTES:
+        raise ReleaseError(f"{path} has more than the {MANIFEST_BYTES:,} bytes allowed without user ids.")
 
 
 def _check_fields(path: Path, manifest: Mapping[str, Any]) -> None:

@@ -18,7 +18,8 @@ from zoo.release.files import ReleaseError, all_finite
 from zoo.release.lazy_rows import LazyRows
 from zoo.runtime import plugins
 
-LARGEST_WIDTH = 2**31
+LARGEST_WIDTH = 2**24
+"""Most columns of a row: a release of few bytes may state any width, and methods make weights for it."""
 
 
 class UnknownKindError(ReleaseError):
@@ -98,7 +99,7 @@ class Dense(Layout):
             self._expect({"rows": torch.float32})
         shape = self._shape
         if len(shape) != 2 or shape[0] != num_users or not 1 <= shape[1] <= LARGEST_WIDTH:
-            raise ReleaseError(f"Tensor 'rows' must have shape ({num_users}, width >= 1), got {shape}.")
+            raise ReleaseError(f"Tensor 'rows' must have shape ({num_users}, 1 <= width <= 2**24), got {shape}.")
 
     def of_users(self, index: Tensor) -> dict[str, Tensor]:  # noqa: D102
         return {"rows": self.tensors["rows"][index]}
@@ -128,7 +129,7 @@ class Compressed(Layout):
         self._expect({**dict.fromkeys(self._NAMES, torch.int64), "weights": torch.float32})
         starts, items, weights, width = (self.tensors[name] for name in self._NAMES)
         if width.shape != (1,) or not 1 <= int(width) <= LARGEST_WIDTH:
-            raise ReleaseError("Tensor 'num_items' must hold one number >= 1.")
+            raise ReleaseError("Tensor 'num_items' must hold one number from 1 to 2**24.")
         if starts.shape != (num_users + 1,) or items.ndim != 1 or weights.shape != items.shape:
             raise ReleaseError(
                 f"Rows of {num_users} users need starts ({num_users + 1},), equally long items and weights; got "
@@ -176,7 +177,7 @@ class Generator(Layout):
             raise ReleaseError(str(error)) from error
         self._expect(dict.fromkeys(self.tensors, torch.float32))
         if len(self.tensors["embedding"]) != num_users or not 1 <= width <= LARGEST_WIDTH:
-            raise ReleaseError(f"The generator needs {num_users} embeddings of width >= 1; it has {width}.")
+            raise ReleaseError(f"The generator needs {num_users} embeddings of 1 <= width <= 2**24; it has {width}.")
 
     def of_users(self, index: Tensor) -> dict[str, Tensor]:
         """Return the same network with these users' embeddings."""
@@ -196,7 +197,9 @@ class Embeddings(Layout):
         self._expect({"vectors": torch.float32})
         shape = tuple(self.tensors["vectors"].shape)
         if len(shape) != 3 or shape[0] != num_users or min(shape[1:]) < 1 or shape[1] * shape[2] > LARGEST_WIDTH:
-            raise ReleaseError(f"Tensor 'vectors' must have shape ({num_users}, layers >= 1, width >= 1), got {shape}.")
+            raise ReleaseError(
+                f"Tensor 'vectors' must have shape ({num_users}, 1 <= layers * width <= 2**24), got {shape}."
+            )
 
     def of_users(self, index: Tensor) -> dict[str, Tensor]:  # noqa: D102
         return {"vectors": self.tensors["vectors"][index]}
@@ -230,7 +233,7 @@ class Map(Layout):
             or counts.ndim != 1
         ):
             raise ReleaseError(
-                f"A map needs map (kept, directions >= 1), items (kept,), counts (items,); got {tuple(table.shape)}, "
+                f"A map needs map (kept, 1 <= directions <= 2**24), items (kept,), counts (items,); got {tuple(table.shape)}, "
                 f"{tuple(items.shape)}, {tuple(counts.shape)}."
             )
         if len(items) and (int(items[0]) < 0 or int(items[-1]) >= len(counts) or bool((items.diff() <= 0).any())):

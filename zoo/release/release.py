@@ -17,7 +17,7 @@ from torch import Tensor
 from zoo.data.rows import DenseRows, SparseRows
 from zoo.nn.generator import GeneratedRows
 from zoo.privacy.accounting.accountant import UnsupportedEventError
-from zoo.privacy.accounting.events import EventError, PrivacyEvent, event_from_dict, event_to_dict
+from zoo.privacy.accounting.events import EventError, PrivacyEvent, event_to_dict, read_ledger
 from zoo.privacy.mechanisms import BUILT_IN
 from zoo.privacy.mechanisms.base import MechanismError
 from zoo.privacy.mechanisms.goodness_of_fit import FALSE_ALARM, refuse_unlikely
@@ -31,6 +31,7 @@ from zoo.release.files import (
     ReleaseError,
     check_ids,
     check_name,
+    check_rest,
     check_size,
     manifest_bytes,
     parsed_manifest,
@@ -201,7 +202,9 @@ class Release:
                 manifest = self._manifest(self.metadata)
                 save_tensors({name: tensor.contiguous() for name, tensor in self.tensors.items()}, folder / TENSORS)
             content = json.dumps(manifest, indent=1, allow_nan=False).encode()
-            check_size(content, folder)  # as `load` does
+            check_size(content, folder)  # as `load` does, also below
+            check_rest(manifest, folder / MANIFEST)
+            read_ledger(manifest["ledger"])
             (folder / MANIFEST).write_bytes(content)
             if sign is not None:
                 (folder / SIGNATURE).write_text(sign.signature(content), encoding="utf-8")
@@ -234,7 +237,7 @@ class Release:
         tensors = read_tensors(path, manifest)
         try:
             about = ReleaseMetadata.from_dict(manifest["about"]) if "about" in manifest else None
-            ledger = tuple(event_from_dict(event) for event in manifest["ledger"])
+            ledger = read_ledger(manifest["ledger"])
             record = PrivacyRecord.from_dict(manifest["record"], ledger)
             user_ids = np.array(manifest["user_ids"], dtype=np.str_)
             release = cls(manifest["kind"], manifest["domain"], tensors, user_ids, record, ledger, about)

@@ -24,6 +24,7 @@ from zoo.runtime.processes import is_process_dead, machine
 
 if TYPE_CHECKING:
     import polars as pl
+    from torch import Tensor
 
 #: Settings of a run, and its best checkpoint.
 CONFIG, BEST = "config.yaml", "checkpoints/best.ckpt"
@@ -151,7 +152,10 @@ def write_json(path: Path, value: object) -> None:
 
 
 def load_tensors(path: Path) -> Any:  # noqa: ANN401  whatever was saved
-    """Return what `torch.save` wrote, tensors and plain values only; a `ValueError` refuses damaged and compressed archives."""
+    """Return what `torch.save` wrote, tensors and plain values only.
+
+    A `ValueError` refuses damaged and compressed archives, and a tensor larger than its storage, which expands when it is copied.
+    """
     import torch
 
     try:
@@ -160,9 +164,27 @@ def load_tensors(path: Path) -> Any:  # noqa: ANN401  whatever was saved
         packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in inside)
         if packed or sum(entry.file_size for entry in inside) > path.stat().st_size:
             raise zipfile.BadZipFile("compressed")
-        return torch.load(path, map_location="cpu", weights_only=True)
+        found = torch.load(path, map_location="cpu", weights_only=True)
+        if any(each.is_meta or each.nbytes > each.untyped_storage().nbytes() for each in _tensors(found)):
+            raise zipfile.BadZipFile("expanded")
+        return found
     except Exception as error:  # torch documents no set of errors
         raise ValueError(f"{path} is no checkpoint, or is damaged ({type(error).__name__}).") from error
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:  # noqa: ANN401  whatever was saved
+    """Yield the tensors inside plain values, which may contain each other."""
+    left, seen = [value], set[int]()
+    while left:
+        if id(each := left.pop()) in seen:
+            continue
+        seen.add(id(each))
+        if isinstance(each, Mapping):
+            left += each.values()
+        elif isinstance(each, list | tuple | set):
+            left += each
+        elif hasattr(each, "untyped_storage"):
+            yield each
 
 
 def write_table(path: Path, table: pl.DataFrame) -> None:

@@ -109,6 +109,22 @@ def test_a_result_that_is_refused_uses_up_its_session() -> None:
         [Path(name).unlink() for name in "123"]
 
 
+def test_messages_of_sessions_that_are_not_open_are_refused_and_not_noted() -> None:
+    """Else a party without a request tests one id after another."""
+    for words in ("ask b >own", "ask a >1", "serve b <1 >2", "ask a <2 >3", "serve b <3"):
+        step(words)
+    both = {**json.loads(Path("ask.json").read_text()), **json.loads(Path("serve.json").read_text())}
+    for state in ("ask.json", "serve.json"):  # one file for both roles
+        Path(state).write_text(json.dumps(both))
+    refused("ask b <2 >4", "answers no open request")
+    fields, body = json.loads(Path("3").read_bytes().partition(b"\n")[0]), b'[1, ["u0045"]]'
+    for session, answers in ((session, answers) for session in ("unknown", *both) for answers in (None, "", "0" * 64)):
+        lie = {**fields, "session": session, "answers": answers, "parts": [len(body)]}
+        Path("lie").write_bytes(json.dumps(lie).encode() + b"\n" + body)
+        refused("serve b <lie", "answers no open reply|is no message")
+    assert json.loads(Path("serve.json").read_text()) == both
+
+
 def test_replayed_and_foreign_messages_are_refused() -> None:
     step("ask a >1")
     refused("serve b <1 >2", "is a 'request' of mode 'list'. Expected: 'request' of mode 'size'", "size")

@@ -5,6 +5,7 @@ import shutil
 from itertools import product
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 import polars as pl
@@ -155,6 +156,16 @@ def test_a_run_is_taken_as_it_is(run: Run, ease: Run, tmp_path: Path) -> None:
     assert zoo.load(whole).recommend(["u0003"], k=5).equals(expected)
     with pytest.raises(ValueError, match=r"No member can be taken from '.*ease'.*is no checkpoint of a run"):
         trained(Ensemble(parts), tmp_path / "gone")
+
+
+def test_a_packed_checkpoint_is_not_unpacked(tmp_path: Path) -> None:
+    torch.save({"zoo": {}, "hyper_parameters": {}, "state_dict": {}}, tmp_path / "own.ckpt")
+    assert members.checkpoint_in(str(tmp_path / "own.ckpt"))["state_dict"] == {}
+    with ZipFile(tmp_path / "own.ckpt") as own, ZipFile(tmp_path / "packed.ckpt", "w", ZIP_DEFLATED) as packed:
+        for entry in own.infolist():
+            packed.writestr(entry.filename, own.read(entry))
+    with pytest.raises(ValueError, match=r"packed\.ckpt is no checkpoint of a run"):
+        members.checkpoint_in(str(tmp_path / "packed.ckpt"))
 
 
 def test_a_run_of_other_data_is_refused(ease: Run, tmp_path: Path) -> None:

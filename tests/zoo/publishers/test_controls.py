@@ -112,16 +112,17 @@ def test_the_draw_is_fair() -> None:
 @pytest.mark.parametrize("publisher", [*KINDS.values(), JLT(epsilon=4.0, num_components=5, seed=2)])
 def test_the_record_is_that_of_the_whole_release_and_names_the_share(publisher: Publisher) -> None:
     whole, part = publisher.publish(ratings(), "book"), Partial(publisher, 0.5).publish(ratings(), "book")
-    assert part.record.public_inputs["share of the users"] == 0.5
-    notes = {key: value for key, value in part.record.notes.items() if key != "share of the users"}
+    assert (part.record.notes["share of the users"], part.record.notes["seed of the users"]) == (0.5, 0)
+    notes = {key: value for key, value in part.record.notes.items() if not key.endswith(" of the users")}
     assert replace(part.record, notes=notes) == whole.record
     assert part.ledger == whole.ledger
     assert Partial(publisher, 0.5).plan(20, 7) == publisher.plan(20, 7)
 
 
 def test_controls_go_into_each_other() -> None:
-    half = Partial(Shuffled(Plaintext()), 0.5).publish(ratings(), "book")
+    half = Partial(Shuffled(Plaintext(), seed=4), 0.5).publish(ratings(), "book")
     assert half.record.public_inputs.keys() >= {"share of the users", "rows"}
+    assert half.record.notes["seed of the shuffle"] == 4
     noise = Noise(Partial(Plaintext(), 0.5)).publish(ratings(), "book")
     assert set(noise.user_ids) == set(half.user_ids), "a noise control has the same users"
     assert Partial(Nothing(), 0.5).publish(ratings(), "book").num_users == 0

@@ -198,7 +198,7 @@ def test_data_that_give_no_vectors_are_refused() -> None:
         publisher().publish(empty, "book")
     with pytest.raises(ValueError, match=r"vectors of shape \(9, 1, 3\), not \(9, 2, 3\)"):
         EmbeddingPublisher(Unshaped(num_factors=3), max_epochs=1, progress=False).publish(binary(), "book")
-    with pytest.raises(ValueError, match="'book' stopped after . of 9 epochs"):
+    with pytest.raises(ValueError, match=r"'book' stopped after \d of 9 epochs"):
         publisher(max_epochs=9, callbacks=[EarlyStopping("train/loss", patience=0, stopping_threshold=9.0)]).publish(
             binary(), "book"
         )

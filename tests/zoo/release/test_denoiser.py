@@ -261,12 +261,18 @@ def test_a_record_that_does_not_say_how_rows_were_drawn(
         zoo.Denoiser()(stated(publisher, **inputs))
 
 
+def test_the_largest_sigma_is_accepted() -> None:
+    assert ThirdPartyMechanism(name="x", inputs={"sigma": 1e30}).entry_model is not None
+
+
 def test_projections_without_their_noise_scale_are_refused() -> None:
     release = zoo.JLT(epsilon=8.0, num_components=8, seed=0, noise_seed=1).publish(SOURCE, "book")
-    for scale, said in ((None, "None"), (0.0, "0.0")):
+    for scale, said in ((None, "None"), (0.0, "0.0"), (2e30, "2e\\+30")):
         record = replace(release.record, mechanism=ThirdPartyMechanism(name="JLT", noise_std=scale))
         with pytest.raises(ValueError, match=rf"noise_scale of JLT is {said}\..* Omit"):
             zoo.Denoiser()(replace(release, record=record))
+    largest = replace(release.record, mechanism=ThirdPartyMechanism(name="JLT", noise_std=1e30))
+    assert zoo.Denoiser()(replace(release, record=largest)).num_users == release.num_users
 
 
 @pytest.mark.parametrize("inputs", [{}, {"sigma": None}])

@@ -91,6 +91,10 @@ def test_files_are_put_together_in_one_tensor(saved: Path) -> None:
         (lambda m: m.update(sha256={}), "must hold exactly"),
         (lambda m: m.update(kind="ratings"), "tensors must be exactly"),
         (lambda m: m["record"].update(epsilon=0.1), "epsilon is 0.1"),
+        (
+            lambda m: m.update(ledger=[{"type": "PureEvent", "epsilon": e} for e in range(1, 1002)]),
+            "The ledger has 1,001 different events. Allowed: 1,000",
+        ),
     ],
 )
 def test_a_hostile_manifest_is_refused(saved: Path, change: Callable[[Manifest], object], message: str) -> None:
@@ -262,6 +266,13 @@ def test_a_manifest_larger_than_its_tensors_let_it_be_is_not_read(tmp_path: Path
     path = hostile(tmp_path / "book", ["u"], b" " * 2**26)
     said = r"release.json has more than the 1,\d{3},\d{3} bytes allowed"
     with memory_below(2**23), pytest.raises(ReleaseError, match=said):
+        Release.load(path)
+
+
+def test_only_user_ids_make_a_manifest_larger(tmp_path: Path) -> None:
+    path = hostile(tmp_path / "book", [*map(str, range(2000))])
+    edit_json(path / MANIFEST, lambda m: m.update(ledger=m["ledger"] * 20_000))
+    with pytest.raises(ReleaseError, match="1,048,576 bytes allowed without user ids"):
         Release.load(path)
 
 

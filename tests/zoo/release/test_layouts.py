@@ -88,6 +88,17 @@ def test_an_item_outside_the_width_is_refused(item: int) -> None:
         layout_of("ratings", tensors).check(9)
 
 
+def test_rows_of_nobody_are_not_arbitrarily_wide() -> None:
+    layout_of("rows", {"rows": torch.zeros(0, 2**24)}).check(0)
+    for kind, tensors in (
+        ("rows", {"rows": torch.zeros(0, 2**24 + 1)}),
+        ("embeddings", {"vectors": torch.zeros(0, 2**12, 2**12 + 1)}),
+        ("map", {"map": torch.zeros(0, 2**24 + 1), "items": torch.zeros(0).long(), "counts": torch.zeros(0)}),
+    ):
+        with pytest.raises(ReleaseError, match=r"2\*\*24"):
+            layout_of(kind, tensors).check(0)
+
+
 def test_the_width_of_rows_that_are_not_made_does_not_make_them() -> None:
     tensors, _ = made("unmade")
     assert isinstance(tensors, LazyRows)

@@ -5,15 +5,18 @@ meaning of an event never changes, because old releases are accounted for whenev
 class; an existing class may gain optional fields whose default keeps the earlier meaning.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from zoo.privacy.accounting.gaussian_mixture import check_dim
 from zoo.privacy.accounting.relation import Relation
 
+MAX_COUNT = 2**53
+"""Largest number of repetitions, or of users."""
+
 _MAX_DEPTH = 16
-_MAX_COUNT = 2**53
+_MAX_DIFFERENT = 1_000  # a sampled step takes some milliseconds
 _MAX_DIM = 2**31
 _SMALLEST, _LARGEST = 1e-100, 1e100
 _SMALLEST_RATE = 1e-12
@@ -202,7 +205,7 @@ class SelfComposedEvent(PrivacyEvent):
     def __post_init__(self) -> None:
         if not isinstance(self.event, PrivacyEvent):
             raise TypeError(f"event is of type {type(self.event).__name__}, not PrivacyEvent.")
-        if type(self.count) is not int or not 1 <= self.count <= _MAX_COUNT:
+        if type(self.count) is not int or not 1 <= self.count <= MAX_COUNT:
             raise EventError(f"count is {self.count!r}. Allowed: integers from 1 to 2**53. For 0 use NoOpEvent.")
 
 
@@ -285,6 +288,31 @@ def event_from_dict(values: Mapping[str, Any], depth: int = 0) -> PrivacyEvent:
         raise
     except ValueError as error:
         raise EventError(f"{name}: {error}") from error
+
+
+def read_ledger(values: Iterable[Mapping[str, Any]]) -> tuple[PrivacyEvent, ...]:
+    """Return the events of a ledger from plain JSON, which may come from another party.
+
+    Raises:
+        EventError: An event is invalid (`event_from_dict`), or more than 1,000 events differ: each takes time to account for.
+
+    Examples:
+        >>> read_ledger([event_to_dict(GaussianEvent(2.0))])
+        (GaussianEvent(noise_multiplier=2.0),)
+    """
+    ledger = tuple(map(event_from_dict, values))
+    different, left = set(), [*ledger]
+    while left:
+        event = left.pop()
+        if isinstance(event, ComposedEvent):
+            left += event.events
+        elif isinstance(event, SelfComposedEvent):
+            left.append(event.event)
+        else:
+            different.add(event)
+    if len(different) > _MAX_DIFFERENT:
+        raise EventError(f"The ledger has {len(different):,} different events. Allowed: {_MAX_DIFFERENT:,}.")
+    return ledger
 
 
 def _check_multiplier(value: float) -> None:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy.typing as npt
 
 from zoo.privacy.accounting.accountant import Accountant, UnsupportedEventError, flattened
-from zoo.privacy.accounting.events import GaussianEvent, PrivacyEvent
+from zoo.privacy.accounting.events import MAX_COUNT, GaussianEvent, PrivacyEvent
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.rows.denoising import EntryModel
 from zoo.runtime.renamed import OldName, take_new_names
@@ -90,8 +90,9 @@ class Mechanism(ABC):
             raise MechanismError(
                 f"{self.name}: relation is {self.relation.value!r}. Allowed: {sorted(r.value for r in self.relations)}."
             )
-        if min(self.num_users, self.num_items) < 0:
-            raise MechanismError(f"{self.name}: users, items are {self.num_users}, {self.num_items}. Allowed: >= 0.")
+        if not 0 <= min(self.num_users, self.num_items) <= max(self.num_users, self.num_items) <= MAX_COUNT:
+            sizes = f"{self.num_users}, {self.num_items}"[:80]
+            raise MechanismError(f"{self.name}: users, items are {sizes}. Allowed: 0 to 2**53.")
         if not 0 <= self.delta < 1:
             raise MechanismError(f"{self.name}: delta is {self.delta!r}. Allowed: [0, 1).")
         for name, kind in field_types(type(self)).items():

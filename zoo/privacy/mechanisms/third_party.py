@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from zoo.privacy.accounting.accountant import flattened
 from zoo.privacy.accounting.events import (
+    MAX_COUNT,
     GaussianEvent,
     GaussianProjectionEvent,
     LaplaceEvent,
@@ -27,7 +28,7 @@ _NORMS: dict[type[PrivacyEvent], str] = {
     LaplaceEvent: "L1",
     RandomisedResponseEvent: "L1",
 }
-_SMALLEST = 1e-30  # number that a denoiser accepts; the largest is its inverse
+_SMALLEST, _LARGEST = 1e-30, 1e30  # numbers that a denoiser accepts
 _RESULTS = {"guarantee", "unit", "relation", "epsilon", "delta", "mu", "compositions", "noise source", "accountant"}
 _LOSS = {
     "epsilon", "epsilons", "eps", "delta", "deltas", "mu", "guarantee", "guarantees", "guaranteed", "proved",
@@ -68,6 +69,8 @@ class ThirdPartyMechanism(Mechanism):
         object.__setattr__(self, "inputs", dict(self.inputs))
         users = self.inputs.get("num_users")
         object.__setattr__(self, "num_users", users if type(users) is int else 0)
+        if self.num_users > MAX_COUNT:
+            raise MechanismError(f"{self.name}: num_users is {str(users)[:80]}. Allowed: <= 2**53.")
         for name in ("delta", "epsilon", "mu", "requested_epsilon", "sensitivity", "clip", "noise_std"):
             if type(value := getattr(self, name)) is int:
                 object.__setattr__(self, name, float(value))
@@ -106,7 +109,7 @@ class ThirdPartyMechanism(Mechanism):
             return SparseEntries.above(self._number("threshold"), sigma)
         return GaussianEntries(sigma)
 
-    def _number(self, name: str, largest: float = 1 / _SMALLEST) -> float:
+    def _number(self, name: str, largest: float = _LARGEST) -> float:
         value = self.inputs.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not _SMALLEST <= value <= largest:
             raise ValueError(

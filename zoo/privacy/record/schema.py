@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zoo.privacy.accounting.accountant import ACCOUNTANT
-from zoo.privacy.accounting.events import event_from_dict
+from zoo.privacy.accounting.events import read_ledger
 from zoo.privacy.mechanisms import mechanism_named
 from zoo.privacy.mechanisms.base import Mechanism, field_types
 from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism, nearly_equal
@@ -122,7 +122,7 @@ def _selection(value: Mapping[str, Any] | None) -> Selection | None:
         raise RecordError(f"selection must hold exactly {sorted(_SELECTION)}, with at least one event.")
     return Selection(
         num_candidates=read_field("num_candidates", "int", value["num_candidates"]),
-        events=tuple(event_from_dict(event) for event in value["events"]),
+        events=read_ledger(value["events"]),
         delta=read_field("delta", "float", value["delta"]),
         has_mu=read_field("has_mu", "bool", value["has_mu"]),
         conditions=read_field("conditions", "tuple[str, ...]", value["conditions"]),

@@ -26,7 +26,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from zoo.privacy.accounting.events import EventError, event_from_dict, event_to_dict
+from zoo.privacy.accounting.events import MAX_COUNT, EventError, event_to_dict, read_ledger
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.record.record import PrivacyRecord, RecordError, rounded_up
 from zoo.privacy.spending.total import DISTINCT, Account, Total, normalize_domain, total_of
@@ -67,7 +67,7 @@ _VALUES: dict[str, Callable[[object], bool]] = {
     "data": _is_digest,
     "release": _is_digest,
     "request": is_request,
-    "num_users": lambda value: type(value) is int and value >= 0,
+    "num_users": lambda value: type(value) is int and 0 <= value <= MAX_COUNT,
     "of": lambda value: type(value) is int,
 }
 
@@ -304,7 +304,7 @@ class Budget:
                 found[values["of"]] = replace(found[values["of"]], release=values["release"])
                 return
             record = PrivacyRecord.from_dict(values["record"])
-            ledger = tuple(event_from_dict(event) for event in values["ledger"])
+            ledger = read_ledger(values["ledger"])
         except (KeyError, TypeError, RecordError, EventError) as error:
             raise self._altered(number, f"{type(error).__name__}: {error}") from error
         account = Account(f"line {number}", values["domain"], values["num_users"], record, ledger)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.privacy.accounting.accountant import UnsupportedEventError, attack_success_of, epsilon_of
-from zoo.privacy.accounting.events import GaussianEvent, PrivacyEvent, PureEvent, event_from_dict
+from zoo.privacy.accounting.events import MAX_COUNT, GaussianEvent, PrivacyEvent, PureEvent, read_ledger
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.record.fields import RecordError
 from zoo.privacy.record.record import PrivacyRecord
@@ -131,12 +131,15 @@ def composed(accounts: Sequence[Account], delta: float) -> float:
 
 def record_of(entry: Mapping[str, Any]) -> PrivacyRecord:
     """Return the record of an entry of a run's ``privacy.json``, which also has the ledger."""
+    users = entry.get("num_users", 0)
+    if type(users) is not int or not 0 <= users <= MAX_COUNT:
+        raise RecordError(f"num_users is {str(users)[:80]}. Allowed: integers from 0 to 2**53.")
     values = {name: value for name, value in entry.items() if name not in EXTRA_KEYS}
     return PrivacyRecord.from_dict(values, _ledger_of(entry))
 
 
 def _ledger_of(entry: Mapping[str, Any]) -> tuple[PrivacyEvent, ...] | None:
-    return tuple(event_from_dict(event) for event in entry["ledger"]) if "ledger" in entry else None
+    return read_ledger(entry["ledger"]) if "ledger" in entry else None
 
 
 def total_of_run(entries: Mapping[str, Mapping[str, Any]]) -> Total:

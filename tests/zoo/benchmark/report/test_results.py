@@ -202,6 +202,7 @@ OLDER: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
     (f"{FIRST}/privacy.json", lambda records: records["book"].update(epsilon=-1.0)),
     (f"{FIRST}/privacy.json", lambda records: records["book"].update(guarantee="sure")),
     (f"{FIRST}/privacy.json", lambda records: records["book"].update(relation=None)),
+    (f"{FIRST}/privacy.json", lambda records: records["book"].update(num_users=10**400)),
 ]
 
 

@@ -467,6 +467,8 @@ def test_no_public_input_repeats_a_result_or_tells_the_seed_of_the_noise() -> No
         with pytest.raises(InconsistentRecordError, match="the public input"):
             outside(public_inputs={key: 0.1})
     replace(record, notes={"projection_seed": 3, "seed of the share": 4, "noise is on": "rows"})
+    with pytest.raises(MechanismError, match="num_users is 10000"):
+        outside(public_inputs={"num_users": 10**400})
     for name in ("flip_probability", "num_users", "num_candidates"):
         with pytest.raises(InconsistentRecordError, match=f"The note '{name}' is a parameter"):
             replace(record, notes={name: 0.1})

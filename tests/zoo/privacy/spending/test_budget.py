@@ -168,6 +168,7 @@ def rewritten(line: str, **values: object) -> str:
         (lambda x: [*x[:3], "[" * 9999, x[3]], "Line 4 of .* it is no JSON"),
         (lambda x: [x[0], rewritten(x[1], more=1), *x[2:]], "Line 2 of .* it must hold exactly"),
         (lambda x: [x[0], x[1], rewritten(x[2], of=7), x[3]], "Line 3 of .* KeyError: 7"),
+        (lambda x: [x[0], rewritten(x[1], num_users=10**400)], "Line 2 of .* num_users is '10000"),
         (lambda x: [rewritten(x[0], relation="nobody")], "Line 1 of .* 'nobody' is not a valid Relation"),
         (lambda x: [rewritten(x[0], epsilon=-1)], "Line 1 of .* The cap is -1"),
         (lambda x: [rewritten(x[0], schema=3)], "has schema 3. This version reads 1 and 2"),
