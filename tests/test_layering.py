@@ -31,8 +31,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 52_800,
-    "lines of tests": 54_080,
+    "lines of code": 52_950,
+    "lines of tests": 54_210,
     "collected tests": 6_793,
 }
 

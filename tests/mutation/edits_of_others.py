@@ -38,7 +38,7 @@ OTHERS = (
         "zoo/privacy/spending/budget.py",
         ("tests/fuzz/test_budgets.py",),
         ("a budget's names are not looked at", "value.isprintable() and 0 < len(value)", "0 < len(value)"),
-        ("a negative number of users", "type(value) is int and value >= 0", "value is not None"),
+        ("a negative number of users", "type(value) is int and 0 <= value <= MAX_COUNT", "value is not None"),
     ),
     *edits_of(
         "zoo/benchmark/grid_file.py",
