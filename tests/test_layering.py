@@ -33,7 +33,7 @@ RATCHET = {
     "files with one importer": 96,
     "lines of code": 52_950,
     "lines of tests": 54_210,
-    "collected tests": 6_793,
+    "collected tests": 6_807,
 }
 
 

@@ -125,14 +125,18 @@ def test_a_private_training_shows_no_counts_and_no_critic(method: Callable[[], A
         assert loaded.recommend(["nobody", loaded.user_ids[0]], k=3, unknown="skip").height == 3
 
 
-class Popularity(zoo.Popularity):
-    """A method of another package, with the name of one of the zoo."""
+class Mine(zoo.Popularity):
+    """A method of another package."""
 
 
 def test_a_bundle_names_its_own_method_and_no_user_without_a_row(tmp_path: Path) -> None:
-    run = zoo.fit(Popularity(), Synthetic(num_users=60, num_items=40, sources=[]), runs=tmp_path, **SILENT)
-    bundle = zoo.export(run.folder, tmp_path / "bundle")
-    assert type(zoo.load(bundle).method) is Popularity
+    run = zoo.fit(Mine(), Synthetic(num_users=60, num_items=40, sources=[]), runs=tmp_path, **SILENT)
+    Mine.__name__ = "Popularity"  # as one of the zoo
+    try:
+        bundle = zoo.export(run.folder, tmp_path / "bundle")
+    finally:
+        Mine.__name__ = "Mine"
+    assert type(zoo.load(bundle).method) is Mine
     rewritten(bundle, lambda m: m["sizes"].update(num_users=2**16))
     with pytest.raises(BundleError, match="has no row for each of 65536 users"):
         zoo.load(bundle)
