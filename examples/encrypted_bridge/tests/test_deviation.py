@@ -118,7 +118,7 @@ def test_a_source_cannot_widen_the_tolerance_by_the_numbers_that_it_states(
     assert PLAUSIBLE not in {line for part in parts(release, tmp_path) for line in part.lines}, (
         "nothing could be tested"
     )
-    mechanism, numbers = replace(release.record.mechanism, num_users=10**18), release.tensors["bodies"].shape[1:]
+    mechanism, numbers = replace(release.record.mechanism, num_users=2**53), release.tensors["bodies"].shape[1:]
     distance = math.erf(largest_half(mechanism, *numbers) / flood(mechanism, *numbers) / math.sqrt(8))
     assert distance <= MOST_DISTANCE + 1e-12
 
