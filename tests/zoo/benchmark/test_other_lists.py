@@ -47,6 +47,8 @@ def test_our_scores_as_a_file_have_our_metrics(run: Run, tmp_path: Path, suffix:
     (text,) = (text for name, text in written.files.items() if name.endswith(".tex"))
     assert "\\toprule\nrow & NDCG@10" in text
     assert "theirs, lists of a file & " in text
+    written = write_report(results, tmp_path / "all", latex="")
+    assert not any("\\midrule\n\\bottomrule" in text for text in written.files.values()), "no table without rows"
     with pytest.raises(ResultsError, match="No table has 'absent' in its title"):
         write_report(results, tmp_path / "report", latex="absent")
 

@@ -46,7 +46,7 @@ def latex_files(
 
 def _tables(chapter: Chapter) -> Iterator[tuple[str, Table]]:
     for section in chapter.sections:
-        for table in section.tables:
+        for table in filter(lambda table: table.rows, section.tables):
             parts = dict.fromkeys(filter(None, (chapter.title, section.title, table.title)))
             yield ": ".join(parts), table
 
