@@ -194,7 +194,7 @@ def test_a_run_of_another_version_says_so(moved: Path, tmp_path: Path) -> None:
     (tmp_path / "old" / "config.yaml").write_text(
         "a0: &a0 [1, 1]\n"
         + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 19))
-        + (moved / "config.yaml").read_text().replace("init_args:", "init_args:\n    dims: *a18", 1)
+        + (moved / "config.yaml").read_text()
     )
     with pytest.raises(UsageError, match=r"more than 100,000 values, aliases \(\*\) expanded"):
         zoo.load(tmp_path / "old")
