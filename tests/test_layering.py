@@ -33,7 +33,7 @@ RATCHET = {
     "files with one importer": 96,
     "lines of code": 52_990,
     "lines of tests": 54_260,
-    "collected tests": 6_812,
+    "collected tests": 6_811,
 }
 
 
