@@ -80,8 +80,8 @@ def check_width(name: str, width: int) -> None:
     most = int(os.environ.get("ZOO_MOST_COLUMNS") or MOST_COLUMNS)
     if width > most:
         raise ValueError(
-            f"The release of {name!r} has {width:,} columns. A layer of 100 units for them takes {width * 400 / 2**30:.1f} GiB. "
-            f"Allowed: {most:,}. Set ZOO_MOST_COLUMNS={width} to train on it."
+            f"The release of {name!r} has {width:,} columns: {width * 400 / 2**30:.1f} GiB for 100 units. Allowed: {most:,}. "
+            f"Set ZOO_MOST_COLUMNS={width}."
         )
 
 
