@@ -31,9 +31,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 52_950,
-    "lines of tests": 54_210,
-    "collected tests": 6_807,
+    "lines of code": 52_990,
+    "lines of tests": 54_260,
+    "collected tests": 6_811,
 }
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from zoo.benchmark.grid import Benchmark, BenchmarkError
 from zoo.runtime import builtin_configs
-from zoo.runtime.settings_files import RepeatedKeyError, read_yaml
+from zoo.runtime.settings_files import MOST_VALUES, RepeatedKeyError, has_more_values, read_yaml
 
-#: Limits: bytes, values with aliases written out, and characters of a library's message that are shown.
-MOST_BYTES, MOST_PARTS, LONGEST_WORDS = 2**20, 100_000, 200
+#: Limits: bytes, and characters of a library's message that are shown.
+MOST_BYTES, LONGEST_WORDS = 2**20, 200
 
 
 def read_benchmark(path: Path) -> Benchmark:
@@ -29,8 +28,8 @@ def read_benchmark(path: Path) -> Benchmark:
         raise BenchmarkError(str(error)) from error
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise BenchmarkError(f"{path} is not valid YAML: {_short(error)}") from error
-    if _has_more_parts(settings, MOST_PARTS):
-        raise BenchmarkError(f"{path} has more than {MOST_PARTS:,} values, aliases (*) expanded. Split it.")
+    if has_more_values(settings, MOST_VALUES):
+        raise BenchmarkError(f"{path} has more than {MOST_VALUES:,} values, aliases (*) expanded. Split it.")
     if not isinstance(settings, dict):
         raise BenchmarkError(f"{path} has no settings of a benchmark. It needs title, tasks and systems.")
     try:
@@ -39,14 +38,6 @@ def read_benchmark(path: Path) -> Benchmark:
         raise BenchmarkError(f"{path}: {_message(error)}") from error
     except (TypeError, ValueError, RecursionError) as error:  # such as a date, or a key that is no text
         raise BenchmarkError(f"{path} has a value that is no text, number, list or map: {_short(error)}.") from error
-
-
-def _has_more_parts(value: Any, most: int) -> bool:  # noqa: ANN401  what YAML holds
-    left, count = [value], 0
-    while left and count <= most:
-        part, count = left.pop(), count + 1
-        left += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-    return count > most
 
 
 def _short(said: object) -> str:

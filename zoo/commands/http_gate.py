@@ -23,8 +23,8 @@ Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 #: Path of the workers; seconds until a request goes to another worker, until it is given up, and to drop a refused body; its bytes.
 WORKERS, PATIENCE, DEADLINE, REST_SECONDS, REST_BYTES = "/recommend", 10.0, 60.0, 10.0, 2**25
-#: Number of clients whose rates are stored.
-MOST_CLIENTS = 10_000
+#: Number of clients whose rates are stored, and largest number of characters of an id.
+MOST_CLIENTS, LONGEST_ID = 10_000, 1024
 _JSON = [(b"content-type", b"application/json")]
 
 
@@ -98,6 +98,8 @@ def parsed(path: str, content: bytes, max_ids: int) -> dict[str, Any]:
     given = body.get("user_ids") or body.get("items") or []
     if len(given) > max_ids:
         raise RefusedError(413, f"The request names {len(given):,} ids. At most {max_ids:,}. Split it.")
+    if max(map(len, given)) > LONGEST_ID:  # an array is as wide as its longest id
+        raise RefusedError(422, f"An id has more than {LONGEST_ID:,} characters. Remove it.")
     if re.search("[\0\ud800-\udfff]", "".join(given)):  # arrays drop NUL, and UTF-8 has no halves of a character
         raise RefusedError(422, "An id has NUL or half a character. Remove it.")
     return body

@@ -173,7 +173,7 @@ def serve(options: argparse.Namespace) -> str:
         raise PsiError(f"{options.receive} answers no open reply: it is replayed, or another's.")
     state[session] = {}  # used, also by a result that is refused: it would test an id; the request stays known
     _write_state(options.state, state)
-    size, found = read_json(content.decode("utf-8"))
+    size, found = _called(options, read_json, content.decode("utf-8"))
     if type(size) is not int or not 0 <= size <= min(len(ids), fields["count"]) or (not reveal and found):
         raise PsiError(
             f"{options.receive} has a number or users that mode {options.mode!r} does not allow. Ask the party."

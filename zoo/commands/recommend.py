@@ -60,7 +60,7 @@ def parser() -> Arguments:
         "--unknown",
         choices=UNKNOWN,
         default=UNKNOWN[0],
-        help="users without ratings, history and release: refuse all, leave them out, or give them popular items",
+        help="users who are not in training, histories or a release: refuse all, leave them out, or give popular items",
     )
     option("--include-seen", action="store_true", help="also show items that users have")
     option("--histories", type=Path, metavar="FILE", help=f"ratings since training, to score users by: {PAIRS}")

@@ -41,10 +41,10 @@ def parser() -> Arguments:
         "--unknown",
         choices=UNKNOWN[1:],
         default="popular",
-        help="users without ratings, history and release: left out, or given popular items (default: %(default)s)",
+        help="users who are not in training, histories or a release: left out, or given popular items (default: %(default)s)",
     )
     option("--histories", type=Path, metavar="FILE", help=f"ratings since training: {PAIRS}")
-    option("--max-ids", type=int, default=1000, help="ids in a request (default: %(default)s)")
+    option("--max-ids", type=int, default=1000, help="users, or items of /similar, in a request (default: %(default)s)")
     option("--max-bytes", type=int, default=1 << 20, help="bytes of a request (default: %(default)s)")
     option(
         "--rate", type=float, default=0.0, help="requests a second of one address; 0: any number (default: %(default)s)"

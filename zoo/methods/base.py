@@ -16,7 +16,7 @@ from zoo.data.released_pairs import ReleasedPairs
 from zoo.data.rows import LinkedRows, SparseRows
 from zoo.methods.checkpoint_identity import CheckpointIdentity
 from zoo.methods.ranking import RankingEvaluation
-from zoo.methods.target_data import Sizes, TargetData
+from zoo.methods.target_data import Sizes, TargetData, check_width
 from zoo.nn.modules import ModulesOf
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.runtime.malloc_tuning import keep_freed_memory
@@ -234,6 +234,7 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
                     f"The release of {name!r} is of kind {release.kind!r}. {type(self).__name__} reads "
                     f"{sorted(self.accepted_releases)}. Choose another publisher."
                 )
+            check_width(name, release.width)
             self.sources[name] = LinkedRows(release.device_rows(), data.links[name])
         self.sources.train(self.training)  # rows that are made when they are read have noise while training
         self.read_rankings(data)

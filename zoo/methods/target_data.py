@@ -1,5 +1,6 @@
 """TargetData: the attributes of a datamodule that a recommender reads, and the check of a checkpoint against other data."""
 
+import os
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
@@ -12,6 +13,8 @@ from zoo.data.ratings import Ratings
 from zoo.release.release import Release
 
 Sizes = dict[str, Any]
+#: Most columns of a release that a method reads; the environment variable ``ZOO_MOST_COLUMNS`` replaces it.
+MOST_COLUMNS = 2**20
 
 
 class TargetData(Protocol):
@@ -70,6 +73,16 @@ class TargetModule(LightningModule):
 
 class ReleaseMismatchError(RuntimeError):
     """A checkpoint meets other data, or another release, than those of its training."""
+
+
+def check_width(name: str, width: int) -> None:
+    """Refuse a release with more columns than a method may read, before a layer is made for them; `ValueError`."""
+    most = int(os.environ.get("ZOO_MOST_COLUMNS") or MOST_COLUMNS)
+    if width > most:
+        raise ValueError(
+            f"The release of {name!r} has {width:,} columns: {width * 400 / 2**30:.1f} GiB for 100 units. Allowed: {most:,}. "
+            f"Set ZOO_MOST_COLUMNS={width}."
+        )
 
 
 def refuse_other_data(stored: Mapping[str, Any], digests: Mapping[str, str], target: str = "") -> None:

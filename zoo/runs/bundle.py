@@ -239,7 +239,8 @@ def _bundle_data(
     sizes, holds = manifest["sizes"], manifest["holds"]
     items = _ids(folder, ITEMS, sizes.get("num_items"))
     users = _ids(folder, USERS, sizes.get("num_users")) if holds.get("user_ids") else None
-    rows = {len(tensors[name]) - more for name, more in (("by_user", 0), ("train.starts", 1)) if name in tensors}
+    counts = ((tensors.get(name), more) for name, more in (("by_user", 0), ("train.starts", 1)))
+    rows = {len(each) - more for each, more in counts if each is not None and each.ndim == 1}  # others may be empty
     if users is None and sizes["num_users"] not in rows:  # before a placeholder is made for each
         raise _damaged(f"{folder / TENSORS} has no row for each of {sizes['num_users']} users")
     # Placeholders cannot equal a user id, which has no line break.

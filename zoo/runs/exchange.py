@@ -21,10 +21,10 @@ from datamodules import CrossDomainDataModule
 from zoo.privacy.spending.budget import BudgetBusyError, BudgetError, BudgetExceededError, is_request
 from zoo.privacy.spending.total import normalize_domain
 from zoo.publishers.base import Publisher
-from zoo.release.files import ReleaseError
+from zoo.release.files import ReleaseError, manifest_bytes
 from zoo.release.packing import LARGEST, Offer, Transfer
 from zoo.release.release import Release
-from zoo.release.signature import TrustedKeys
+from zoo.release.signature import TrustedKeys, check_signature
 from zoo.runs.inputs import UsageError, instantiate
 from zoo.runs.publishing import publish
 from zoo.runtime.run_folder import plain, visible
@@ -214,6 +214,10 @@ class Collected:
         default_factory=dict
     )  # of asking and of reading: seconds, bytes sent and received
 
+    def refuse(self, source: str, error: Exception) -> None:
+        """Note why the target refused what a source sent."""
+        self.codes[source], self.reasons[source] = Code.REFUSED, visible(f"{type(error).__name__}: {error}"[:500])
+
     def __str__(self) -> str:
         arrived, lost = len(self.releases), [name for name, code in self.codes.items() if code is Code.NO_REPLY]
         lines = [f"Asked {len(self.codes)}, answered {len(self.codes) - len(lost)}, released {arrived}."]
@@ -275,8 +279,12 @@ class TargetParty:
         self.folder.mkdir(parents=True, exist_ok=True)
         found, transfers, silent = Collected(), dict[str, Transfer](), dict.fromkeys(self.sources, 0)
         for source in self.sources:
-            if (folder := self.folder / source).is_dir():  # of an earlier run with this request
-                found.releases[source], found.codes[source] = folder, Code.OK
+            if (folder := self.folder / source).is_dir():  # of an earlier run with this request, perhaps without keys
+                try:
+                    check_signature(folder, manifest_bytes(folder), self.trusted)
+                    found.releases[source], found.codes[source] = folder, Code.OK
+                except ReleaseError as error:
+                    found.refuse(source, error)
         while waiting := [source for source in self.sources if source not in found.codes]:
             messages, begin = {source: self._message(source, transfers.get(source)) for source in waiting}, monotonic()
             replies = send(messages)
@@ -291,8 +299,7 @@ class TargetParty:
                     except OSError:  # of the target's own disk
                         raise
                     except Exception as error:  # a deviating source, which stops no other
-                        why = f"{type(error).__name__}: {error}"[:500]
-                        found.codes[source], found.reasons[source] = Code.REFUSED, visible(why)
+                        found.refuse(source, error)
                 silent[source] = silent[source] + 1 if self._progress(transfers.get(source)) == before else 0
                 if silent[source] > self.patience:
                     found.codes.setdefault(source, unheard)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from jsonargparse import ArgumentError
 
@@ -97,6 +98,13 @@ def load_run(
     check_names(releases or {}, data.sources)
     data.release_paths |= {name: user_path(path) for name, path in (releases or {}).items()}
     with explain_mismatch(folder, checkpoint):
+        with torch.device("meta"):  # without memory: sizes and settings may state more than the weights have
+            drawn = _instantiate("model", Recommender, settings["model"], folder)
+            drawn.on_load_checkpoint(checkpoint)
+        if {k: v.shape for k, v in drawn.state_dict().items()} != {
+            k: v.shape for k, v in checkpoint["state_dict"].items()
+        }:
+            raise RuntimeError("Weights and sizes differ.")
         method.on_load_checkpoint(checkpoint)
         method.load_state_dict(checkpoint["state_dict"])
     warned = logging.getLogger("datamodules")  # `fit` warned about the data already

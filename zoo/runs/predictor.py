@@ -161,8 +161,8 @@ class Predictor:
                 them, if the method can fold in (`zoo.Recommender.folds_in`).
             candidates: Items to rank, by user; a user without an entry has none.
             include_seen: Whether items that users have may be recommended.
-            unknown: What happens to users without ratings, history and release: ``error``, ``skip``, or ``popular`` (the items with
-                most training ratings).
+            unknown: What happens to users who are not in training, histories or a release: ``error``, ``skip``, or ``popular`` (the
+                items with most training ratings).
 
         Returns:
             Columns user_id, rank (from 1), item_id and score; users in the given order. It is a polars table, or of the kind of the

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import polars as pl
     from torch import Tensor
 
+#: Largest total size of the tensors in a checkpoint, each counted at every mention, in sizes of its file.
+MOST_COPIES = 16
 #: Settings of a run, and its best checkpoint.
 CONFIG, BEST = "config.yaml", "checkpoints/best.ckpt"
 #: Begins the names of callbacks that were objects, in the first line of the settings.
@@ -154,7 +156,8 @@ def write_json(path: Path, value: object) -> None:
 def load_tensors(path: Path) -> Any:  # noqa: ANN401  whatever was saved
     """Return what `torch.save` wrote, tensors and plain values only.
 
-    A `ValueError` refuses damaged and compressed archives, and a tensor larger than its storage, which expands when it is copied.
+    A `ValueError` refuses damaged and compressed archives, and tensors that expand when they are copied: one larger than its
+    storage, or all together more than `MOST_COPIES` times the file.
     """
     import torch
 
@@ -165,7 +168,9 @@ def load_tensors(path: Path) -> Any:  # noqa: ANN401  whatever was saved
         if packed or sum(entry.file_size for entry in inside) > path.stat().st_size:
             raise zipfile.BadZipFile("compressed")
         found = torch.load(path, map_location="cpu", weights_only=True)
-        if any(each.is_meta or each.nbytes > each.untyped_storage().nbytes() for each in _tensors(found)):
+        tensors = [*_tensors(found)]
+        views = sum(each.nbytes for each in tensors) > MOST_COPIES * path.stat().st_size  # many of one storage
+        if views or any(each.is_meta or each.nbytes > each.untyped_storage().nbytes() for each in tensors):
             raise zipfile.BadZipFile("expanded")
         return found
     except Exception as error:  # torch documents no set of errors
@@ -173,18 +178,14 @@ def load_tensors(path: Path) -> Any:  # noqa: ANN401  whatever was saved
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:  # noqa: ANN401  whatever was saved
-    """Yield the tensors inside plain values, which may contain each other."""
+    """Yield each mention of a tensor inside plain values, which may contain each other."""
     left, seen = [value], set[int]()
     while left:
-        if id(each := left.pop()) in seen:
-            continue
-        seen.add(id(each))
-        if isinstance(each, Mapping):
-            left += each.values()
-        elif isinstance(each, list | tuple | set):
-            left += each
-        elif hasattr(each, "untyped_storage"):
+        if hasattr(each := left.pop(), "untyped_storage"):
             yield each
+        elif isinstance(each, Mapping | list | tuple | set) and id(each) not in seen:
+            seen.add(id(each))
+            left += each.values() if isinstance(each, Mapping) else each
 
 
 def write_table(path: Path, table: pl.DataFrame) -> None:

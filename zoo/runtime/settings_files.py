@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Settings of data that are paths, or map names to paths.
 PATHS = ("root", "trusted", "catalogues", "files", "folder")
+#: Characters of JSON whose repeated keys are named with their lines, and most values of YAML with aliases written out.
+_SHORT, MOST_VALUES = 2**16, 100_000
 
 
 class RepeatedKeyError(ValueError):
@@ -32,7 +35,19 @@ def read_yaml(text: str, where: object = "") -> Any:  # noqa: ANN401  what YAML 
     import yaml
 
     check_keys(text, where)
-    return yaml.safe_load(text)
+    found = yaml.safe_load(text)
+    if "*" in text and has_more_values(found, MOST_VALUES):  # aliases: a kilobyte may stand for any number
+        raise yaml.YAMLError(f"more than {MOST_VALUES:,} values, aliases (*) expanded")
+    return found
+
+
+def has_more_values(value: Any, most: int) -> bool:  # noqa: ANN401  what YAML holds
+    """Return whether plain values with all their parts are more than a number, aliases written out."""
+    left, count = [value], 0
+    while left and count <= most:
+        part, count = left.pop(), count + 1
+        left += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    return count > most
 
 
 def read_json(text: str, where: object = "", **settings: Any) -> Any:  # noqa: ANN401  what JSON holds
@@ -41,9 +56,9 @@ def read_json(text: str, where: object = "", **settings: Any) -> Any:  # noqa: A
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            check_keys(text, where)  # which knows the lines
-            keys = [key for key, _ in pairs]
-            raise _repeated(next(key for key in keys if keys.count(key) > 1), where, "")
+            if len(text) <= _SHORT:
+                check_keys(text, where)  # which knows the lines, and takes much memory and time
+            raise _repeated(Counter(key for key, _ in pairs).most_common(1)[0][0], where, "")
         return found
 
     return json.loads(text, object_pairs_hook=once, **settings)

@@ -87,6 +87,7 @@ def ask(
         ("/similar", b'{"items": "secret"}', 422, "Field items is invalid: Input should be a valid list"),
         ("/recommend", json.dumps({"user_ids": ["secret"] * 11}).encode(), 413, "names 11 ids. At most 10"),
         ("/recommend", b"secret" * 20_000, 413, "At most 100,000 bytes"),
+        ("/recommend", json.dumps({"user_ids": ["b", "secret" * 200]}).encode(), 422, "more than 1,024 characters"),
         ("/secret", b"", 404, "No such path"),
         ("/docs", b"", 404, "No such path"),
         ("/health", b"", 405, "Use GET"),

@@ -189,10 +189,21 @@ def test_several_penalties_add_up_each_to_its_own_loss() -> None:
     assert run.optimizers[0].param_groups[0]["weight_decay"] == 0.25
 
 
-def test_a_release_of_another_kind_and_other_sizes_are_refused(releases: dict[str, Path], tmp_path: Path) -> None:
+def test_a_release_of_another_kind_and_other_sizes_are_refused(
+    releases: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     noisy = NoisyRows(epsilon=4.0).publish(rich().source("c"), "c").save(tmp_path / "c")
     with pytest.raises(TypeError, match=r"The release of 'c' is of kind 'rows'\. Linked reads \['ratings'\]"):
         trainer().test(Linked(), datamodule=data(releases | {"c": noisy}), verbose=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(Linked, "build", lambda *_: pytest.fail("layers are made"))
+        for most, message in (
+            ("1", r"of 'a' has 25 columns: .* Allowed: 1\. Set ZOO_MOST_COLUMNS=25"),
+            ("", "are made"),
+        ):
+            patch.setenv("ZOO_MOST_COLUMNS", most)
+            with pytest.raises((ValueError, pytest.fail.Exception), match=message):
+                trainer().test(Linked(), datamodule=data(releases), verbose=False)
     method = Given()
     trainer().test(method, datamodule=data({}), verbose=False)
     with pytest.raises(ReleaseMismatchError, match="num_items: 25 against"):

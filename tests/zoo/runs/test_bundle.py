@@ -137,9 +137,10 @@ def test_a_bundle_names_its_own_method_and_no_user_without_a_row(tmp_path: Path)
     finally:
         Mine.__name__ = "Mine"
     assert type(zoo.load(bundle).method) is Mine
-    rewritten(bundle, lambda m: m["sizes"].update(num_users=2**16))
-    with pytest.raises(BundleError, match="has no row for each of 65536 users"):
-        zoo.load(bundle)
+    for more in ({}, {"by_user": torch.zeros(2**16, 0).long()}):  # as many rows, without a byte
+        rewritten(bundle, lambda m: m["sizes"].update(num_users=2**16), load_file(bundle / TENSORS) | more)
+        with pytest.raises(BundleError, match="has no row for each of 65536 users"):
+            zoo.load(bundle)
 
 
 def test_a_bundle_with_a_critic_still_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

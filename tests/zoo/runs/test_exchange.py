@@ -20,6 +20,7 @@ from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.spending.budget import Budget, Cap
 from zoo.release.files import ReleaseError
 from zoo.release.packing import Offer, PackedRelease, Transfer
+from zoo.release.signature import TrustedKeys
 from zoo.runs.exchange import Code, SourceParty, TargetParty, decode, encode
 
 NAMES = ("book", "film", "game")
@@ -66,6 +67,10 @@ def test_folders_arrive_unchanged_over_a_carrier_that_loses_repeats_and_delays(p
         assert [entry.request for entry in Budget(tmp_path / f"{name}.jsonl").entries] == ["r1"]
     again = TargetParty(tmp_path / "in", NAMES, "r1").collect(lambda _: pytest.fail("nothing is left to ask"))
     assert again.releases == found.releases
+    keys = TrustedKeys(frozenset({"0" * 64}), tmp_path / "keys.pem")  # set after the releases arrived
+    refused = TargetParty(tmp_path / "in", NAMES, "r1", trusted=keys).collect(lambda _: pytest.fail("nothing to ask"))
+    assert not refused.releases
+    assert str(refused).count("keys.pem requires it") == 3
 
 
 def test_a_silent_source_is_named_and_the_others_go_on(party: Party, tmp_path: Path) -> None:

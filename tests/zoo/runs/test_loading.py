@@ -186,6 +186,18 @@ def test_a_run_of_another_version_says_so(moved: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=rf"0\.1\.9.* do not fit version {re.escape(zoo.__version__)}"):
         zoo.load(tmp_path / "old")
     config = yaml.safe_load((moved / "config.yaml").read_text())
+    checkpoint["zoo"]["sizes"] |= {"num_users": 2**45, "num_items": 2**45}  # of files of some kilobytes
+    torch.save(torch.load(moved / "checkpoints" / "best.ckpt", weights_only=True) | {"zoo": checkpoint["zoo"]}, path)
+    with pytest.raises(UsageError, match="do not fit version") as refused:
+        zoo.load(tmp_path / "old")
+    assert str(refused.value.__cause__) == "Weights and sizes differ."
+    (tmp_path / "old" / "config.yaml").write_text(
+        "a0: &a0 [1, 1]\n"
+        + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 19))
+        + (moved / "config.yaml").read_text()
+    )
+    with pytest.raises(UsageError, match=r"more than 100,000 values, aliases \(\*\) expanded"):
+        zoo.load(tmp_path / "old")
     config["model"]["init_args"]["forgotten"] = 1
     (tmp_path / "old" / "config.yaml").write_text(yaml.safe_dump(config))
     with pytest.raises(UsageError, match=f"does not fit version {zoo.__version__}"):

@@ -12,6 +12,7 @@ import zoo
 from datamodules import Files
 from zoo.__main__ import main
 from zoo.runs.parser_messages import overridden_options
+from zoo.runtime import settings_files
 from zoo.runtime.settings_files import RepeatedKeyError, read_json, read_yaml, with_home
 
 TWICE = """model:
@@ -71,12 +72,16 @@ def test_repeated_keys_are_found_at_any_depth(text: str, message: str) -> None:
         assert read_yaml(text, "f") == expected
 
 
-def test_json_is_checked_also_where_it_is_no_yaml() -> None:
+def test_json_is_checked_also_where_it_is_no_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RepeatedKeyError, match=r"f: a\.b is given twice \(lines 2 and 3\)"):
         read_json('{"a":\n{"b": 1,\n"b": 2}}', "f")
     with pytest.raises(RepeatedKeyError, match=r"f: b is given twice\. Keep one"):
         read_json('{"a": "\\ud800",\n"b": 1,\n"b": 2}', "f")
     assert read_json(json.dumps({"a": [{"b": 1}, {"b": 2}]}), "f") == {"a": [{"b": 1}, {"b": 2}]}
+    monkeypatch.setattr(settings_files, "check_keys", lambda *_: pytest.fail("a minute for 4 MB, without a line"))
+    keys = "".join(f'"{key}": 0, ' for key in range(100_000))  # of which none may be compared with all others
+    with pytest.raises(RepeatedKeyError, match=r"f: last is given twice\. Keep one"):
+        read_json(f'{{{keys}"last": 0, "last": 1}}', "f")
 
 
 def test_a_file_that_a_config_names_is_checked_too(tmp_path: Path) -> None:
