@@ -98,7 +98,7 @@ def parsed(path: str, content: bytes, max_ids: int) -> dict[str, Any]:
     given = body.get("user_ids") or body.get("items") or []
     if len(given) > max_ids:
         raise RefusedError(413, f"The request names {len(given):,} ids. At most {max_ids:,}. Split it.")
-    if max(map(len, given)) > LONGEST_ID:  # an array is as wide as its longest id
+    if max(map(len, given), default=0) > LONGEST_ID:  # an array is as wide as its longest id
         raise RefusedError(422, f"An id has more than {LONGEST_ID:,} characters. Remove it.")
     if re.search("[\0\ud800-\udfff]", "".join(given)):  # arrays drop NUL, and UTF-8 has no halves of a character
         raise RefusedError(422, "An id has NUL or half a character. Remove it.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -98,13 +99,17 @@ def load_run(
     check_names(releases or {}, data.sources)
     data.release_paths |= {name: user_path(path) for name, path in (releases or {}).items()}
     with explain_mismatch(folder, checkpoint):
-        with torch.device("meta"):  # without memory: sizes and settings may state more than the weights have
-            drawn = _instantiate("model", Recommender, settings["model"], folder)
-            drawn.on_load_checkpoint(checkpoint)
-        if {k: v.shape for k, v in drawn.state_dict().items()} != {
-            k: v.shape for k, v in checkpoint["state_dict"].items()
-        }:
-            raise RuntimeError("Weights and sizes differ.")
+        drawn, shapes = _instantiate("model", Recommender, settings["model"], folder), None
+        with (
+            torch.device("meta"),
+            suppress(RuntimeError),
+        ):  # which a method may not support; what else fails is repeated below
+            drawn.on_load_checkpoint(
+                checkpoint
+            )  # without memory: sizes and settings may state more than the weights have
+            shapes = {name: each.shape for name, each in drawn.state_dict().items()}
+        if shapes not in (None, {name: each.shape for name, each in checkpoint["state_dict"].items()}):
+            raise RuntimeError("weights and sizes differ")
         method.on_load_checkpoint(checkpoint)
         method.load_state_dict(checkpoint["state_dict"])
     warned = logging.getLogger("datamodules")  # `fit` warned about the data already

@@ -190,7 +190,7 @@ def test_a_run_of_another_version_says_so(moved: Path, tmp_path: Path) -> None:
     torch.save(torch.load(moved / "checkpoints" / "best.ckpt", weights_only=True) | {"zoo": checkpoint["zoo"]}, path)
     with pytest.raises(UsageError, match="do not fit version") as refused:
         zoo.load(tmp_path / "old")
-    assert str(refused.value.__cause__) == "Weights and sizes differ."
+    assert str(refused.value.__cause__) == "weights and sizes differ"
     (tmp_path / "old" / "config.yaml").write_text(
         "a0: &a0 [1, 1]\n"
         + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 19))
