@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pytorch_lightning.trainer.states import TrainerFn
 from pytorch_lightning.utilities import rank_zero_warn
 
 from zoo.data.training_batches import (
@@ -31,6 +32,7 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         super().__init__()
         self.sizes: Sizes | None = None
         self._random_states: list[RandomState] = []  # of every process, from the checkpoint that is resumed
+        self._ended_by_ratings = False
 
     def _build_once(self, sizes: Sizes) -> None:
         if self.sizes is None:
@@ -56,7 +58,16 @@ class CheckpointIdentity(EpochMeans, TargetModule):
             "users": self.data.users,
             "own_rows": [*self.own_rows_read(self.data)],
             "chosen_by_metrics": self.chosen_by_metrics,
+            "ended_by_ratings": self.ended_by_ratings(),
         }
+
+    def ended_by_ratings(self) -> bool:
+        """Return whether validation chose the epoch by held-out ratings, or EarlyStopping the number of steps, here or before."""
+        if self.has_trainer and self.trainer.state.fn == TrainerFn.FITTING:
+            cases = getattr(self.trainer.datamodule, "validation", None)  # type: ignore[attr-defined]
+            validated = self.trainer.limit_val_batches != 0 and cases is not None and len(cases.users) > 0
+            self._ended_by_ratings |= validated or bool(self.trainer.early_stopping_callbacks)
+        return self._ended_by_ratings
 
     def adopt(self, kept: Mapping[str, Any]) -> None:
         """Take over what a checkpoint states of source rows and choices; one of an earlier version is taken to have made both."""
@@ -64,6 +75,7 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         own = kept.get("own_rows", maps)
         self.own_rows |= {*own}
         self.chosen_by_metrics |= kept.get("chosen_by_metrics", bool(own))
+        self._ended_by_ratings |= kept.get("ended_by_ratings", False)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Build from the checkpoint's sizes; raise an error if it belongs to other data or releases."""
