@@ -16,7 +16,7 @@ from torch import Tensor
 from datamodules import CrossDomainDataModule
 from datamodules.cache import PreparedTarget
 from zoo.data.ratings import Ratings, index_of
-from zoo.methods.base import Recommender
+from zoo.methods.base import Recommender, is_private
 from zoo.runs.inputs import UsageError, read_checkpoint
 from zoo.runtime.run_folder import BEST, CONFIG, FREE, FROM_PYTHON, TARGET, class_path, flat
 
@@ -137,12 +137,9 @@ class WarmStart(Callback):
 
     def __init__(self, run: Path, method: Recommender) -> None:
         name = type(method).__name__
-        if method.batches == "full_batch" or method.guarantee_bearing or method.not_saved or method.privacy_record():
-            why = (
-                "its guarantee assumes a random start"
-                if method.guarantee_bearing
-                else "it has no factors to start from"
-            )
+        private = method.guarantee_bearing or is_private(method)
+        if private or method.batches == "full_batch" or method.not_saved:
+            why = "its guarantee assumes a random start" if private else "it has no factors to start from"
             raise UsageError(f"{name} cannot start from {run}: {why}. Omit warm_start.")
         self.run, self._checkpoint = run, read_checkpoint(run / BEST)
         if (theirs := self._checkpoint["hyper_parameters"]["_class_path"]) != class_path(type(method)):

@@ -22,11 +22,13 @@ from datamodules import Evaluation, Synthetic
 from zoo.commands.export import main
 from zoo.methods.members import Member
 from zoo.methods.target_data import ReleaseMismatchError
+from zoo.privacy.record.record import PrivacyRecord
 from zoo.runs import hub
 from zoo.runs.bundle import BUNDLE, ITEMS, TENSORS, USERS, BundleError
 from zoo.runs.exporting import export_head, without_paths
 from zoo.runs.inputs import UsageError
 from zoo.runs.predictor import UnknownUserError
+from zoo.runtime.run_folder import BEST
 
 SILENT: dict[str, Any] = {"accelerator": "cpu", "enable_progress_bar": False}
 
@@ -125,6 +127,28 @@ def test_a_private_training_shows_no_counts_and_no_critic(method: Callable[[], A
         else:
             assert loaded.recommend(["nobody"], k=3, unknown="popular")["score"][0] > 0
         assert loaded.recommend(["nobody", loaded.user_ids[0]], k=3, unknown="skip").height == 3
+
+
+class Protected(zoo.BPR):
+    """A method of another package that protects its training, and names no settings of its guarantee."""
+
+    def privacy_record(self) -> PrivacyRecord:
+        """As the one that it follows."""
+        return zoo.NoisyRows(epsilon=8.0).forecast(60, 40)
+
+
+def test_a_private_method_of_another_package_starts_from_no_earlier_weights(tmp_path: Path) -> None:
+    data, once = Synthetic(num_users=60, num_items=40, sources=[]), {"max_epochs": 1, "runs": tmp_path, **SILENT}
+    run = zoo.fit(Protected(4), data, **once)
+    bundle = zoo.export(run.folder, tmp_path / "bundle", with_user_ids=True)
+    with pytest.raises(UsageError, match="A bundle does not count the private steps of Protected"):
+        zoo.fit(zoo.load(bundle, data=data).method, data, **once)
+    with pytest.raises(UsageError, match="its guarantee assumes a random start"):
+        zoo.fit(Protected(4), data, warm_start=run, **once)
+    moved = shutil.copy(run.folder / BEST, tmp_path)
+    for path, said in ((run.folder, "Protected adds noise of its own"), (moved, r"has no privacy\.json")):
+        with pytest.raises(ValueError, match=said):
+            Member(run=str(path)).found()
 
 
 class Mine(zoo.Popularity):
