@@ -177,6 +177,8 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
         if stage == "fit":
             self.check_processes(self.trainer.world_size)
             self.chosen_by_metrics |= "WANDB_SWEEP_ID" in os.environ  # a sweep of W&B chooses settings by metrics
+            if self.batches != "full_batch":  # which is solved anew
+                self.refuse_other_releases()
         self.check_signs(self.data.signs)
         if stage == "fit" and self.trainer.early_stopping_callbacks and (read := self.own_rows_read(self.data)):
             raise ValueError(

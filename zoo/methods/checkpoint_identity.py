@@ -33,6 +33,8 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         self.sizes: Sizes | None = None
         self._random_states: list[RandomState] = []  # of every process, from the checkpoint that is resumed
         self._ended_by_ratings = False
+        #: Digest of each release that the weights were learned from, without its denoiser, by source.
+        self.learned_from: dict[str, str] = {}
 
     def _build_once(self, sizes: Sizes) -> None:
         if self.sizes is None:
@@ -76,6 +78,16 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         self.own_rows |= {*own}
         self.chosen_by_metrics |= kept.get("chosen_by_metrics", bool(own))
         self._ended_by_ratings |= kept.get("ended_by_ratings", False)
+        self.learned_from = digests_of_releases(kept["sizes"], kept["digests"])
+
+    def refuse_other_releases(self) -> None:
+        """Refuse to train weights further on other releases: they hold what the earlier ones tell, and no record would say so."""
+        now = digests_of_releases(self.data.sizes, self.data.digests) if self.learned_from else {}
+        if changed := sorted(name for name, digest in self.learned_from.items() if now.get(name) != digest):
+            raise ReleaseMismatchError(
+                f"The weights were learned from other releases of {', '.join(changed)}; the budgets of both would add up. Pass "
+                "these releases, or begin with a new method."
+            )
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Build from the checkpoint's sizes; raise an error if it belongs to other data or releases."""
@@ -90,6 +102,8 @@ class CheckpointIdentity(EpochMeans, TargetModule):
     def on_train_start(self) -> None:
         """Start a random stream for each process, or continue those of a checkpoint as an uninterrupted run would."""
         super().on_train_start()
+        if self.data.sizes["sources"]:
+            self.learned_from = digests_of_releases(self.data.sizes, self.data.digests)
         states, self._random_states = self._random_states, []
         if not states:
             separate_streams(share_of(self.trainer).rank)  # processes that share one model draw the same numbers
@@ -100,3 +114,8 @@ class CheckpointIdentity(EpochMeans, TargetModule):
                 f"This run has {self.trainer.world_size} processes; the checkpoint was trained with {len(states)}. "
                 f"Use {len(states)}."
             )
+
+
+def digests_of_releases(sizes: Mapping[str, Any], digests: Mapping[str, str]) -> dict[str, str]:
+    """Return the digest of each release by source, without its denoiser."""
+    return {name: digests[name].partition(",")[0] for name in sizes["sources"] if name in digests}

@@ -31,6 +31,7 @@ from zoo.runs.predictor import UnknownUserError
 from zoo.runtime.run_folder import BEST
 
 SILENT: dict[str, Any] = {"accelerator": "cpu", "enable_progress_bar": False}
+SMALL: dict[str, Any] = {"num_users": 60, "num_items": 40}
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +150,18 @@ def test_a_private_method_of_another_package_starts_from_no_earlier_weights(tmp_
     for path, said in ((run.folder, "Protected adds noise of its own"), (moved, r"has no privacy\.json")):
         with pytest.raises(ValueError, match=said):
             Member(run=str(path)).found()
+
+
+def test_weights_are_not_trained_further_on_another_release(tmp_path: Path) -> None:
+    """Privacy loss of both releases would be in the weights, and that of the second alone in the record."""
+    once = {"max_epochs": 1, "runs": tmp_path, **SILENT}
+    run = zoo.fit(zoo.PriCDR(), Synthetic(**SMALL), publisher=zoo.FlippedRows(epsilon=8.0), **once)
+    given = Synthetic(**SMALL, releases={"book": run.folder / "releases" / "book"})
+    bundle = zoo.export(run.folder, tmp_path / "bundle", with_user_ids=True)
+    for method in (run.method, zoo.load(run).method, zoo.load(bundle, data=given).method):
+        with pytest.raises(ReleaseMismatchError, match="learned from other releases of book"):
+            zoo.fit(method, Synthetic(**SMALL), publisher=zoo.FlippedRows(epsilon=2.0), **once)
+    assert zoo.fit(run.method, given, **once).method is run.method
 
 
 class Mine(zoo.Popularity):
