@@ -24,7 +24,7 @@ from zoo.privacy.audits.training import generator_audits
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.mechanisms.base import Plain
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.privacy.record.words import CHOSEN_BY_METRICS
+from zoo.privacy.record.words import CHOSEN_BY_METRICS, UNCOUNTED
 from zoo.privacy.training.critic_steps import CriticSteps
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy, Mechanism
 from zoo.privacy.training.private_gradient import PrivateGradient
@@ -355,6 +355,7 @@ class SPPG(Recommender):
         if not self.critic_steps.taken:
             raise RuntimeError("SPPG has taken no step: nothing to release. Train it.")
         record, ledger = self._record_of(source)
+        record = record.assuming(UNCOUNTED) if self.chosen_by_metrics else record
         return Release("generator", domain, self.scored.tensors(), source.user_ids, record, ledger)
 
     def privacy_record(self) -> PrivacyRecord | None:

@@ -108,6 +108,8 @@ def test_a_private_training_shows_no_counts_and_no_critic(method: Callable[[], A
         given = [each.release(data.train, "music").record for each in (run.method, validated)]
         stated = [record, validated.privacy_record(), *given]
         assert ["chosen_by_metrics" in each.conditions for each in stated] == [False, True] * 2
+        run.method.chosen_by_metrics = True  # as after trainings with other settings
+        assert "trainings_uncounted" in run.method.release(data.train, "music").record.conditions
     bundle = zoo.export(run.folder, tmp_path / "bundle", with_user_ids=True)
     tensors, card = load_file(bundle / TENSORS), (bundle / "README.md").read_text()
     if private and name == "FedGNN":
