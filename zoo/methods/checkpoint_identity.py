@@ -85,8 +85,7 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         now = digests_of_releases(self.data.sizes, self.data.digests) if self.learned_from else {}
         if changed := sorted(name for name, digest in self.learned_from.items() if now.get(name) != digest):
             raise ReleaseMismatchError(
-                f"The weights were learned from other releases of {', '.join(changed)}; the budgets of both would add up. Pass "
-                "these releases, or begin with a new method."
+                f"The weights were learned from other releases of {', '.join(changed)}. Pass those."
             )
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

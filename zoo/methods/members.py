@@ -94,11 +94,8 @@ class Member:
             return self
         method, path = method_in(checkpoint_in(self.run)), user_path(self.run)
         records = (path if path.is_dir() else path.parent.parent) / PRIVACY
-        if not records.is_file() and is_private(method):
-            raise ValueError(
-                f"{path} has no {PRIVACY}, which states whether {type(method).__name__} added noise. Name the run's folder."
-            )
-        if records.is_file() and type(method).__name__ in json.loads(records.read_text(encoding="utf-8")):
+        stated = json.loads(records.read_text(encoding="utf-8")) if records.is_file() else None
+        if is_private(method) if stated is None else type(method).__name__ in stated:
             raise ValueError(own_noise(method))
         return replace(self, method=method, run=None)
 

@@ -177,8 +177,7 @@ class WarmStart(Callback):
         theirs = {name: digest for name, digest in self._checkpoint["zoo"]["digests"].items() if name != target}
         if changed := sorted(name for name in {*theirs, *digests} if theirs.get(name) != digests.get(name)):
             raise UsageError(
-                f"{self.run} was trained on other releases of {', '.join(changed)}; the budgets of both would add up. Pass its "
-                "releases, or omit warm_start."
+                f"{self.run} was trained on other releases of {', '.join(changed)}. Pass its releases, or omit warm_start."
             )
 
     def _check_held_out(self, data: CrossDomainDataModule) -> None:

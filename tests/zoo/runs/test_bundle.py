@@ -149,8 +149,8 @@ def test_a_private_method_of_another_package_starts_from_no_earlier_weights(tmp_
     with pytest.raises(UsageError, match="its guarantee assumes a random start"):
         zoo.fit(Protected(4), data, warm_start=run, **once)
     moved = shutil.copy(run.folder / BEST, tmp_path)
-    for path, said in ((run.folder, "Protected adds noise of its own"), (moved, r"has no privacy\.json")):
-        with pytest.raises(ValueError, match=said):
+    for path in (run.folder, moved):
+        with pytest.raises(ValueError, match="Protected adds noise of its own"):
             Member(run=str(path)).found()
 
 
