@@ -31,8 +31,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 52_950,
-    "lines of tests": 54_210,
+    "lines of code": 52_970,
+    "lines of tests": 54_260,
     "collected tests": 6_807,
 }
 

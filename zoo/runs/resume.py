@@ -17,6 +17,7 @@ from datamodules import CrossDomainDataModule
 from datamodules.cache import PreparedTarget
 from zoo.data.ratings import Ratings, index_of
 from zoo.methods.base import Recommender, is_private
+from zoo.methods.checkpoint_identity import digests_of_releases
 from zoo.runs.inputs import UsageError, read_checkpoint
 from zoo.runtime.run_folder import BEST, CONFIG, FREE, FROM_PYTHON, TARGET, class_path, flat
 
@@ -153,8 +154,9 @@ class WarmStart(Callback):
         """Copy the weights and print the counts."""
         assert isinstance(pl_module, Recommender)
         data: CrossDomainDataModule = trainer.datamodule  # type: ignore[attr-defined]
-        if pl_module.accepted_releases:
-            self._check_releases({name: data.digests.get(name) for name in data.sources}, data.target)
+        kept = self._checkpoint["zoo"]
+        pl_module.learned_from = digests_of_releases(kept["sizes"], kept["digests"])
+        pl_module.refuse_other_releases()
         self._check_held_out(data)
         now = data.train
         at = {
@@ -171,14 +173,6 @@ class WarmStart(Callback):
         )
         if trainer.is_global_zero:
             print(f"Warm start: {'; '.join(counts)}.")
-
-    def _check_releases(self, digests: Mapping[str, str | None], target: str) -> None:
-        """Refuse more, fewer or other releases: the weights hold what the earlier ones tell, and the record would not say so."""
-        theirs = {name: digest for name, digest in self._checkpoint["zoo"]["digests"].items() if name != target}
-        if changed := sorted(name for name in {*theirs, *digests} if theirs.get(name) != digests.get(name)):
-            raise UsageError(
-                f"{self.run} was trained on other releases of {', '.join(changed)}. Pass its releases, or omit warm_start."
-            )
 
     def _check_held_out(self, data: CrossDomainDataModule) -> None:
         """Refuse an earlier run that was trained on held-out ratings of this one."""
