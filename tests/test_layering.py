@@ -32,7 +32,7 @@ RATCHET = {
     "arrows": 70,
     "files with one importer": 96,
     "lines of code": 52_970,
-    "lines of tests": 54_260,
+    "lines of tests": 54_265,
     "collected tests": 6_807,
 }
 
