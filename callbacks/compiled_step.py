@@ -6,6 +6,8 @@ import torch
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 
+from zoo.methods.base import is_private
+
 
 class CompiledStep(Callback):
     """Compile a method's step, without the trainer around it.
@@ -31,9 +33,7 @@ class CompiledStep(Callback):
         method: Any = pl_module
         if stage != "fit":
             return
-        if not method.automatic_optimization or (
-            method.guarantee_bearing and method.hparams.get("epsilon", ...) is not None
-        ):
+        if not method.automatic_optimization or is_private(method):
             raise ValueError(f"{type(method).__name__} computes its gradients itself. Leave CompiledStep out.")
         if method.batches in ("full_batch", "steps"):
             raise ValueError(f"{type(method).__name__} is solved, not trained in steps. Leave CompiledStep out.")

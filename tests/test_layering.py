@@ -31,8 +31,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 52_990,
-    "lines of tests": 54_260,
+    "lines of code": 53_013,
+    "lines of tests": 54_316,
     "collected tests": 6_811,
 }
 

@@ -129,12 +129,16 @@ PRIVATE_ROUNDS = (
     *edits_of(
         "zoo/methods/federated/base.py",
         (OF_PRIVATE_FEDGNN,),
-        ("the count of rounds is not kept", '{"spent": spent, ', '{"spent": None, '),
-        ("what ended rounds is forgotten", "return self._ended_before or bool(", "return bool("),
-        ("what ends rounds is not looked at", "or bool(self.trainer.early_stopping_callbacks)", "or False"),
+        ("the count of rounds is not kept", '["spent"] = self.private_gradient.state_dict()', '["spent"] = None'),
         ("validation chooses an epoch", "limit_val_batches != 0 and", "limit_val_batches != 1.0 and"),
         ("users are ranked by item counts", "return self.privacy is not None", "return False"),
         ("epochs are as long as there are ratings", "self.batches, self.steps_per_epoch =", "_, self.steps_per_epoch ="),
+    ),
+    *edits_of(
+        "zoo/methods/checkpoint_identity.py",
+        (OF_PRIVATE_FEDGNN,),
+        ("what ended rounds is forgotten", 'kept.get("ended_by_ratings", False)', "False"),
+        ("what ends rounds is not looked at", "or bool(self.trainer.early_stopping_callbacks)", "or False"),
     ),
     *edits_of(
         "zoo/methods/fedgnn.py",

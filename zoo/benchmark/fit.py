@@ -13,7 +13,7 @@ from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.record.words import UNCOUNTED
 from zoo.privacy.spending.total import record_of
 from zoo.runs.cli import ZooCLI, import_names
-from zoo.runtime.run_folder import PRIVACY
+from zoo.runtime.run_folder import PRIVACY, folder_of_run
 
 
 class Trial(ZooCLI):
@@ -67,7 +67,7 @@ class Chosen(Trial):
     def before_fit(self) -> None:
         """Also count the private trainings of the search in the run's folder, if there is one."""
         super().before_fit()
-        if (folder := self.trainer.run_folder) is not None:
+        if (folder := folder_of_run(self.trainer)) is not None:  # that of the trainer is set in `fit`
             self.model.compared = private_trainings(folder / SEARCH)
 
     def end_fit(self) -> None:

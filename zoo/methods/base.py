@@ -177,6 +177,8 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
         if stage == "fit":
             self.check_processes(self.trainer.world_size)
             self.chosen_by_metrics |= "WANDB_SWEEP_ID" in os.environ  # a sweep of W&B chooses settings by metrics
+            if self.batches != "full_batch":  # which is solved anew
+                self.refuse_other_releases()
         self.check_signs(self.data.signs)
         if stage == "fit" and self.trainer.early_stopping_callbacks and (read := self.own_rows_read(self.data)):
             raise ValueError(
@@ -412,3 +414,10 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
             return None
         learned = [one for one in self.parameters() if one.requires_grad]  # a callback may freeze some
         return torch.optim.Adam(learned, lr=self.lr, weight_decay=self.weight_decay, fused=True)
+
+
+def is_private(method: Recommender) -> bool:
+    """Return whether a guarantee rests on the training of a method; of another package's, by its record or private steps."""
+    stated = method.guarantee_bearing or not type(method).privacy_record.__module__.startswith("zoo.")
+    private = stated or getattr(method, "private_gradient", None) is not None
+    return bool(private) and method.hparams.get("epsilon", ...) is not None  # null: no guarantee

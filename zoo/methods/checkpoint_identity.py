@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pytorch_lightning.trainer.states import TrainerFn
 from pytorch_lightning.utilities import rank_zero_warn
 
 from zoo.data.training_batches import (
@@ -31,6 +32,9 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         super().__init__()
         self.sizes: Sizes | None = None
         self._random_states: list[RandomState] = []  # of every process, from the checkpoint that is resumed
+        self._ended_by_ratings = False
+        #: Digest of each release that the weights were learned from, without its denoiser, by source.
+        self.learned_from: dict[str, str] = {}
 
     def _build_once(self, sizes: Sizes) -> None:
         if self.sizes is None:
@@ -56,7 +60,16 @@ class CheckpointIdentity(EpochMeans, TargetModule):
             "users": self.data.users,
             "own_rows": [*self.own_rows_read(self.data)],
             "chosen_by_metrics": self.chosen_by_metrics,
+            "ended_by_ratings": self.ended_by_ratings(),
         }
+
+    def ended_by_ratings(self) -> bool:
+        """Return whether validation chose the epoch by held-out ratings, or EarlyStopping the number of steps, here or before."""
+        if self.has_trainer and self.trainer.state.fn == TrainerFn.FITTING:
+            cases = getattr(self.trainer.datamodule, "validation", None)  # type: ignore[attr-defined]
+            validated = self.trainer.limit_val_batches != 0 and cases is not None and len(cases.users) > 0
+            self._ended_by_ratings |= validated or bool(self.trainer.early_stopping_callbacks)
+        return self._ended_by_ratings
 
     def adopt(self, kept: Mapping[str, Any]) -> None:
         """Take over what a checkpoint states of source rows and choices; one of an earlier version is taken to have made both."""
@@ -64,6 +77,16 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         own = kept.get("own_rows", maps)
         self.own_rows |= {*own}
         self.chosen_by_metrics |= kept.get("chosen_by_metrics", bool(own))
+        self._ended_by_ratings |= kept.get("ended_by_ratings", False)
+        self.learned_from = digests_of_releases(kept["sizes"], kept["digests"])
+
+    def refuse_other_releases(self) -> None:
+        """Refuse to train weights further on other releases: they hold what the earlier ones tell, and no record would say so."""
+        now = digests_of_releases(self.data.sizes, self.data.digests) if self.learned_from else {}
+        if changed := sorted(name for name, digest in self.learned_from.items() if now.get(name) != digest):
+            raise ReleaseMismatchError(
+                f"The weights were learned from other releases of {', '.join(changed)}. Pass those."
+            )
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Build from the checkpoint's sizes; raise an error if it belongs to other data or releases."""
@@ -78,6 +101,8 @@ class CheckpointIdentity(EpochMeans, TargetModule):
     def on_train_start(self) -> None:
         """Start a random stream for each process, or continue those of a checkpoint as an uninterrupted run would."""
         super().on_train_start()
+        if self.data.sizes["sources"]:
+            self.learned_from = digests_of_releases(self.data.sizes, self.data.digests)
         states, self._random_states = self._random_states, []
         if not states:
             separate_streams(share_of(self.trainer).rank)  # processes that share one model draw the same numbers
@@ -88,3 +113,8 @@ class CheckpointIdentity(EpochMeans, TargetModule):
                 f"This run has {self.trainer.world_size} processes; the checkpoint was trained with {len(states)}. "
                 f"Use {len(states)}."
             )
+
+
+def digests_of_releases(sizes: Mapping[str, Any], digests: Mapping[str, str]) -> dict[str, str]:
+    """Return the digest of each release by source, without its denoiser."""
+    return {name: digests[name].partition(",")[0] for name in sizes["sources"] if name in digests}

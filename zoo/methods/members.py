@@ -17,7 +17,7 @@ from torch import Tensor
 from zoo.data.batch_types import Batch
 from zoo.data.metrics import SELECTION_METRIC
 from zoo.data.training_batches import Batches, training_batches
-from zoo.methods.base import Recommender
+from zoo.methods.base import Recommender, is_private
 from zoo.methods.target_data import ReleaseMismatchError, Sizes
 from zoo.runtime import checks
 from zoo.runtime.run_folder import BEST, PRIVACY, load_tensors, plain
@@ -94,7 +94,8 @@ class Member:
             return self
         method, path = method_in(checkpoint_in(self.run)), user_path(self.run)
         records = (path if path.is_dir() else path.parent.parent) / PRIVACY
-        if records.is_file() and type(method).__name__ in json.loads(records.read_text(encoding="utf-8")):
+        stated = json.loads(records.read_text(encoding="utf-8")) if records.is_file() else None
+        if is_private(method) if stated is None else type(method).__name__ in stated:
             raise ValueError(own_noise(method))
         return replace(self, method=method, run=None)
 

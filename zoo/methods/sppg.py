@@ -24,7 +24,7 @@ from zoo.privacy.audits.training import generator_audits
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.mechanisms.base import Plain
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.privacy.record.words import CHOSEN_BY_METRICS
+from zoo.privacy.record.words import CHOSEN_BY_METRICS, UNCOUNTED
 from zoo.privacy.training.critic_steps import CriticSteps
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy, Mechanism
 from zoo.privacy.training.private_gradient import PrivateGradient
@@ -182,7 +182,6 @@ class SPPG(Recommender):
             mechanism, epsilon, delta, related, clip, steps, sample_size, n_critic, noise_seed, paper_faithful
         )
         self.critic_steps = CriticSteps(self.privacy)
-        self._ended_before = False  # of a loaded checkpoint
         if self.privacy.sound:  # the number of batches must not depend on ratings
             self.batches = "steps"
         checks.widths(critic_dims=critic_dims)
@@ -323,14 +322,13 @@ class SPPG(Recommender):
         return self.privacy.generator_steps
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Also store the number of steps used, and whether ratings may have chosen it."""
+        """Also store the number of steps used."""
         super().on_save_checkpoint(checkpoint)
-        checkpoint["zoo"] |= {"spent": self.critic_steps.state_dict(), "ended_by_ratings": self._ended_by_ratings()}
+        checkpoint["zoo"]["spent"] = self.critic_steps.state_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Continue the count of steps, which never decreases."""
         super().on_load_checkpoint(checkpoint)
-        self._ended_before |= checkpoint["zoo"].get("ended_by_ratings", False)
         only_looked_at = self.has_trainer and self.trainer.state.fn != TrainerFn.FITTING
         self.critic_steps.load_state_dict(checkpoint["zoo"]["spent"], going_on=not only_looked_at)
 
@@ -356,8 +354,8 @@ class SPPG(Recommender):
         """
         if not self.critic_steps.taken:
             raise RuntimeError("SPPG has taken no step: nothing to release. Train it.")
-        inputs = self._public_inputs(source.num_items)
-        record, ledger = self.privacy.released(source.num_users, source.applied, inputs, self.private_gradient)
+        record, ledger = self._record_of(source)
+        record = record.assuming(UNCOUNTED) if self.chosen_by_metrics else record
         return Release("generator", domain, self.scored.tensors(), source.user_ids, record, ledger)
 
     def privacy_record(self) -> PrivacyRecord | None:
@@ -368,14 +366,12 @@ class SPPG(Recommender):
         train = self.data.train
         if not noisy.steps_taken:
             return self.forecast(train.num_users, train.num_items, train.applied).without_guarantee("no step was taken")
-        record = self.privacy.released(train.num_users, train.applied, self._public_inputs(train.num_items), noisy)[0]
-        return record.assuming(CHOSEN_BY_METRICS) if self._ended_by_ratings() else record
+        return self._record_of(train)[0]
 
-    def _ended_by_ratings(self) -> bool:
-        """Whether validation chose the epoch by held-out ratings, or EarlyStopping the number of steps: epsilon covers neither."""
-        cases = getattr(self.trainer.datamodule, "validation", None)  # type: ignore[attr-defined]
-        validated = self.trainer.limit_val_batches != 0 and cases is not None and len(cases.users) > 0
-        return self._ended_before or validated or bool(self.trainer.early_stopping_callbacks)
+    def _record_of(self, ratings: Ratings) -> tuple[PrivacyRecord, tuple[PrivacyEvent, ...]]:
+        inputs, noisy = self._public_inputs(ratings.num_items), self.private_gradient
+        record, ledger = self.privacy.released(ratings.num_users, ratings.applied, inputs, noisy)
+        return record.assuming(CHOSEN_BY_METRICS) if self.ended_by_ratings() else record, ledger
 
     def _public_inputs(self, num_items: int) -> dict[str, Plain]:
         sizes: dict[str, Plain] = {"num_items": num_items, "condition_dim": self.condition_dim}

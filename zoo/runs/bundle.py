@@ -22,6 +22,7 @@ from zoo.data.arrays import Ids
 from zoo.data.ratings import Ratings, Step
 from zoo.data.rows import SparseRows
 from zoo.methods.base import Recommender
+from zoo.methods.checkpoint_identity import digests_of_releases
 from zoo.methods.target_data import ReleaseMismatchError
 from zoo.release.files import ReleaseError, all_finite, check_ids
 from zoo.release.release import Release
@@ -213,6 +214,7 @@ def _method(folder: Path, manifest: Mapping[str, Any], tensors: Mapping[str, Ten
             method = _built(own, manifest)
             method.load_state_dict(state, strict=False)  # the names were compared above
             method.from_bundle = True
+            method.learned_from = digests_of_releases(manifest["sizes"], manifest["digests"])
         except (ValueError, AttributeError, IndexError, OverflowError) as error:
             raise _damaged(f"Invalid settings in {folder / BUNDLE}: {error}") from error
     kinds = {source["kind"] for source in manifest["sizes"]["sources"].values()}

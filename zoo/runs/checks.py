@@ -18,11 +18,11 @@ from callbacks import BestCheckpoint
 from datamodules import CrossDomainDataModule
 from datamodules.public_lists import COMMON, OWN, agreed_users, catalogue_ids
 from zoo.data.metrics import METRICS, SELECTION_METRIC
-from zoo.methods.base import Recommender
+from zoo.methods.base import Recommender, is_private
 from zoo.publishers.base import Publisher
 from zoo.release.release import Release
 from zoo.runs.inputs import UsageError
-from zoo.runs.optimization import is_private, own_training_reason, plateau_of
+from zoo.runs.optimization import own_training_reason, plateau_of
 from zoo.runs.trackers import WITHOUT_KEY
 from zoo.runs.trackers import check as check_tracker
 from zoo.runtime import checks

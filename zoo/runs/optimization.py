@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from zoo.data.metrics import SELECTION_METRIC
-from zoo.methods.base import Recommender
+from zoo.methods.base import Recommender, is_private
 from zoo.runs.inputs import UsageError
 from zoo.runtime.run_folder import class_path, plain
 from zoo.runtime.suggestions import suggest
@@ -22,11 +22,6 @@ from zoo.runtime.suggestions import suggest
 #: What the two arguments make.
 KINDS: Mapping[str, tuple[type, ...]] = {"optimizer": (Optimizer,), "lr_scheduler": LRSchedulerTypeTuple}
 EXAMPLES = {"optimizer": "torch.optim.SGD, lr=0.1", "lr_scheduler": "torch.optim.lr_scheduler.ExponentialLR, gamma=0.9"}
-
-
-def is_private(method: Recommender) -> bool:
-    """Return whether a guarantee rests on the training of a method."""
-    return bool(method.guarantee_bearing) and method.hparams.get("epsilon", ...) is not None  # null: no guarantee
 
 
 def own_training_reason(method: Recommender) -> str:

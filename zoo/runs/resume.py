@@ -16,7 +16,8 @@ from torch import Tensor
 from datamodules import CrossDomainDataModule
 from datamodules.cache import PreparedTarget
 from zoo.data.ratings import Ratings, index_of
-from zoo.methods.base import Recommender
+from zoo.methods.base import Recommender, is_private
+from zoo.methods.checkpoint_identity import digests_of_releases
 from zoo.runs.inputs import UsageError, read_checkpoint
 from zoo.runtime.run_folder import BEST, CONFIG, FREE, FROM_PYTHON, TARGET, class_path, flat
 
@@ -137,12 +138,9 @@ class WarmStart(Callback):
 
     def __init__(self, run: Path, method: Recommender) -> None:
         name = type(method).__name__
-        if method.batches == "full_batch" or method.guarantee_bearing or method.not_saved or method.privacy_record():
-            why = (
-                "its guarantee assumes a random start"
-                if method.guarantee_bearing
-                else "it has no factors to start from"
-            )
+        private = method.guarantee_bearing or is_private(method)
+        if private or method.batches == "full_batch" or method.not_saved:
+            why = "its guarantee assumes a random start" if private else "it has no factors to start from"
             raise UsageError(f"{name} cannot start from {run}: {why}. Omit warm_start.")
         self.run, self._checkpoint = run, read_checkpoint(run / BEST)
         if (theirs := self._checkpoint["hyper_parameters"]["_class_path"]) != class_path(type(method)):
@@ -156,8 +154,9 @@ class WarmStart(Callback):
         """Copy the weights and print the counts."""
         assert isinstance(pl_module, Recommender)
         data: CrossDomainDataModule = trainer.datamodule  # type: ignore[attr-defined]
-        if pl_module.accepted_releases:
-            self._check_releases({name: data.digests.get(name) for name in data.sources}, data.target)
+        kept = self._checkpoint["zoo"]
+        pl_module.learned_from = digests_of_releases(kept["sizes"], kept["digests"])
+        pl_module.refuse_other_releases()
         self._check_held_out(data)
         now = data.train
         at = {
@@ -174,15 +173,6 @@ class WarmStart(Callback):
         )
         if trainer.is_global_zero:
             print(f"Warm start: {'; '.join(counts)}.")
-
-    def _check_releases(self, digests: Mapping[str, str | None], target: str) -> None:
-        """Refuse more, fewer or other releases: the weights hold what the earlier ones tell, and the record would not say so."""
-        theirs = {name: digest for name, digest in self._checkpoint["zoo"]["digests"].items() if name != target}
-        if changed := sorted(name for name in {*theirs, *digests} if theirs.get(name) != digests.get(name)):
-            raise UsageError(
-                f"{self.run} was trained on other releases of {', '.join(changed)}; the budgets of both would add up. Pass its "
-                "releases, or omit warm_start."
-            )
 
     def _check_held_out(self, data: CrossDomainDataModule) -> None:
         """Refuse an earlier run that was trained on held-out ratings of this one."""

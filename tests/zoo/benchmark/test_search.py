@@ -240,6 +240,11 @@ def test_private_trainings_of_all_trials_are_counted(made: Made, place: Path) ->
     repeated.execute()
     record = json.loads((repeated.folder / "privacy.json").read_text())["OneBitMC"]
     assert (record["epsilon"], record["conditions"]) == (1.0, ["trainings_uncounted"])
+    grid["publisher.seed"] = {"choices": [1]}  # every trial would publish, so the chosen settings are trained anew
+    (place / "signs.yaml").write_text(yaml.safe_dump(config | {"publisher": JLT}))
+    searched = run_search(made(**searching(grid, 4, config="signs.yaml", releases=[])), place / "published")
+    record = json.loads((searched.folder / "privacy.json").read_text())["OneBitMC"]
+    assert (record["epsilon"], record["compositions"], record["conditions"]) == (5.0, 5, ["chosen_by_metrics"])
 
 
 @pytest.mark.usefixtures("here")

@@ -22,13 +22,16 @@ from datamodules import Evaluation, Synthetic
 from zoo.commands.export import main
 from zoo.methods.members import Member
 from zoo.methods.target_data import ReleaseMismatchError
+from zoo.privacy.record.record import PrivacyRecord
 from zoo.runs import hub
 from zoo.runs.bundle import BUNDLE, ITEMS, TENSORS, USERS, BundleError
 from zoo.runs.exporting import export_head, without_paths
 from zoo.runs.inputs import UsageError
 from zoo.runs.predictor import UnknownUserError
+from zoo.runtime.run_folder import BEST
 
 SILENT: dict[str, Any] = {"accelerator": "cpu", "enable_progress_bar": False}
+SMALL: dict[str, Any] = {"num_users": 60, "num_items": 40}
 
 
 @pytest.fixture(scope="module")
@@ -101,8 +104,12 @@ def test_a_private_training_shows_no_counts_and_no_critic(method: Callable[[], A
     run = zoo.fit(method(), data, runs=tmp_path, max_epochs=2, limit_val_batches=0, **SILENT)
     private, name = (record := run.method.privacy_record()) is not None, type(run.method).__name__
     if private and name == "SPPG":  # FedGNN refuses to be validated
-        validated = zoo.fit(method(), data, runs=tmp_path, max_epochs=1, **SILENT).method.privacy_record()
-        assert ["chosen_by_metrics" in each.conditions for each in (record, validated)] == [False, True]
+        validated = zoo.fit(method(), data, runs=tmp_path, max_epochs=1, **SILENT).method
+        given = [each.release(data.train, "music").record for each in (run.method, validated)]
+        stated = [record, validated.privacy_record(), *given]
+        assert ["chosen_by_metrics" in each.conditions for each in stated] == [False, True] * 2
+        run.method.chosen_by_metrics = True  # as after trainings with other settings
+        assert "trainings_uncounted" in run.method.release(data.train, "music").record.conditions
     bundle = zoo.export(run.folder, tmp_path / "bundle", with_user_ids=True)
     tensors, card = load_file(bundle / TENSORS), (bundle / "README.md").read_text()
     if private and name == "FedGNN":
@@ -123,6 +130,40 @@ def test_a_private_training_shows_no_counts_and_no_critic(method: Callable[[], A
         else:
             assert loaded.recommend(["nobody"], k=3, unknown="popular")["score"][0] > 0
         assert loaded.recommend(["nobody", loaded.user_ids[0]], k=3, unknown="skip").height == 3
+
+
+class Protected(zoo.BPR):
+    """A method of another package that protects its training, and names no settings of its guarantee."""
+
+    def privacy_record(self) -> PrivacyRecord:
+        """As the one that it follows."""
+        return zoo.NoisyRows(epsilon=8.0).forecast(60, 40)
+
+
+def test_a_private_method_of_another_package_starts_from_no_earlier_weights(tmp_path: Path) -> None:
+    data, once = Synthetic(num_users=60, num_items=40, sources=[]), {"max_epochs": 1, "runs": tmp_path, **SILENT}
+    run = zoo.fit(Protected(4), data, **once)
+    bundle = zoo.export(run.folder, tmp_path / "bundle", with_user_ids=True)
+    with pytest.raises(UsageError, match="A bundle does not count the private steps of Protected"):
+        zoo.fit(zoo.load(bundle, data=data).method, data, **once)
+    with pytest.raises(UsageError, match="its guarantee assumes a random start"):
+        zoo.fit(Protected(4), data, warm_start=run, **once)
+    moved = shutil.copy(run.folder / BEST, tmp_path)
+    for path in (run.folder, moved):
+        with pytest.raises(ValueError, match="Protected adds noise of its own"):
+            Member(run=str(path)).found()
+
+
+def test_weights_are_not_trained_further_on_another_release(tmp_path: Path) -> None:
+    """Privacy loss of both releases would be in the weights, and that of the second alone in the record."""
+    once = {"max_epochs": 1, "runs": tmp_path, **SILENT}
+    run = zoo.fit(zoo.PriCDR(), Synthetic(**SMALL), publisher=zoo.FlippedRows(epsilon=8.0), **once)
+    given = Synthetic(**SMALL, releases={"book": run.folder / "releases" / "book"})
+    bundle = zoo.export(run.folder, tmp_path / "bundle", with_user_ids=True)
+    for method in (run.method, zoo.load(run).method, zoo.load(bundle, data=given).method):
+        with pytest.raises(ReleaseMismatchError, match="learned from other releases of book"):
+            zoo.fit(method, Synthetic(**SMALL), publisher=zoo.FlippedRows(epsilon=2.0), **once)
+    assert zoo.fit(run.method, given, **once).method is run.method
 
 
 class Mine(zoo.Popularity):

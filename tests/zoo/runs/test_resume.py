@@ -25,6 +25,7 @@ from tests.quickstart import PROJECTED
 from zoo import PriCDR
 from zoo.commands.run import main
 from zoo.methods.members import Member
+from zoo.methods.target_data import ReleaseMismatchError
 from zoo.runs import resume
 from zoo.runs.cli import ZooCLI
 from zoo.runs.inputs import UsageError
@@ -271,7 +272,7 @@ def warm_start_needs_the_releases_of_the_earlier_run(tmp_path: Path) -> None:
     for name in paths:
         other = made(sources=[name], releases={name: paths[name]})
         with pytest.raises(
-            UsageError, match=f"on other releases of {'movie' if name == 'book' else 'book'}; the budgets"
+            ReleaseMismatchError, match=f"from other releases of {'movie' if name == 'book' else 'book'}"
         ):
             zoo.fit(zoo.PriCDR([8]), other, runs=tmp_path / "runs", warm_start=both, **QUIET)
     same = made(sources=["movie", "book"], releases=paths)

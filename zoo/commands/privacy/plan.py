@@ -20,6 +20,7 @@ from zoo.privacy.accounting.gaussian_mixture import paper_w
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.mechanisms.jlt import JLT
 from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
+from zoo.privacy.record.words import CHOSEN_BY_METRICS
 from zoo.privacy.spending.total import Account, Total, total_of
 from zoo.publishers.base import Publisher
 from zoo.runs.cli import ZooCLI, import_names
@@ -61,6 +62,7 @@ class Experiment:
     users: int | None  # number of listed users, if there is a list
     items: dict[str, int]  # number of items of each catalogue
     applied: dict[str, tuple[Step, ...]]  # steps before publishing, by source
+    validated: bool = False  # whether validation chooses the epoch of a private training
 
 
 def read_settings(config: Path, overrides: Sequence[str]) -> Namespace:
@@ -92,8 +94,10 @@ def read_experiment(config: Path, overrides: Sequence[str]) -> Experiment:
     module.users_from_ratings = module.users == COMMON  # as fit would
     if isinstance(maker, Recommender):
         maker.check_signs(module.signs)  # values that are not signs would reveal which items were rated
+    validated = isinstance(maker, Recommender) and bool(maker.guarantee_bearing) and module.evaluation.has_validation
+    validated &= parsed.get("trainer.limit_val_batches") != 0
     sources = module.sources if isinstance(maker, Publisher) else (module.target,)
-    return Experiment(maker, tuple(sources), users, items, {name: module.steps(name) for name in sources})
+    return Experiment(maker, tuple(sources), users, items, {name: module.steps(name) for name in sources}, validated)
 
 
 def _maker(settings: Namespace) -> Publisher | Maker:
@@ -123,6 +127,7 @@ def planned_releases(experiment: Experiment, users: int | None, items: int | Non
         num_items = items or experiment.items.get(source, ITEMS)
         maker = experiment.maker
         record = maker.forecast(num_users, num_items, experiment.applied.get(source, ())).claimed_by(type(maker))
+        record = record.assuming(CHOSEN_BY_METRICS) if experiment.validated else record
         events = maker.plan(num_users, num_items) if isinstance(maker, Publisher) else maker.events(num_users)
         planned.append(Planned(source, record, tuple(events)))
     return planned

@@ -58,7 +58,6 @@ class Federated(Recommender):
         #: What the guarantee rests on; None where there is none.
         self.privacy: RoundPrivacy | None = None
         self.private_gradient = None
-        self._ended_before = False  # of a loaded checkpoint
         if epsilon is None:
             if (delta, clip, noise_seed) != (None, None, None):
                 raise ValueError(
@@ -111,10 +110,6 @@ class Federated(Recommender):
         """Return the names of logged figures: private rounds log none."""
         return super().figures() if self.privacy is None else set()
 
-    def _ended_by_ratings(self) -> bool:
-        """Whether EarlyStopping may choose the number of rounds by ratings, which epsilon does not cover."""
-        return self._ended_before or bool(self.trainer.early_stopping_callbacks)
-
     @property
     def hides_item_counts(self) -> bool:
         """Whether rounds are private."""
@@ -126,15 +121,13 @@ class Federated(Recommender):
         """Also store the number of rounds used."""
         super().on_save_checkpoint(checkpoint)
         if self.private_gradient is not None:
-            spent = self.private_gradient.state_dict()
-            checkpoint["zoo"] |= {"spent": spent, "ended_by_ratings": self._ended_by_ratings()}
+            checkpoint["zoo"]["spent"] = self.private_gradient.state_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Continue the count of rounds, which never decreases."""
         super().on_load_checkpoint(checkpoint)
         if self.private_gradient is None:
             return
-        self._ended_before |= checkpoint["zoo"].get("ended_by_ratings", False)
         spent = checkpoint["zoo"].get("spent")
         if spent and self.has_trainer and self.trainer.state.fn != TrainerFn.FITTING:
             # An older epoch may be looked at; the weights of a later one were here, and cost what they cost.
@@ -152,7 +145,7 @@ class Federated(Recommender):
             return self.planned_record().without_guarantee("no round was played")
         train = self.data.train
         record = privacy.record(train.num_users, train.num_items, train.applied, rounds)
-        return record.assuming(CHOSEN_BY_METRICS) if self._ended_by_ratings() else record
+        return record.assuming(CHOSEN_BY_METRICS) if self.ended_by_ratings() else record
 
     def planned_record(self) -> PrivacyRecord:
         """Return what all planned rounds will protect, on the data at hand."""

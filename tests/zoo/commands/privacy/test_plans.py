@@ -54,6 +54,13 @@ def test_every_shipped_config_is_planned_or_claims_nothing(method: str) -> None:
                 assert list(one.events) == [NonPrivateEvent()] or one.record.reason
 
 
+def test_a_private_training_that_is_validated_is_planned_under_this_condition() -> None:
+    for batches, chosen in (("0", False), ("1.0", True)):
+        experiment = read_experiment(ROOT / "configs/sppg/kitchen.yaml", ["--trainer.limit_val_batches", batches])
+        (planned,) = planned_releases(experiment, 900, 50)
+        assert ("chosen_by_metrics" in planned.record.conditions) == chosen
+
+
 def test_every_perturbation_is_planned(capsys: pytest.CaptureFixture[str]) -> None:
     main(["plan", "--config", str(ROOT / "configs/one_bit_mc/gradient.yaml"), "--users", "943"])
     said = " ".join(capsys.readouterr().out.split())
