@@ -31,9 +31,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 53_013,
-    "lines of tests": 54_316,
-    "collected tests": 6_811,
+    "lines of code": 53_019,
+    "lines of tests": 54_336,
+    "collected tests": 6_813,
 }
 
 

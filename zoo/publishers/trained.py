@@ -88,6 +88,9 @@ class TrainedPublisher(Publisher):
         seed: Seed of the training. Null: drawn from the operating system for each release (0 with a noise seed, which repeats
             it). A number lets a reader repeat the training of all others: the record then says `guarantee: none`.
         progress: Whether to show a progress bar; null: on a terminal.
+
+    Raises:
+        ValueError: The network was trained before, so its weights may tell other ratings.
     """
 
     def __init__(
@@ -98,6 +101,8 @@ class TrainedPublisher(Publisher):
         seed: int | None = None,
         progress: bool | None = None,
     ) -> None:
+        if getattr(network, "sizes", None) is not None:
+            raise ValueError(f"{type(network).__name__} was trained before. Pass a new one.")
         self.network: Any = network
         self.callbacks = callbacks or []
         self.accelerator, self.seed = accelerator, seed

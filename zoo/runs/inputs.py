@@ -198,8 +198,9 @@ def _published(publisher: Publisher, data: CrossDomainDataModule, names: Sequenc
         for name, source in sources.items():
             if not publisher.control:  # a control may have other users
                 data.check_source_users(name, source)
+        publisher = publisher.for_target(data.train)  # what the target publishes for it, once for all sources
         for name in names:
-            releases[name] = Stamped(publisher.for_target(data.train)).publish(sources.pop(name), name)
+            releases[name] = Stamped(publisher).publish(sources.pop(name), name)
             data.link_users(name, releases[name], f"The new release of {name!r}")
     return releases
 

@@ -12,8 +12,9 @@ import torch
 from pytorch_lightning import LightningModule
 from pytorch_lightning.callbacks import EarlyStopping
 
+from datamodules import Synthetic
 from tests.samples import binary, some_ratings
-from zoo import BPR, EASE, EmbeddingPublisher, LightGCN, NeuMF, Noise, PriCDR, Ratings, Release
+from zoo import BPR, EASE, EmbeddingPublisher, LightGCN, NeuMF, Noise, PriCDR, Ratings, Release, fit
 from zoo.commands.privacy.show import guaranteed
 from zoo.methods.epoch_averages import DivergedError
 from zoo.privacy.accounting.events import GaussianEvent, NonPrivateEvent
@@ -189,6 +190,12 @@ def test_networks_without_vectors_of_users_are_refused(network: LightningModule)
         TypeError, match=f"{type(network).__name__} has no user vectors.* Take BPR, NeuMF, LightGCN, FedGNN"
     ):
         EmbeddingPublisher(network)
+
+
+def test_a_network_that_was_trained_before_is_refused(tmp_path: Path) -> None:
+    run = fit(BPR(4), Synthetic(num_users=20, num_items=40, sources=[]), runs=tmp_path, max_epochs=1)
+    with pytest.raises(ValueError, match=r"BPR was trained before\. Pass a new one\."):
+        EmbeddingPublisher(run.method)
 
 
 def test_data_that_give_no_vectors_are_refused() -> None:
