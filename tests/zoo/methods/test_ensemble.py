@@ -154,7 +154,7 @@ def test_a_run_is_taken_as_it_is(run: Run, ease: Run, tmp_path: Path) -> None:
     assert zoo.load(found.folder).recommend(["u0003"], k=5).equals(expected)
     whole = zoo.export(found.folder, tmp_path / "bundle", with_user_ids=True, with_ratings=True)
     assert zoo.load(whole).recommend(["u0003"], k=5).equals(expected)
-    with pytest.raises(ValueError, match=r"No member can be taken from '.*ease'.*is no checkpoint of a run"):
+    with pytest.raises(ValueError, match=r"ease is no checkpoint of a run"):
         trained(Ensemble(parts), tmp_path / "gone")
 
 
