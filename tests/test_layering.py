@@ -32,7 +32,7 @@ RATCHET = {
     "arrows": 70,
     "files with one importer": 96,
     "lines of code": 53_019,
-    "lines of tests": 54_336,
+    "lines of tests": 54_338,
     "collected tests": 6_816,
 }
 

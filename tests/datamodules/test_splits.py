@@ -193,6 +193,8 @@ def test_latest_by_time_with_ties_by_a_hash() -> None:
     assert {pair for split in splits for pair in pairs_of(split.test)} == {("a", "y"), ("b", "x"), ("b", "y")}
     assert all(pairs_of(split.validation) == [("a", "v")] for split in splits)
     assert all(ties_in_time(split) == {"users": 1, "of_users": 2} for split in splits)
+    between = table_of([("a", "v"), ("a", "x"), ("a", "y")], times=[1, 2, 2])  # validation and test alone
+    assert ties_in_time(leave_out_latest(between, 2)) == {"users": 1, "of_users": 1}
 
 
 @pytest.mark.parametrize("name", ["latest1", "latest2", "temporal"])
