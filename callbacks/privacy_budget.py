@@ -138,7 +138,7 @@ class PrivacyBudget(Callback):
             print(
                 f"Privacy budget{'' if spender.steps_left else ' used up'}: {spender.steps_taken} steps, epsilon "
                 f"{rounded_up(spent)} of {budget} at delta {plan.delta:g} ({plan.relation.value}), for the "
-                "ratings that were read. Assumptions about their file: python -m zoo privacy plan"
+                "ratings that were read. The record states whether this is a guarantee, and its conditions."
             )
 
     def state_dict(self) -> dict[str, Any]:

@@ -31,9 +31,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 53_019,
-    "lines of tests": 54_338,
-    "collected tests": 6_816,
+    "lines of code": 53_024,
+    "lines of tests": 54_352,
+    "collected tests": 6_818,
 }
 
 

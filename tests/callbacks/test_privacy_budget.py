@@ -37,7 +37,7 @@ def test_epsilon_stands_beside_the_loss_as_an_independent_accountant_has_it(caps
         assert {"train/loss", "train/epsilon_zero_out_one_user"} <= bar.keys()
         assert "train/steps_left" not in bar
     line = "Privacy budget used up: 20 steps, epsilon 2.00 of 2.00 at delta 1e-05 (zero_out_one_user), for the ratings "
-    line += "that were read. Assumptions about their file: python -m zoo privacy plan\n"
+    line += "that were read. The record states whether this is a guarantee, and its conditions.\n"
     assert line in capsys.readouterr().out
 
 

@@ -189,7 +189,7 @@ def test_nothing_of_the_ratings_is_logged_shown_or_left_behind(
     assert spy.logged == told
     steps = 5 if mechanism == "private_d" else 3
     said = f"Privacy budget used up: {steps} steps, epsilon 8.00 of 8.00 at delta 1e-05 (zero_out_one_user), for the "
-    said += "ratings that were read. Assumptions about their file: python -m zoo privacy plan\n"
+    said += "ratings that were read. The record states whether this is a guarantee, and its conditions.\n"
     assert capsys.readouterr().out == said
     assert list(tmp_path.iterdir()) == []
 

@@ -14,6 +14,7 @@ import hypothesis
 import polars as pl
 import pytest
 import torch
+import yaml
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
@@ -56,6 +57,8 @@ def test_a_bundle_holds_what_was_asked_for_and_no_pickle(whole: Path, bare: Path
         content = file.read_bytes()
         assert b"u0001" not in content, "no user is named"
         assert str(finished).encode() not in content, "nor a place of the maker's machine"
+    given = [yaml.safe_load((folder / "config.yaml").read_text())["data"]["init_args"] for folder in (finished, bare)]
+    assert given[0].keys() - given[1].keys() == {"catalogues", "releases", "trusted", "users"}
 
 
 def test_the_card_carries_the_runs_sentence_and_what_no_guarantee_covers(whole: Path, bare: Path) -> None:

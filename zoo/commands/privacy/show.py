@@ -56,7 +56,7 @@ UNSEEN = (
     "that nothing else was released of these ratings: privacy total adds up the available releases",
     "texts: assumptions, what is not protected, public knowledge, and the statement of the publisher",
 )
-NOTES = "Notes of the publisher, from which no figure follows"
+NOTES = "Notes of the publisher, from which no figure of the record follows"
 UNSEEN_SEALED = "that the encrypted numbers have their noise: they are tested when they are decrypted"
 UNSEEN_ITEMS = "that the ratings have as many items as users: with fewer, this form protects no user"
 UNSTATED = "not stated"

@@ -303,8 +303,9 @@ class Budget:
             if "of" in values:
                 found[values["of"]] = replace(found[values["of"]], release=values["release"])
                 return
-            record = PrivacyRecord.from_dict(values["record"])
             ledger = read_ledger(values["ledger"])
+            record = PrivacyRecord.from_dict(values["record"], ledger)
+            record.check_against(ledger)
         except (KeyError, TypeError, RecordError, EventError) as error:
             raise self._altered(number, f"{type(error).__name__}: {error}") from error
         account = Account(f"line {number}", values["domain"], values["num_users"], record, ledger)

@@ -135,7 +135,11 @@ def record_of(entry: Mapping[str, Any]) -> PrivacyRecord:
     if type(users) is not int or not 0 <= users <= MAX_COUNT:
         raise RecordError(f"num_users is {str(users)[:80]}. Allowed: integers from 0 to 2**53.")
     values = {name: value for name, value in entry.items() if name not in EXTRA_KEYS}
-    return PrivacyRecord.from_dict(values, _ledger_of(entry))
+    ledger = _ledger_of(entry)
+    record = PrivacyRecord.from_dict(values, ledger)
+    if ledger is not None:
+        record.check_against(ledger)
+    return record
 
 
 def _ledger_of(entry: Mapping[str, Any]) -> tuple[PrivacyEvent, ...] | None:

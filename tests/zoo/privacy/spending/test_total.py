@@ -11,9 +11,10 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from tests.zoo.privacy.spending.accounts import RATING, USER, account, made
-from zoo.privacy.accounting.events import GaussianEvent
+from zoo.privacy.accounting.events import GaussianEvent, event_to_dict
 from zoo.privacy.accounting.relation import Relation, Unit
-from zoo.privacy.spending.total import DISTINCT, Account, total_of
+from zoo.privacy.record.record import InconsistentRecordError, UnderstatedPrivacyError
+from zoo.privacy.spending.total import DISTINCT, Account, total_of, total_of_run
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
@@ -133,3 +134,13 @@ def test_a_projection_that_was_known_before_is_refused(domain: str) -> None:
 def test_nothing_costs_nothing_that_could_be_said() -> None:
     total = total_of([])
     assert (total.domains, total.epsilon, total.reason) == ((), None, "there are none")
+
+
+@pytest.mark.parametrize("ledger", [(), (GaussianEvent(40.0),)], ids=["empty", "another"])
+def test_an_entry_of_a_run_has_the_ledger_of_its_record(ledger: tuple[GaussianEvent, ...]) -> None:
+    """The total is that of the ledger, and the summary that of the record."""
+    given = account("a")
+    entry = given.record.to_dict() | {"ledger": [event_to_dict(event) for event in given.ledger], "num_users": 900}
+    assert total_of_run({"book": entry}).epsilon == given.record.epsilon
+    with pytest.raises((InconsistentRecordError, UnderstatedPrivacyError)):
+        total_of_run({"book": entry | {"ledger": [event_to_dict(event) for event in ledger]}})
