@@ -137,6 +137,11 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(10_000, 20, 20)
 
 
+#: Further domains of `amazon-many`.
+_OTHERS = "beauty cds clothing digital_music electronics games instruments kindle movies pantry phones sports toys"
+OTHERS = dict.fromkeys(_OTHERS.split(), range(20))
+
+
 @pytest.fixture(scope="session")
 def tiny_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of data sets: 20 users in each domain, in common or partly so, 30 items."""
@@ -147,8 +152,8 @@ def tiny_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "amazon-books-movies-dense": {"books": range(20), "movies": range(4, 24)},
         "amazon-food-kitchen": {"food": range(20), "kitchen": range(2, 22)},
         "amazon-sport-cloth": {"cloth": range(20), "sport": range(20)},
-        "amazon-many": {"books": range(20), "home": range(20), "grocery": range(2, 22)},
-        "ciao": {name: range(20) for name in ("cat01", "cat03", "cat10")},
+        "amazon-many": {"books": range(20), "home": range(20), "grocery": range(2, 22)} | OTHERS,
+        "ciao": {f"cat{number:02}": range(20) for number in (1, 3, 10, 2, *range(4, 10), *range(11, 25))},
         "apart": {"left": range(20), "right": range(100, 120)},
         "partly": {"left": range(20), "right": range(12, 32), "third": range(8, 28)},
     }.items():

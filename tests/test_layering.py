@@ -32,7 +32,7 @@ RATCHET = {
     "arrows": 70,
     "files with one importer": 96,
     "lines of code": 53_024,
-    "lines of tests": 54_352,
+    "lines of tests": 54_357,
     "collected tests": 6_818,
 }
 

@@ -74,7 +74,7 @@ MAY = {
     "Bridge": "solved once, by the processor",
     "Ensemble": "trains a copy and chooses weights: once an epoch",
     "IALS": "rows are solved in blocks, whose lengths are counted: twice an epoch",
-    "LowRank": "solved once, by the processor",
+    "RecentPopularity": "chooses its window once, by the processor",
     "OneBitMC": "a solver logs its objective once a step, and stops by it",
     "Ridge": "solved once, by the processor",
     "SLIM": "solved once, by the processor",
