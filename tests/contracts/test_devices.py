@@ -22,6 +22,7 @@ from datamodules import CrossDomainDataModule, Synthetic
 from tests.contracts.test_methods import NAMES, tiny_method
 from tests.zoo.methods.quiet_trainer import quiet
 from zoo import SPPG, Recommender
+from zoo.methods.target_data import Sizes
 from zoo.testing.tiny import SYNTHETIC, data_for, publisher_for
 
 ROOT = str(Path(zoo.__file__).parent)
@@ -80,6 +81,8 @@ MAY = {
     "SLIM": "solved once, by the processor",
     "SPPG": "who is sampled is drawn of the processor's noise, and the longest row of a batch decides its shape",
 }
+#: Who copies to the device in a step, which a processor does not show.
+COPIES = {"EASE": "rows that the processor multiplied, once", "LowRank": "places that the processor found, once"}
 
 Make = Callable[[], tuple[Recommender, CrossDomainDataModule]]
 
@@ -249,8 +252,25 @@ def test_batches_of_other_numbers_of_ratings_are_not_compiled_for_one_by_one(
     assert graphs[0] == graphs[1] == graphs[2] > 0
 
 
+def test_members_read_data_where_the_data_lie(released: Callable[[frozenset[str]], Path]) -> None:
+    """Lightning builds on the trainer's device, and members read their data meanwhile; `meta` stands for a device."""
+    method = tiny_method("Ensemble")
+    build, places = method.build, set()
+
+    def twice(sizes: Sizes) -> None:
+        with torch.device("meta"):
+            build(sizes)
+        places.update(rows.device.type for name, rows in method.named_buffers() if "target_rows" in name)
+        del method.methods[:]
+        build(sizes)
+
+    method.build = twice  # type: ignore[method-assign]
+    trained(method, data_for(method, released(frozenset(method.accepted_releases))))
+    assert places == {"cpu"}
+
+
 def test_the_exceptions_are_methods() -> None:
-    assert {*MAY, *SIZES} <= set(NAMES)
+    assert {*MAY, *SIZES, *COPIES} <= set(NAMES)
     assert not MAY.keys() & SIZES.keys()
 
 
@@ -342,8 +362,8 @@ def test_an_epoch_on_cuda_is_one_on_the_cpu(make: Make) -> None:
     torch.manual_seed(0)
     there, data = make()
     with DrawnByTheProcessor():
-        trained(there, data, accelerator="gpu")
-    assert there.device.type == "cuda"
+        trainer = trained(there, data, accelerator="gpu")
+    assert trainer.strategy.root_device.type == "cuda"
     users = torch.arange(5)
     for method in (here, there.cpu()):
         method.eval()
@@ -354,8 +374,8 @@ def test_an_epoch_on_cuda_is_one_on_the_cpu(make: Make) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_no_step_waits_on_cuda(make: Make) -> None:
     method, data = make()
-    if type(method).__name__ in {*MAY, *SIZES}:
-        pytest.skip("waits, as the test of its steps says")
+    if type(method).__name__ in {*MAY, *SIZES, *COPIES}:
+        pytest.skip("waits, as the lists above say")
     step = method.training_step
 
     def strict(batch: Any, batch_idx: int) -> Tensor | None:  # noqa: ANN401

@@ -168,7 +168,8 @@ class Ensemble(Recommender):
             copy.sizes = copy_sizes(sizes, copy)
             copy.build(copy.sizes)
             if self.has_trainer:  # whose data were read before there were copies
-                copy.read_data(self.data)
+                with torch.device("cpu"):  # where the data lie; Lightning builds on the trainer's device
+                    copy.read_data(self.data)
             self.methods.append(copy)
         self.register_buffer("weights", torch.zeros(len(self.members)))
         self.register_buffer("finished", torch.zeros(len(self.owners), dtype=torch.bool))
