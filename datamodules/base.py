@@ -223,14 +223,11 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         users, shipped = self.users if self.limited_to_list(name) else OWN, self.public_ids(name) is not None
         derived, catalogue = self._derived_users, self.catalogues.get(name)
         lists = public_lists.list_steps(users, derived=derived, catalogue=catalogue, shipped=shipped)
-        return (*self._read_by_plugin, *self.filters.steps, *lists, last)
+        return (*self._read_by_plugin, *_of_plugins(self.filters, self.evaluation), *self.filters.steps, *lists, last)
 
     @property
     def _read_by_plugin(self) -> tuple[Step, ...]:
-        """The step of a class of another package, whose filters and lists are unknown."""
-        path = f"{type(self).__module__}.{type(self).__qualname__}"
-        own = path.startswith("datamodules.")
-        return () if own else (Step(f"read by {path}", f"read_by:{path}", "values"),)
+        return _of_plugins(self)
 
     def common_users(self) -> list[str]:
         """Return the users who pass the threshold and the minimum count of every domain; needs all domains locally."""
@@ -442,3 +439,11 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
     def _in_batches(self, size: int, make: Callable[[Tensor], Made]) -> EvaluationBatches[Made]:
         share = share_of(self.trainer) if self.trainer else Share()
         return EvaluationBatches(size, self.evaluation_batch_size, make, share)
+
+
+def _of_plugins(*parts: object) -> tuple[Step, ...]:
+    """Return a step for each part of a class of another package, whose filters and lists are unknown."""
+    paths = [f"{type(part).__module__}.{type(part).__qualname__}" for part in parts]
+    return tuple(
+        Step(f"read by {path}", f"read_by:{path}", "values") for path in paths if not path.startswith("datamodules.")
+    )

@@ -14,7 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import polars as pl
 import pooch
 import torch
@@ -28,7 +27,8 @@ import zoo.data.ratings
 from datamodules.data_quality import collected_warnings, unreliable_reasons, users_with_every_item, warn_once
 from datamodules.protocol import Evaluation
 from zoo.data.held_out_cases import HeldOutCases
-from zoo.data.ratings import Ratings, Step
+from zoo.data.open_table import open_table
+from zoo.data.ratings import Ratings, Step, as_ids
 from zoo.data.rows import SparseRows
 from zoo.release.files import save_tensors
 from zoo.runtime.run_folder import atomic_folder, plain, visible, write_json, write_table
@@ -44,7 +44,7 @@ _INDIFFERENT |= {"batch_size", "evaluation_batch_size", "top_k", "users", "users
 _TENSORS, _IDS = "ratings.safetensors", ("users.parquet", "items.parquet")
 _WARNED, _FACTS, _DIGESTS = "warned.json", "facts.json", "digests.json"
 #: Errors of cache files, which never stop a run.
-_BROKEN = (OSError, KeyError, ValueError, RecursionError, SafetensorError, PolarsError, PanicException)
+_BROKEN = (OSError, KeyError, TypeError, ValueError, RecursionError, SafetensorError, PolarsError, PanicException)
 
 
 class PreparedTarget(NamedTuple):
@@ -109,7 +109,7 @@ class PreparedTarget(NamedTuple):
             if json.loads((folder / _DIGESTS).read_text(encoding="utf-8")) != _digests(folder):
                 return None
             tensors = load_file(folder / _TENSORS)
-            users, items = (pl.read_parquet(folder / name)["id"].to_numpy().astype(np.str_) for name in _IDS)
+            users, items = (as_ids(open_table(folder / name, ".parquet", "", ["id"])["id"]) for name in _IDS)
             parts = tuple(tensors[name].numpy() for name in ("values", "columns", "starts"))
             warned = json.loads((folder / _WARNED).read_text(encoding="utf-8"))
             times = tensors["times"].numpy() if "times" in tensors else None

@@ -31,9 +31,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 53_024,
-    "lines of tests": 54_357,
-    "collected tests": 6_818,
+    "lines of code": 53_054,
+    "lines of tests": 54_454,
+    "collected tests": 6_828,
 }
 
 

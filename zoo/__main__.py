@@ -9,7 +9,7 @@ from zoo.commands.cached_help import requested_help
 from zoo.commands.listing import KINDS, listing
 from zoo.runtime import builtin_configs
 from zoo.runtime.exports import VERSION
-from zoo.runtime.settings_files import RepeatedKeyError, with_home
+from zoo.runtime.settings_files import SettingsFileError, with_home
 from zoo.runtime.suggestions import suggest
 
 #: Exit code if the reader of the output closes it: 128 and the number of SIGPIPE, as in a shell.
@@ -105,7 +105,7 @@ def read_arguments() -> list[str]:
         if problem := overwritten():
             raise FileNotFoundError(problem)
         return builtin_configs.with_configs_found(list(map(with_home, sys.argv[1:])))
-    except (FileNotFoundError, RepeatedKeyError) as error:
+    except (FileNotFoundError, SettingsFileError) as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
 

@@ -13,6 +13,7 @@ import zoo
 from datamodules import Evaluation, Files, Filters
 from tests.zoo.test_full_disk import room_for
 from zoo.release.denoiser import Denoiser
+from zoo.runtime.run_folder import write_json
 
 ROWS = [
     (f"u{user}", f"i{(user * 7 + k * 3) % 23}", 1.0 + k % 5, 100 * user + k) for user in range(12) for k in range(6)
@@ -155,7 +156,7 @@ def test_names_are_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().err == "bo\\x1b[31mok\n"
 
 
-@pytest.mark.parametrize("damage", ["short", "gone", "another", "value"])
+@pytest.mark.parametrize("damage", ["short", "gone", "another", "value", "wide"])
 def test_what_is_damaged_is_prepared_anew(folder: Path, damage: str) -> None:
     first = read(folder)
     file = kept(folder)[0] / "ratings.safetensors"
@@ -166,8 +167,11 @@ def test_what_is_damaged_is_prepared_anew(folder: Path, damage: str) -> None:
         file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     elif damage == "gone":
         (file.parent / "items.parquet").unlink()
-    else:
+    elif damage == "another":
         (file.parent / "users.parquet").write_bytes(b"PAR1")
+    else:  # an array of 4 TB, with digests to match
+        pl.DataFrame({"id": ["a" * 10**6] + ["b"] * 10**6}).write_parquet(file.parent / "users.parquet")
+        write_json(file.parent / "digests.json", datamodules.cache._digests(file.parent))
     assert same(first, read(folder))
     assert same(first, read(folder))
     assert len(kept(folder)) == 1

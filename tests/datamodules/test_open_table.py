@@ -130,6 +130,11 @@ def test_a_file_that_takes_more_memory_than_it_may_is_not_read(tmp_path: Path, m
     limits(monkeypatch, taken - 1, 2**32)
     with pytest.raises(ValueError, match=r"needs 12 MiB of memory for 100,000 rows, [\d,]+ times its size"):
         read_table(path)
+    (parts := tmp_path / "parts").mkdir()
+    for name in ("0", "1"):
+        CONSTANT.head(50_000).write_parquet(parts / f"{name}.parquet")
+    with pytest.raises(ValueError, match=r"parts needs 12 MiB of memory for 100,000 rows"):
+        read_table(parts)
 
 
 def test_memory_may_be_so_many_times_the_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,9 +143,9 @@ def test_memory_may_be_so_many_times_the_size(tmp_path: Path, monkeypatch: pytes
     for times, large in ((256, 2**32), (64, 1000)):  # fewer times from `large` bytes on
         columns = times * path.stat().st_size // (32 * 1000)
         limits(monkeypatch, 1000, large)
-        zoo.data.open_table.check_size(path, [""] * columns)
+        zoo.data.open_table.check_size(path, [path], [""] * columns)
         with pytest.raises(ValueError, match=r"Allowed: 64 times\. Use CSV"):
-            zoo.data.open_table.check_size(path, [""] * (columns + 1))
+            zoo.data.open_table.check_size(path, [path], [""] * (columns + 1))
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])

@@ -233,3 +233,14 @@ def test_what_a_class_of_somebody_elses_reads_is_taken_on_its_word(unit: str, li
     record = FlippedRows(1.0).publish(data.source("a"), "a").record
     assert (record.guarantee, record.conditions) == (Guarantee.CONDITIONAL, conditions_of(data.steps("a"), "rating"))
     assert not any("Elsewhere" in str(step) for step in Files("own", "b", ["a"], **lists).steps("a"))
+    for part in ({"filters": OwnFilters()}, {"evaluation": OwnEvaluation()}):
+        found = conditions_of(Files("own", "b", ["a"], **lists, **part).steps("a"), unit)
+        assert any(f"{__name__}.Own" in code for code in found), "whose steps are its own"
+
+
+class OwnFilters(Filters):
+    """Filters of another package."""
+
+
+class OwnEvaluation(Evaluation):
+    """A split of another package."""

@@ -239,6 +239,7 @@ DATA = (
         "zoo/data/open_table.py",
         ("tests/datamodules/test_open_table.py", "tests/datamodules/test_tables.py"),
         ("memory has no end", "if taken > max(", "if taken < min("),
+        ("each part has memory of its own", "[*compress(parts, whole)]", "parts[:1]"),
         ("columns of Parquet are not counted", "VALUE * rows * len(needed)", "VALUE * rows"),
         ("however small it may take little", "max(SMALL, min(PARQUET", "min(SMALL, min(PARQUET"),
         ("a large one takes as much as a small one", "LARGE_TIMES * size", "PARQUET_TIMES * size"),

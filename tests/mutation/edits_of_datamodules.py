@@ -115,8 +115,8 @@ DATAMODULES = (
         ),
         (
             "filters are no step",
-            "(*self._read_by_plugin, *self.filters.steps, *lists, last)",
-            "(*self._read_by_plugin, *lists, last)",
+            "(*self._read_by_plugin, *_of_plugins(self.filters, self.evaluation), *self.filters.steps, *lists, last)",
+            "(*self._read_by_plugin, *_of_plugins(self.filters, self.evaluation), *lists, last)",
         ),
         ("users without ratings are none of the list", "users if listed is None else listed", "users"),
         ("listed users without ratings are not of the target", "users if named is None else named", "users"),
@@ -242,6 +242,7 @@ DATAMODULES = (
     *edits_of(
         "zoo/runtime/settings_files.py",
         ("tests/zoo/runtime/test_settings_files.py",),
+        ("values are made before they are counted", "    _check_count(node, where)\n", ""),
         ("a key is read twice", "if (key.tag, key.value) in lines:", "if key in lines:"),
         ("paths of data stay relative", "absolute(value) if name in PATHS else value", "value"),
     ),

@@ -137,7 +137,7 @@ PRIVATE_ROUNDS = (
     *edits_of(
         "zoo/methods/checkpoint_identity.py",
         (OF_PRIVATE_FEDGNN,),
-        ("what ended rounds is forgotten", 'kept.get("ended_by_ratings", False)', "False"),
+        ("what ended rounds is forgotten", 'bool(kept.get("ended_by_ratings"))', "False"),
         ("what ends rounds is not looked at", "or bool(self.trainer.early_stopping_callbacks)", "or False"),
     ),
     *edits_of(

@@ -57,6 +57,7 @@ GUARANTEES = (
     *edits_of(
         f"{ACCOUNTING}/gaussian_mixture.py",
         ("tests/zoo/privacy/accounting/test_gaussian_mixture.py", "tests/zoo/privacy/accounting/test_delta.py"),
+        ("a step lies between two nodes", "steep = epsilon > _STEEP", "steep = False"),
         ("noise for a sensitivity of 1", "return sensitivity / largest_shift(", "return 1 / largest_shift("),
         (
             "the largest column norm is left out",
@@ -65,7 +66,7 @@ GUARANTEES = (
         ),
         ("a constant of the paper's noise", "math.log(2 / delta)", "math.log(1 / delta)"),
         ("the mean of several matrices without their widths", "sum(square * dim for dim", "sum(square for dim"),
-        ("a random sensitivity is replaced by its mean", "square * _chi_square(dim)", "square * dim"),
+        ("a random sensitivity is replaced by its mean", "square * _chi_square(dim, steep)", "square * dim"),
     ),
     *edits_of(
         f"{ACCOUNTING}/pure.py",
@@ -180,6 +181,7 @@ GUARANTEES = (
         ),
         ("what has no mu is forgotten", "(PureEvent(record.epsilon),) if record.epsilon else ()", "()"),
         ("users are stated to be distinct", "and unit is not Unit.USER and len(groups)", "and len(groups)"),
+        ("deltas of trainings cost no attack", "self.added / 2", "0.0"),
         ("a run's ledgers are not read", 'if "ledger" in entry else None', "if False else None"),
         ("another case is another domain", 'normalize("NFKC", domain).casefold()', 'normalize("NFKC", domain)'),
         (

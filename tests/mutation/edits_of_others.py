@@ -43,7 +43,6 @@ OTHERS = (
     *edits_of(
         "zoo/benchmark/grid_file.py",
         ("tests/fuzz/test_benchmark_files.py",),
-        ("a small file is too large", "has_more_values(settings, MOST_VALUES)", "has_more_values(settings, 0)"),
         ("what is wrong is repeated whole", "if len(text := str(said)) <= LONGEST_WORDS else", "if said else"),
     ),
     *edits_of(

@@ -19,7 +19,11 @@ RECORDS = (
             "if False:",
         ),
         ("any step passes as unstated", 'if "unstated" in record.conditions:', "if False:"),
-        ("more may be stated than a total charges", "return self.epsilon > max(", "return self.epsilon < max("),
+        (
+            "more may be stated than a total charges",
+            "return self.epsilon > Accountant(",
+            "return self.epsilon < Accountant(",
+        ),
     ),
     *edits_of(
         f"{RECORD}/derived.py",

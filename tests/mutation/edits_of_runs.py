@@ -283,6 +283,11 @@ RUNS = (
         ("any release will do", 'if release.digest != manifest["digests"].get(name):', "if False:"),
     ),
     *edits_of(
+        "zoo/runs/bundle.py",
+        ("tests/zoo/methods/test_bridge.py",),
+        ("a bundle forgets who chose", "            method.adopt(manifest)\n", ""),
+    ),
+    *edits_of(
         "zoo/runs/exporting.py",
         ("tests/zoo/runs/test_bundle.py",),
         ("users are named unasked", "predictor.user_ids if user_ids else None", "predictor.user_ids"),

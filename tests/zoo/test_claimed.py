@@ -10,8 +10,20 @@ import torch
 
 from callbacks.run_report import privacy_cells, records
 from tests.samples import binary
+from tests.zoo.methods.one_bit_mc.problems import problem
 from tests.zoo.publishers.generators import TINY, ratings
-from zoo import JLT, SPPG, FlippedRows, GeneratorPublisher, NoisyRows, OneBitMC, Partial, Publisher, Release
+from zoo import (
+    JLT,
+    SPPG,
+    FlippedRows,
+    GeneratorPublisher,
+    InputPerturbation,
+    NoisyRows,
+    OneBitMC,
+    Partial,
+    Publisher,
+    Release,
+)
 from zoo.commands.privacy.command import main
 from zoo.data.ratings import Step
 from zoo.privacy.accounting.events import GaussianEvent
@@ -149,6 +161,10 @@ def test_a_network_of_somebody_elses_is_claimed_inside_of_our_publisher(tmp_path
     assert "claim of" not in ours.forecast(20, 7).standing
 
 
+class Flips(InputPerturbation):
+    """Flips of another package."""
+
+
 class Completion(OneBitMC):
     """A method of ours that protects its own training, with something of its own."""
 
@@ -162,6 +178,8 @@ def test_a_method_that_protects_its_own_training_is_claimed_where_it_is_somebody
         return records(SimpleNamespace(releases={}), made)[kind.__name__].standing
 
     assert said(OneBitMC) == "proved"
+    flips, theirs = (kind(epsilon=1.0).record(problem()) for kind in (InputPerturbation, Flips))
+    assert theirs.conditions == (*flips.conditions, f"claimed_by:{__name__}.Flips")
     assert (
         said(Completion) == f"conditional (assumes that the claim of {__name__}.Completion is true, not audited here)"
     )

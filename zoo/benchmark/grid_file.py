@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from zoo.benchmark.grid import Benchmark, BenchmarkError
 from zoo.runtime import builtin_configs
-from zoo.runtime.settings_files import MOST_VALUES, RepeatedKeyError, has_more_values, read_yaml
+from zoo.runtime.settings_files import SettingsFileError, read_yaml
 
 #: Limits: bytes, and characters of a library's message that are shown.
 MOST_BYTES, LONGEST_WORDS = 2**20, 200
@@ -24,12 +24,10 @@ def read_benchmark(path: Path) -> Benchmark:
         raise BenchmarkError(f"{path} has {size:,} bytes. Allowed: {MOST_BYTES:,}. Split it.")
     try:
         settings = read_yaml(path.read_text(encoding="utf-8"), path)
-    except RepeatedKeyError as error:
+    except SettingsFileError as error:
         raise BenchmarkError(str(error)) from error
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise BenchmarkError(f"{path} is not valid YAML: {_short(error)}") from error
-    if has_more_values(settings, MOST_VALUES):
-        raise BenchmarkError(f"{path} has more than {MOST_VALUES:,} values, aliases (*) expanded. Split it.")
     if not isinstance(settings, dict):
         raise BenchmarkError(f"{path} has no settings of a benchmark. It needs title, tasks and systems.")
     try:

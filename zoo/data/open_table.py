@@ -1,6 +1,7 @@
 """Open tables of unknown origin: how much they may unpack to, and which columns can be read."""
 
 from collections.abc import Sequence
+from itertools import compress
 from pathlib import Path
 
 import polars as pl
@@ -146,15 +147,13 @@ def _parquet(path: Path, needed: Sequence[str]) -> pl.LazyFrame:
     parts = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not parts:
         raise ValueError(f"{path} has no Parquet file. Needed: .parquet files.")
-    tables = []
-    for part in parts:
-        tables.append(pl.scan_parquet(part, glob=False))  # "*" in a name is no pattern
-        schema = tables[-1].collect_schema()
-        if set(needed) <= schema.keys():
-            check_size(part, needed)
-            if len(parts) > 1:
-                tables[-1] = tables[-1].select(needed)
-    _check_parts(path, [table.collect_schema() for table in tables], needed)
+    tables = [pl.scan_parquet(part, glob=False) for part in parts]  # "*" in a name is no pattern
+    schemas = [table.collect_schema() for table in tables]
+    whole = [{*needed} <= schema.keys() for schema in schemas]
+    check_size(path, [*compress(parts, whole)], needed)
+    if len(parts) > 1:
+        tables = [table.select(needed) if has else table for table, has in zip(tables, whole, strict=True)]
+    _check_parts(path, schemas, needed)
     return tables[0] if len(tables) == 1 else pl.concat(tables, how="vertical_relaxed")
 
 
@@ -168,10 +167,11 @@ def _check_parts(path: Path, schemas: Sequence[pl.Schema], needed: Sequence[str]
             raise ValueError(f"Column {name!r} of the parts in {path} has types {found}. Write one type.")
 
 
-def check_size(path: Path, needed: Sequence[str]) -> None:
-    """Refuse a Parquet file whose needed columns take more memory than one of its size may."""
-    size = path.stat().st_size
-    rows = pl.scan_parquet(path, glob=False).select(pl.len()).collect().item()  # of the footer alone
+def check_size(path: Path, parts: Sequence[Path], needed: Sequence[str]) -> None:
+    """Refuse Parquet files whose needed columns take more memory together than files of their size may."""
+    size = sum(part.stat().st_size for part in parts)
+    tables = (pl.scan_parquet(part, glob=False) for part in parts)
+    rows = sum(table.select(pl.len()).collect().item() for table in tables)  # of the footers alone
     taken = VALUE * rows * len(needed)
     if taken > max(SMALL, min(PARQUET_TIMES * size, max(LARGE, LARGE_TIMES * size))):
         needs = f"{taken / 2**20:,.0f} MiB of memory for {rows:,} rows, {taken // size:,} times its size"

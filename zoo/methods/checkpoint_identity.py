@@ -18,6 +18,9 @@ from zoo.methods.epoch_averages import EpochMeans
 from zoo.methods.target_data import ReleaseMismatchError, Sizes, TargetData, TargetModule, refuse_other_data
 from zoo.runtime.run_folder import differing, flat
 
+#: What a checkpoint, and a bundle made of it, state of their training.
+STATED = ("own_rows", "chosen_by_metrics", "ended_by_ratings")
+
 
 class CheckpointIdentity(EpochMeans, TargetModule):
     """Store sizes, digests and random states of a training in its checkpoints, and resume from them."""
@@ -72,12 +75,12 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         return self._ended_by_ratings
 
     def adopt(self, kept: Mapping[str, Any]) -> None:
-        """Take over what a checkpoint states of source rows and choices; one of an earlier version is taken to have made both."""
+        """Take over what a checkpoint or bundle states (`STATED`); one of an earlier version is taken to have read and chosen."""
         maps = [name for name, source in kept["sizes"]["sources"].items() if source.get("kind") == "map"]
         own = kept.get("own_rows", maps)
         self.own_rows |= {*own}
-        self.chosen_by_metrics |= kept.get("chosen_by_metrics", bool(own))
-        self._ended_by_ratings |= kept.get("ended_by_ratings", False)
+        self.chosen_by_metrics |= bool(kept.get("chosen_by_metrics", own))
+        self._ended_by_ratings |= bool(kept.get("ended_by_ratings"))
         self.learned_from = digests_of_releases(kept["sizes"], kept["digests"])
 
     def refuse_other_releases(self) -> None:

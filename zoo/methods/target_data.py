@@ -77,7 +77,10 @@ class ReleaseMismatchError(RuntimeError):
 
 def check_width(name: str, width: int) -> None:
     """Refuse a release with more columns than a method may read, before a layer is made for them; `ValueError`."""
-    most = int(os.environ.get("ZOO_MOST_COLUMNS") or MOST_COLUMNS)
+    given = os.environ.get("ZOO_MOST_COLUMNS") or str(MOST_COLUMNS)
+    if not given.isdecimal():
+        raise ValueError(f"ZOO_MOST_COLUMNS is {given!r}. It must be a whole number.")
+    most = int(given)
     if width > most:
         raise ValueError(
             f"The release of {name!r} has {width:,} columns: {width * 400 / 2**30:.1f} GiB for 100 units. Allowed: {most:,}. "

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
-from zoo.runtime.settings_files import RepeatedKeyError, read_json
+from zoo.runtime.settings_files import SettingsFileError, read_json
 
 MANIFEST = "release.json"
 TENSORS = "tensors.safetensors"
@@ -135,7 +135,7 @@ def parsed_manifest(content: bytes, path: Path) -> dict[str, Any]:
         manifest = read_json(content.decode("utf-8"), path, parse_constant=refuse, parse_float=finite)
     except ReleaseError:
         raise
-    except RepeatedKeyError as error:
+    except SettingsFileError as error:
         raise ReleaseError(str(error)) from error
     except (ValueError, RecursionError) as error:
         raise ReleaseError(f"{path} is no JSON ({error}). Ask the source party for it again.") from error

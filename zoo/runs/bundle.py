@@ -22,7 +22,6 @@ from zoo.data.arrays import Ids
 from zoo.data.ratings import Ratings, Step
 from zoo.data.rows import SparseRows
 from zoo.methods.base import Recommender
-from zoo.methods.checkpoint_identity import digests_of_releases
 from zoo.methods.target_data import ReleaseMismatchError
 from zoo.release.files import ReleaseError, all_finite, check_ids
 from zoo.release.release import Release
@@ -156,7 +155,9 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise _damaged(f"{folder / BUNDLE} names neither {TENSORS} nor {ITEMS}")
     if any(Path(name).name != name for name in manifest["sha256"]):
         raise _damaged(f"{folder / BUNDLE} names files outside the bundle")
-    if not _are_sizes(manifest["sizes"]) or not all(isinstance(one, str) for one in manifest["digests"].values()):
+    own = manifest.get("own_rows", [])
+    texts = [*manifest["digests"].values(), *own] if isinstance(own, list) else [None]
+    if not _are_sizes(manifest["sizes"]) or not all(isinstance(one, str) for one in texts):
         raise _damaged(f"{folder / BUNDLE} has invalid sizes or digests")
     return manifest
 
@@ -214,7 +215,7 @@ def _method(folder: Path, manifest: Mapping[str, Any], tensors: Mapping[str, Ten
             method = _built(own, manifest)
             method.load_state_dict(state, strict=False)  # the names were compared above
             method.from_bundle = True
-            method.learned_from = digests_of_releases(manifest["sizes"], manifest["digests"])
+            method.adopt(manifest)
         except (ValueError, AttributeError, IndexError, OverflowError) as error:
             raise _damaged(f"Invalid settings in {folder / BUNDLE}: {error}") from error
     kinds = {source["kind"] for source in manifest["sizes"]["sources"].values()}

@@ -17,6 +17,7 @@ import yaml
 from torch import Tensor, nn
 
 from zoo.data.rows import SparseRows
+from zoo.methods.checkpoint_identity import STATED
 from zoo.privacy.spending.total import record_of
 from zoo.release.files import save_tensors
 from zoo.runs import hub
@@ -219,6 +220,7 @@ class _Content:
             "settings": {k: v for k, v in given.items() if k not in own.not_saved or k in method.hparams},
             "sizes": method.sizes,
             "digests": checkpoint["zoo"]["digests"],
+            **{name: checkpoint["zoo"][name] for name in STATED if name in checkpoint["zoo"]},
             "target": getattr(data, "target", ""),
             "terms": vars(type(data)).get("terms", ""),
             "signs": data.signs,

@@ -24,7 +24,7 @@ from zoo.runs.inputs import UsageError, instantiate, read_checkpoint
 from zoo.runs.predictor import Predictor, check_names, explain_mismatch, read_inputs
 from zoo.runtime.exports import VERSION
 from zoo.runtime.run_folder import BEST, CONFIG, TARGET, class_path, refusal
-from zoo.runtime.settings_files import RepeatedKeyError, read_yaml, user_path
+from zoo.runtime.settings_files import SettingsFileError, read_yaml, user_path
 
 
 def load(
@@ -170,9 +170,9 @@ def settings_of(folder: Path) -> dict[str, Any]:
         raise UsageError(f"{folder} is neither a run nor a bundle (no {CONFIG}). Pass one.")
     try:
         settings = read_yaml(path.read_text(encoding="utf-8"), path)
-    except RepeatedKeyError as error:
+    except SettingsFileError as error:
         raise UsageError(str(error)) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} is damaged: {error}") from error
     if not isinstance(settings, dict) or not {"model", "data"} <= settings.keys():
         raise UsageError(f"{path} has no `model` or no `data`. Pass the folder of a run.")

@@ -17,7 +17,6 @@ from datamodules import CrossDomainDataModule
 from datamodules.cache import PreparedTarget
 from zoo.data.ratings import Ratings, index_of
 from zoo.methods.base import Recommender, is_private
-from zoo.methods.checkpoint_identity import digests_of_releases
 from zoo.runs.inputs import UsageError, read_checkpoint
 from zoo.runtime.run_folder import BEST, CONFIG, FREE, FROM_PYTHON, TARGET, class_path, flat
 
@@ -155,7 +154,7 @@ class WarmStart(Callback):
         assert isinstance(pl_module, Recommender)
         data: CrossDomainDataModule = trainer.datamodule  # type: ignore[attr-defined]
         kept = self._checkpoint["zoo"]
-        pl_module.learned_from = digests_of_releases(kept["sizes"], kept["digests"])
+        pl_module.adopt(kept)
         pl_module.refuse_other_releases()
         self._check_held_out(data)
         now = data.train

@@ -19,39 +19,42 @@ PATHS = ("root", "trusted", "catalogues", "files", "folder")
 _SHORT, MOST_VALUES = 2**16, 100_000
 
 
-class RepeatedKeyError(ValueError):
-    """A mapping of a file has a key twice."""
+class SettingsFileError(ValueError):
+    """A file has a key twice, or too many values."""
 
 
 def read_yaml(text: str, where: object = "") -> Any:  # noqa: ANN401  what YAML holds
-    r"""Return the content of a YAML file as `yaml.safe_load` does; a `RepeatedKeyError` refuses a repeated key.
+    r"""Return the content of a YAML file as `yaml.safe_load` does; a `SettingsFileError` refuses what `check_keys` does.
 
     Examples:
         >>> read_yaml("model: BPR\ndata: Synthetic\nmodel: EASE", "a.yaml")
         Traceback (most recent call last):
         ...
-        zoo.runtime.settings_files.RepeatedKeyError: a.yaml: model is given twice (lines 1 and 3). Keep one.
+        zoo.runtime.settings_files.SettingsFileError: a.yaml: model is given twice (lines 1 and 3). Keep one.
     """
     import yaml
 
     check_keys(text, where)
-    found = yaml.safe_load(text)
-    if "*" in text and has_more_values(found, MOST_VALUES):  # aliases: a kilobyte may stand for any number
-        raise yaml.YAMLError(f"more than {MOST_VALUES:,} values, aliases (*) expanded")
-    return found
+    return yaml.safe_load(text)
 
 
-def has_more_values(value: Any, most: int) -> bool:  # noqa: ANN401  what YAML holds
-    """Return whether plain values with all their parts are more than a number, aliases written out."""
-    left, count = [value], 0
-    while left and count <= most:
-        part, count = left.pop(), count + 1
-        left += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-    return count > most
+def _check_count(root: yaml.Node | None, where: object) -> None:
+    """Refuse YAML with more than `MOST_VALUES` values, aliases and merges written out: a kilobyte may stand for any number."""
+    import yaml
+
+    left, count = [root], 0
+    while left:
+        node, count = left.pop(), count + 1
+        if count + len(left) > MOST_VALUES:
+            raise SettingsFileError(f"{_place(where)}more than {MOST_VALUES:,} values, aliases (*) expanded. Split it.")
+        if isinstance(node, yaml.MappingNode):
+            left += [value for _, value in node.value]
+        elif isinstance(node, yaml.SequenceNode):
+            left += node.value
 
 
 def read_json(text: str, where: object = "", **settings: Any) -> Any:  # noqa: ANN401  what JSON holds
-    """Return the content of a JSON file as `json.loads` does; a `RepeatedKeyError` refuses a repeated key."""
+    """Return the content of a JSON file as `json.loads` does; a `SettingsFileError` refuses a repeated key."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -65,8 +68,8 @@ def read_json(text: str, where: object = "", **settings: Any) -> Any:  # noqa: A
 
 
 def check_keys(text: str, where: object = "") -> None:
-    """Refuse YAML, or JSON, with a repeated key; ``where`` names the file. Invalid YAML passes, for its parser to refuse."""
-    if text.count(":") < 2:
+    """Refuse YAML, or JSON, with a repeated key or too many values, in the file ``where``. Invalid YAML passes, for its parser."""
+    if text.count(":") < 2 and "*" not in text:
         return
     import yaml  # late, so that `--help` stays quick
 
@@ -74,6 +77,7 @@ def check_keys(text: str, where: object = "") -> None:
         node = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (yaml.YAMLError, ValueError, RecursionError):
         return
+    _check_count(node, where)
     for path, first, second in _repeats(node):
         lines = f" (lines {first} and {second})" if first < second else ""
         raise _repeated(path, where, lines)
@@ -102,11 +106,16 @@ def _repeats(root: yaml.Node | None) -> Iterator[tuple[str, int, int]]:
             left.append((f"{name}.", value))
 
 
-def _repeated(key: str, where: object, lines: str) -> RepeatedKeyError:
+def _repeated(key: str, where: object, lines: str) -> SettingsFileError:
     from zoo.runtime.run_folder import visible
 
-    place = f"{visible(str(where))}: " if str(where) else ""
-    return RepeatedKeyError(f"{place}{visible(key)} is given twice{lines}. Keep one.")
+    return SettingsFileError(f"{_place(where)}{visible(key)} is given twice{lines}. Keep one.")
+
+
+def _place(where: object) -> str:
+    from zoo.runtime.run_folder import visible
+
+    return f"{visible(str(where))}: " if str(where) else ""
 
 
 def user_path(path: str | os.PathLike[str]) -> Path:

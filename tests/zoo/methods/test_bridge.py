@@ -1,5 +1,6 @@
 """Bridge against its formulas written out, on planted transfers, and where a person's row does not lie."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import EarlyStopping
 from torch import Tensor
 
+import zoo
 from callbacks import BestCheckpoint
 from callbacks.run_report import records
 from datamodules import CrossDomainDataModule, Evaluation, Synthetic
@@ -24,6 +26,7 @@ from zoo.methods.bridge import place
 from zoo.methods.members import Member
 from zoo.methods.target_data import ReleaseMismatchError
 from zoo.privacy.record.record import PrivacyRecord
+from zoo.privacy.spending.total import record_of
 
 TASK: dict[str, Any] = {
     "num_users": 400, "num_items": 60, "ratings_per_user": 10, "seed": 1, "evaluation": Evaluation(split="cold_start"),
@@ -162,6 +165,15 @@ def test_removing_a_user_at_source_changes_nobody_elses_list(tmp_path: Path, mon
     research = ensemble(weights_from_own_rows=True)
     lists_without(None, release, monkeypatch, tmp_path / "research", research)
     assert records(research.data, research)["book"].conditions[-1] == "chosen_by_metrics"
+    once = {"max_epochs": 1, "runs": tmp_path, "accelerator": "cpu", "enable_progress_bar": False}
+    data = Synthetic(**TASK, releases={"book": release})
+    run = zoo.fit(ensemble(weights_from_own_rows=True), data, **once)
+    bundle = zoo.export(run, tmp_path / "bundle", with_user_ids=True, with_ratings=True)
+    assert json.loads((bundle / "bundle.json").read_text())["own_rows"] == ["book"]
+    monkeypatch.setattr(CrossDomainDataModule, "_read_own_rows", lambda *_: None)  # the source's file is gone
+    later = zoo.fit(zoo.load(bundle, data=data).method, Synthetic(**TASK, releases={"book": release}), **once)
+    kept = json.loads((later.folder / "privacy.json").read_text())["book"]
+    assert record_of(kept).conditions[-1] == "chosen_by_metrics"
 
 
 def test_a_search_over_scores_of_source_rows_stands_in_the_record(tmp_path: Path) -> None:

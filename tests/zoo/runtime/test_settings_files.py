@@ -13,7 +13,7 @@ from datamodules import Files
 from zoo.__main__ import main
 from zoo.runs.parser_messages import overridden_options
 from zoo.runtime import settings_files
-from zoo.runtime.settings_files import RepeatedKeyError, read_json, read_yaml, with_home
+from zoo.runtime.settings_files import SettingsFileError, read_json, read_yaml, with_home
 
 TWICE = """model:
   class_path: UserKNN
@@ -60,7 +60,7 @@ def test_two_blocks_of_one_key_are_refused_by_every_command(
 )
 def test_repeated_keys_are_found_at_any_depth(text: str, message: str) -> None:
     if message:
-        with pytest.raises(RepeatedKeyError, match=message):
+        with pytest.raises(SettingsFileError, match=message):
             read_yaml(text, "f")
         return
     try:
@@ -72,15 +72,23 @@ def test_repeated_keys_are_found_at_any_depth(text: str, message: str) -> None:
         assert read_yaml(text, "f") == expected
 
 
+@pytest.mark.parametrize("begun", ["a0: &a0 {k: 1}", "a0: &a0 [1, *a0]"])
+def test_values_are_counted_before_they_are_made(begun: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    merged = "\n".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}" for n in range(1, 9))
+    monkeypatch.setattr(yaml, "safe_load", lambda _: pytest.fail("10^8 pairs are made"))
+    with pytest.raises(SettingsFileError, match=r"f: more than 100,000 values, aliases \(\*\) expanded"):
+        read_yaml(f"{begun}\n{merged}", "f")
+
+
 def test_json_is_checked_also_where_it_is_no_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RepeatedKeyError, match=r"f: a\.b is given twice \(lines 2 and 3\)"):
+    with pytest.raises(SettingsFileError, match=r"f: a\.b is given twice \(lines 2 and 3\)"):
         read_json('{"a":\n{"b": 1,\n"b": 2}}', "f")
-    with pytest.raises(RepeatedKeyError, match=r"f: b is given twice\. Keep one"):
+    with pytest.raises(SettingsFileError, match=r"f: b is given twice\. Keep one"):
         read_json('{"a": "\\ud800",\n"b": 1,\n"b": 2}', "f")
     assert read_json(json.dumps({"a": [{"b": 1}, {"b": 2}]}), "f") == {"a": [{"b": 1}, {"b": 2}]}
     monkeypatch.setattr(settings_files, "check_keys", lambda *_: pytest.fail("a minute for 4 MB, without a line"))
     keys = "".join(f'"{key}": 0, ' for key in range(100_000))  # of which none may be compared with all others
-    with pytest.raises(RepeatedKeyError, match=r"f: last is given twice\. Keep one"):
+    with pytest.raises(SettingsFileError, match=r"f: last is given twice\. Keep one"):
         read_json(f'{{{keys}"last": 0, "last": 1}}', "f")
 
 
@@ -88,7 +96,7 @@ def test_a_file_that_a_config_names_is_checked_too(tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text("class_path: zoo.BPR\ninit_args: {lr: 1}\ninit_args: {lr: 2}\n")
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(zoo.Recommender, "model")
-    with pytest.raises((ArgumentError, RepeatedKeyError), match=r"init_args is given twice \(lines 2 and 3\)"):
+    with pytest.raises((ArgumentError, SettingsFileError), match=r"init_args is given twice \(lines 2 and 3\)"):
         parser.parse_args([f"--model={tmp_path / 'm.yaml'}"])
 
 

@@ -14,6 +14,7 @@ import polars as pl
 from zoo.benchmark.grid import SEARCH, TRIALS, Row, slug
 from zoo.benchmark.report.lists import activity_gap, list_figures
 from zoo.benchmark.runs import BENCHMARK, RUN_FILE, digest_of, folder_of
+from zoo.data.open_table import column_names, open_table
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.record.fields import Guarantee
 from zoo.privacy.record.record import PrivacyRecord, PublicView, shown_delta
@@ -122,8 +123,8 @@ class Run:
             return self.listed
         path = self.folder / CASES
         try:
-            return pl.read_parquet(path).with_columns(seed=pl.lit(self.seed))
-        except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            return open_table(path, ".parquet", "", column_names(path)).with_columns(seed=pl.lit(self.seed))
+        except (OSError, ValueError) as error:
             what = str(error).split("\n", 1)[0]  # polars writes many lines
             raise ResultsError(f"{path} is unreadable ({what}). Delete its folder and repeat it.") from error
 
@@ -349,7 +350,7 @@ def read_results(runs: Path) -> Results:
         raise ResultsError(f"{runs} has no {BENCHMARK}. Run `python -m zoo benchmark --config FILE`, or name runs.")
     try:
         benchmark, lines = _read_lines(runs)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise ResultsError(f"{path} or one of its runs is unreadable ({reason}). Repeat the benchmark.") from error
     count = sum(len(line.runs) for some in lines.values() for line in some)

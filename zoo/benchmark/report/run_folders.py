@@ -167,7 +167,7 @@ def _trained_and_tested(folder: Path) -> bool:
         return False
     try:
         found = json.loads((folder / METRICS).read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return True  # `read_run` reports the damage
     return not isinstance(found, dict) or "train_seconds" in found or "method" not in found
 
@@ -204,7 +204,7 @@ def read_run(folder: Path) -> RunFolder:
         made.tested  # noqa: B018  fails now if unreadable
     except ResultsError:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError, OSError, yaml.YAMLError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OSError, RecursionError, yaml.YAMLError) as error:
         reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         raise ResultsError(f"{folder} is unreadable ({reason}). Omit it, or train again.") from error
     return made

@@ -22,7 +22,8 @@ from zoo.privacy.accounting.gaussian import (
     target_mu,
 )
 
-_NODES = 400
+_NODES, _PANELS = 400, 1 << 16
+_STEEP = 256.0  # epsilon from which on the curve is a step between nodes, and its largest value in each panel counts
 _REACH = 8.8  # standard normal quantile beyond which the mixture's tails are bounded, not integrated
 _TAIL = 2e-18  # more than the mass of both tails
 _SMALLEST_DELTA = 1e-15
@@ -55,11 +56,12 @@ def mixture_delta(epsilon: float, mu: float, projections: Mapping[int, float], *
         projections: ``{dim: sum of s^2}``; s is the L2 norm of the change before projection over the noise deviation.
         coupled: Whether there is more than one projection.
     """
-    nodes, weights = _normal_nodes()
+    steep = epsilon > _STEEP
+    nodes, weights = _normal_panels() if steep else _normal_nodes()
     # All Q rise together with one standard normal z, so the mean over all of them is one integral over z.
     total = np.full(nodes.shape, float(mu * mu))
     for dim, square in projections.items():
-        total += square * _chi_square(dim)
+        total += square * _chi_square(dim, steep)
     if not coupled:
         return min(1.0, float(weights @ gauss_curve(epsilon, np.sqrt(total))) + _TAIL)
     convex, slope = convex_curve(epsilon, total)
@@ -173,10 +175,17 @@ def _normal_nodes() -> tuple[Floats, Floats]:
     return nodes, weights * _REACH * np.exp(-nodes * nodes / 2) / math.sqrt(2 * math.pi)
 
 
+@cache
+def _normal_panels() -> tuple[Floats, Floats]:
+    """Return the right ends of equal panels and their mass under a standard normal, each of shape ``(panels,)``."""
+    ends = np.linspace(-_REACH, _REACH, _PANELS + 1)
+    return ends[1:], np.abs(np.diff(ndtr(-np.abs(ends))))
+
+
 @lru_cache(maxsize=64)
-def _chi_square(dim: int) -> Floats:
+def _chi_square(dim: int, steep: bool) -> Floats:
     """Return chi-square quantiles at the normal nodes, shape ``(nodes,)``; each tail from its own side, for precision."""
-    nodes, _ = _normal_nodes()
+    nodes, _ = _normal_panels() if steep else _normal_nodes()
     lower = gammaincinv(dim / 2, ndtr(np.minimum(nodes, 0.0)))
     upper = gammainccinv(dim / 2, ndtr(-np.maximum(nodes, 0.0)))
     return 2 * np.where(nodes < 0, lower, upper)

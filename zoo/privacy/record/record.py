@@ -164,9 +164,7 @@ class PrivacyRecord(Derived):
             return False
         if not self.claims or self.epsilon is None or self.delta is None:
             return False
-        spent = Accountant(self.relation, ledger)
-        pure = spent.epsilon(0.0)  # at this delta it is less, but the loss is stated as it is
-        return self.epsilon > max(spent.epsilon(self.delta), pure if math.isfinite(pure) else 0.0) * (1 + _TOLERANCE)
+        return self.epsilon > Accountant(self.relation, ledger).epsilon(self.delta) * (1 + _TOLERANCE)
 
     # Files.
 

@@ -66,13 +66,14 @@ class Total:
         default_factory=dict
     )  # release that counts -> an earlier one of equal digest
     ledgers: tuple[tuple[PrivacyEvent, ...], ...] = field(default=(), repr=False)  # each of releases that compose
+    added: float = 0.0  # sum of the deltas of releases without a ledger, which is part of delta
 
     @cached_property
     def attack_success(self) -> float | None:
         """Upper bound of the success of an attack on a yes-or-no fact about one privacy unit, or None without a total."""
         if self.epsilon is None:
             return None
-        return max(attack_success_of(ledger, self.relation) for ledger in self.ledgers)
+        return min(1.0, max(attack_success_of(ledger, self.relation) for ledger in self.ledgers) + self.added / 2)
 
 
 def total_of(accounts: Iterable[Account], delta: float | None = None, distinct_ratings: bool = False) -> Total:
@@ -81,7 +82,7 @@ def total_of(accounts: Iterable[Account], delta: float | None = None, distinct_r
     All releases compose, by the accountant over their joined ledgers. Those of one domain are of the same users' ratings in any
     version. A user, and a (user, item) pair, may be in several domains. With ``distinct_ratings`` the caller states that no pair
     is. Then the total for ratings is that of the domain with the largest loss, and the statement is among its conditions. Names
-    of domains are compared without case and extra blanks.
+    of domains are compared without case and blanks.
 
     A folder given twice counts once. Two folders of equal content count twice: independent draws of a small release may coincide,
     and no file shows whether they were drawn or copied.
@@ -165,7 +166,7 @@ def total_of_run(entries: Mapping[str, Mapping[str, Any]]) -> Total:
     total = total_of(accounts, max(composed))
     if total.delta is None or not added:
         return total
-    return replace(total, delta=math.fsum([total.delta, *added]))
+    return replace(total, delta=math.fsum([total.delta, *added]), added=math.fsum(added))
 
 
 def normalize_domain(domain: str) -> str:
@@ -173,9 +174,9 @@ def normalize_domain(domain: str) -> str:
 
     Examples:
         >>> normalize_domain("  Book STORE ")
-        'book store'
+        'bookstore'
     """
-    return " ".join(unicodedata.normalize("NFKC", domain).casefold().split())
+    return "".join(unicodedata.normalize("NFKC", domain).casefold().split())
 
 
 def _each_once(accounts: Iterable[Account]) -> tuple[list[Account], dict[str, str], dict[str, str]]:

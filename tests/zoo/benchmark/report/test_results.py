@@ -155,7 +155,7 @@ def test_seeds_that_the_benchmark_no_longer_has_are_left_out(tmp_path: Path) -> 
     assert [[run.seed for run in line.runs] for line in now.lines[TASK]] == [[2, 1], [2, 1]]
 
 
-@pytest.mark.parametrize("text", [b"", b"null", b"[]", b"{}", b'{"tasks": {}}', b"\xff\xfe{"])
+@pytest.mark.parametrize("text", [b"", b"null", b"[]", b"{}", b'{"tasks": {}}', b"\xff\xfe{", b"[" * 10**5])
 def test_a_corrupt_benchmark_is_refused(tmp_path: Path, text: bytes) -> None:
     (tmp_path / BENCHMARK).write_bytes(text)
     with pytest.raises(
@@ -174,14 +174,11 @@ def test_a_record_of_somebody_elses_mechanism_is_not_called_proved(tmp_path: Pat
         assert line.conditions == ("the claim of 'MyRows' is true, not audited here",)
 
 
-def test_of_a_long_error_of_polars_the_first_line_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    line = next(iter(read_results(small(tmp_path)).lines.values()))[0]
-
-    def broken(path: Path) -> pl.DataFrame:
-        raise pl.exceptions.ComputeError("not a parquet file\n\nThis error occurred in:\n\t[1] 'parquet scan'")
-
-    monkeypatch.setattr(pl, "read_parquet", broken)
-    with pytest.raises(ResultsError, match=r"test_cases\.parquet is unreadable \(not a parquet file\)\. Delete"):
+def test_cases_take_as_much_memory_as_a_table_of_their_size(tmp_path: Path) -> None:
+    root = small(tmp_path)
+    pl.select(rank=pl.repeat(1.0, 9 * 10**6)).write_parquet(root / FIRST / "test_cases.parquet")
+    line = next(iter(read_results(root).lines.values()))[0]
+    with pytest.raises(ResultsError, match=r"test_cases\.parquet is unreadable \(.* needs 275 MiB .*\)\. Delete"):
         _ = line.cases
 
 

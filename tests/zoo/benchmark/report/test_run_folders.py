@@ -226,10 +226,11 @@ def test_what_is_no_tested_run_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", ["config.yaml", "metrics.json", "privacy.json", "data.json", "test_cases.parquet"])
 def test_a_damaged_file_is_refused_in_a_sentence(tmp_path: Path, file: str) -> None:
     run = a_run(tmp_path / "run")
-    (run / file).write_text("[1", encoding="utf-8")
-    with pytest.raises(ResultsError, match=r"is unreadable \(.*\)\.") as refused:
-        read_run_folders([run])
-    assert "\n" not in str(refused.value)
+    for damage in ("[1", "[" * 10**5):
+        (run / file).write_text(damage, encoding="utf-8")
+        with pytest.raises(ResultsError, match=r"is unreadable \(.*\)\.") as refused:
+            read_run_folders([run])
+        assert "\n" not in str(refused.value)
 
 
 def test_a_baseline_that_no_row_is_called_is_refused(tmp_path: Path) -> None:

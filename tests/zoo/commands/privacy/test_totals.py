@@ -12,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from scipy import optimize, stats
+from zoo.privacy.accounting.accountant import attack_success_of
 
 from datamodules import Synthetic
 from tests.samples import UNPRINTABLE, binary
@@ -20,6 +21,7 @@ from zoo.benchmark.report.results import Run, read_files
 from zoo.commands.privacy.command import main
 from zoo.commands.privacy.show import share
 from zoo.data.ratings import Ratings, Step
+from zoo.privacy.accounting.events import PureEvent
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.record import rounded_up
@@ -112,6 +114,8 @@ def test_a_report_and_the_command_have_the_same_total(
     earlier = {name: {key: one[key] for key in one.keys() - set(EXTRA_KEYS)} for name, one in kept.items()}
     total = total_of_run(earlier)
     assert (rounded_up(total.epsilon or 0), total.delta) == ("12.0", pytest.approx(3e-5))
+    pure = attack_success_of([PureEvent(one["epsilon"]) for one in earlier.values()], total.relation)
+    assert total.attack_success == pytest.approx(min(1.0, pure + 1.5e-5), abs=1e-9), "of each delta all may be lost"
 
 
 def test_a_folder_counts_once_and_equal_content_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import chi2, norm
 
 from tests.zoo.privacy.accounting.renyi import mix_rdp, rdp_to_epsilon
-from zoo.privacy.accounting.gaussian import gauss_delta, gauss_epsilon
+from zoo.privacy.accounting.gaussian import gauss_curve, gauss_delta, gauss_epsilon
 from zoo.privacy.accounting.gaussian_mixture import (
     convex_curve,
     max_w,
@@ -32,6 +33,17 @@ WIDTHS = [
 def unit_w(dim: int, epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
     """Of a matrix whose columns are rescaled to norm ``sqrt(dim)``."""
     return max_w(sqrt(dim), epsilon, delta, sensitivity)
+
+
+@pytest.mark.parametrize("setting", [(1, 1000.0, 0.1), (2, 1e4, 1e-3), (16, 1e6, 1e-7)])
+def test_no_delta_is_too_small_where_the_curve_is_a_step(setting: tuple[int, float, float]) -> None:
+    """Compared with the probability that mu^2 is beyond the step, and the curve's own sum over many points."""
+    dim, epsilon, delta = setting
+    s = 1 / mix_w(*setting)
+    z = np.linspace(-8, 8, 1_000_001)
+    squares = chi2.isf(norm.sf(z), dim) * s * s
+    summed = np.trapezoid(gauss_curve(epsilon, np.sqrt(squares)) * norm.pdf(z), z)
+    assert 0.999 * delta < summed <= delta
 
 
 @pytest.mark.parametrize(("setting", "unit", "mix", "paper"), WIDTHS)

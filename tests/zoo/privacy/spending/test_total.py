@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from tests.zoo.privacy.spending.accounts import RATING, USER, account, made
-from zoo.privacy.accounting.events import GaussianEvent, event_to_dict
+from zoo.privacy.accounting.events import GaussianEvent, PureEvent, event_to_dict
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.record.record import InconsistentRecordError, UnderstatedPrivacyError
 from zoo.privacy.spending.total import DISTINCT, Account, total_of, total_of_run
@@ -54,7 +54,7 @@ def test_domains_add_up_unless_ratings_are_stated_to_be_distinct(relation: Relat
     assert DISTINCT not in total_of(given[:1], distinct_ratings=stated).conditions, "one domain needs no statement"
 
 
-@pytest.mark.parametrize("name", ["book ", "Book", " BOOK", "\N{FULLWIDTH LATIN SMALL LETTER B}ook"])
+@pytest.mark.parametrize("name", ["book ", "bo ok", "Book", " BOOK", "\N{FULLWIDTH LATIN SMALL LETTER B}ook"])
 def test_names_that_look_alike_are_of_one_domain(name: str) -> None:
     """Else a rating's loss would be that of the larger release alone."""
     total = total_of([account("a"), account("b", domain=name)], distinct_ratings=True)
@@ -102,6 +102,10 @@ def test_conditions_of_all_are_listed_with_whose_they_are() -> None:
         ([account("b", relation=USER)], "the relations differ .*a change_one_rating, b zero_out_one_user"),
         ([account("b", domain="music", relation=Relation.CHANGE_ONE_RATING_VALUE)], "the relations differ"),
         ([replace(account("b"), ledger=(GaussianEvent(9.0),))], "b states a larger epsilon than its ledger gives"),
+        (
+            [replace(account("b"), ledger=(PureEvent(account("b").record.epsilon),))],
+            "b states a larger epsilon than its ledger gives",
+        ),
         ([account("b", delta=1e-3, num_users=500)], "delta 0.001 is not below one over the 900,000 users of a"),
     ],
 )
