@@ -12,7 +12,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from scipy import optimize, stats
-from zoo.privacy.accounting.accountant import attack_success_of
 
 from datamodules import Synthetic
 from tests.samples import UNPRINTABLE, binary
@@ -21,6 +20,7 @@ from zoo.benchmark.report.results import Run, read_files
 from zoo.commands.privacy.command import main
 from zoo.commands.privacy.show import share
 from zoo.data.ratings import Ratings, Step
+from zoo.privacy.accounting.accountant import attack_success_of
 from zoo.privacy.accounting.events import PureEvent
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.accounting.relation import Unit
