@@ -31,8 +31,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 53_054,
-    "lines of tests": 54_454,
+    "lines of code": 53_056,
+    "lines of tests": 54_457,
     "collected tests": 6_828,
 }
 

@@ -36,6 +36,7 @@ class Account:
     ledger: tuple[PrivacyEvent, ...]
     digest: str | None = None  # SHA-256 of the release; None before it exists
     folder: Path | None = None  # of the release, resolved, to count each once; None before it exists
+    without_delta: bool = False  # the ledger is a pure loss of the record's epsilon, and its delta is added elsewhere
 
 
 @dataclass(frozen=True)
@@ -160,9 +161,10 @@ def total_of_run(entries: Mapping[str, Mapping[str, Any]]) -> Total:
         if ledger is None and record.mu is not None and len(entries) > 1:
             ledger = (GaussianEvent(1 / record.mu),)
         (added if ledger is None else composed).append(float(record.delta or 0))
+        pure = ledger is None
         if ledger is None:
             ledger = (PureEvent(record.epsilon),) if record.epsilon else ()
-        accounts.append(Account(name, name, values.get("num_users", 0), record, ledger))
+        accounts.append(Account(name, name, values.get("num_users", 0), record, ledger, without_delta=pure))
     total = total_of(accounts, max(composed))
     if total.delta is None or not added:
         return total
@@ -210,7 +212,7 @@ def _common_delta(accounts: Sequence[Account], delta: float | None) -> tuple[flo
     for account in accounts:
         if not account.record.claims:
             return None, f"{account.name} has no guarantee ({account.record.reason})"
-        if account.record.exceeds(account.ledger):
+        if not account.without_delta and account.record.exceeds(account.ledger):
             return None, f"{account.name} states a larger epsilon than its ledger gives"
     relations = {str(account.record.relation): account.name for account in accounts}
     if len(relations) > 1:
