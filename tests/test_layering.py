@@ -32,8 +32,8 @@ RATCHET = {
     "arrows": 70,
     "files with one importer": 96,
     "lines of code": 53_056,
-    "lines of tests": 54_457,
-    "collected tests": 6_828,
+    "lines of tests": 54_490,
+    "collected tests": 6_830,
 }
 
 

@@ -159,6 +159,23 @@ def test_each_user_counts_once_if_the_mean_is_over_users() -> None:
         assert float(found[name]) != pytest.approx(float(values[name].mean()), rel=1e-5)
 
 
+def test_a_list_is_as_long_as_there_are_items_to_rank() -> None:
+    """Items 1 and 4 tie; 0 and 2 are seen, 3 is left out. Item 0 has one owner of four, item 1 two, item 4 none."""
+    ranking = PhaseRanking(True, False, KS, "expected", rows_of([{0}, {0, 1}, set(), set(), set()], 4))
+    none, scores = torch.zeros(0, dtype=torch.long), torch.tensor([[1.0, 2.0, 2.0, 5.0, 2.0]])
+    seen = torch.tensor([0, 0]), torch.tensor([0, 2])
+    batch = RankingBatch(
+        torch.tensor([0]), torch.tensor([1]), none.reshape(1, 0), *seen, torch.ones(1), torch.tensor([3])
+    )
+    counts, before = full_counts(scores, batch), scores.clone()
+    lists = ranking.lists_of(scores, batch, counts)
+    assert lists is not None
+    assert lists.best.tolist() == [[1, 4, -1, -1, -1]]
+    assert torch.equal(scores, before)
+    found = ranking.cases_of({"full": counts}, lists)
+    assert [found[f"full/{name}"].item() for name in ("above", "level", "novelty@5")] == [0, 1, 1.5]
+
+
 def test_an_auc_is_among_the_items_that_are_ranked() -> None:
     none = torch.zeros(0, dtype=torch.long)
     seen = torch.tensor([0, 0]), torch.tensor([1, 2])  # item 2 is both seen and left out

@@ -126,6 +126,9 @@ def test_of_another_package_only_what_says_all_that_it_logs_is_refused() -> None
             pl_module.log_dict({"train/their": 1.0})
 
     checked(EarlyStopping("train/their"), Logs(), method=Says())
+    above = type("Above", (Callback,), {"logs": frozenset({"train/above"})})
+    below = type("Below", (above,), {"logs": frozenset({"train/below"})})
+    checked(EarlyStopping("train/above"), below(), method=Says())
 
 
 def changed(name: str, **parts: Any) -> Any:  # noqa: ANN401

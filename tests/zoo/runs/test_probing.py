@@ -7,12 +7,14 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from scipy.sparse import csr_array
 
 import zoo
 from datamodules import Evaluation
 from tests.datamodules.handmade import Held
 from zoo.commands.data.command import main
-from zoo.runs.probing import mean_and_error, verdict_of_run
+from zoo.data.ratings import Ratings
+from zoo.runs.probing import _id_order, mean_and_error, verdict_of_run
 
 
 def protocol(leak: str = "", seed: int = 0, users: int = 120, items: int = 60) -> Held:
@@ -52,8 +54,11 @@ def test_rules_that_need_times_are_left_out_with_a_reason_and_few_users_name_not
     assert found.missing["most recent item"].endswith("training rows have no time")
     assert {"first row", "last row", "largest id"} <= {*found.rules["rule"]}
     assert found.window is None
-    few = protocol("largest id", users=20, items=120)
+    few = protocol("largest id", users=20)
     assert "too few" in zoo.probe(few).verdict
+    assert not zoo.probe(few).named
+    ids = Ratings(csr_array(np.ones((1, 2))), np.array(["u"]), np.array(["10", "9"]))
+    assert _id_order(ids).tolist() == [1, 0], "by number"
     assert (
         zoo.probe(few.tables["b"].to_pandas()).verdict == zoo.probe(few.tables["b"]).verdict
     )  # a table has default settings

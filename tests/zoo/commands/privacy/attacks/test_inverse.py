@@ -52,6 +52,14 @@ def test_items_are_told_from_a_release_that_has_them_and_from_no_other(learn: Ca
     assert nothing.std(axis=0).mean() < 0.3 * told.std(axis=0).mean(), "everybody is guessed to have what most have"
 
 
+def test_items_are_learned_as_odds_and_the_best_weights_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = perceptron_inverse(SECRET[:200], ITEMS[:200], max_epochs=60)(SECRET[200:])
+    assert told[ITEMS.toarray()[200:] == 0].mean() < -1
+    adam = torch.optim.Adam
+    monkeypatch.setattr(torch.optim, "Adam", lambda parameters, lr: adam(parameters, lr=100.0))  # each step is too long
+    assert np.allclose(perceptron_inverse(SECRET, SECRET, max_epochs=3)(SECRET[:2]), SECRET.mean(axis=0), atol=1e-6)
+
+
 def test_a_release_that_is_the_same_of_all_gives_the_mean() -> None:
     assert np.allclose(ridge_inverse(np.ones((200, 2)), ITEMS[:200])(np.ones((2, 2))), ITEMS[:200].mean(axis=0))
     guessed = perceptron_inverse(np.ones((200, 2)), SECRET[:200], max_epochs=0)(np.ones((1, 2)))
