@@ -32,7 +32,7 @@ RATCHET = {
     "arrows": 70,
     "files with one importer": 96,
     "lines of code": 53_056,
-    "lines of tests": 54_490,
+    "lines of tests": 54_493,
     "collected tests": 6_830,
 }
 
