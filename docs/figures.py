@@ -181,7 +181,7 @@ def sweeps(rows: list[Row], entries: Sequence[tuple[str, str, list[tuple[Any, ..
 
 #: PriCDR's figures 2 to 5. Axis: what was swept, and the place of the rows at epsilon 8.
 PRICDR_AXES = {
-    "epsilon for one rating, delta 1e-5": ("eps", "", 8.0),
+    "epsilon for one rating, delta 2.8e-8": ("eps", "", 8.0),
     "n'": ("n'", "", 400.0),
     "density of the projection": ("density", "", 0.5),
     "ratings of the source, %": ("ratings", " %", 100.0),
