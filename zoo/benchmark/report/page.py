@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from zoo.benchmark.grid import slug
 from zoo.benchmark.report import tables
-from zoo.benchmark.report.figures import Picture, curves, learning_curves, overview
+from zoo.benchmark.report.figures import Picture, curves, learning_curves, overview, validation_curve
 from zoo.benchmark.report.leaderboard import leaderboards, pair_table
 from zoo.benchmark.report.paired_differences import NOISE_BASELINE, TESTED_METRICS, Gain, Transfer, series_tasks, sweeps
 from zoo.benchmark.report.papers import compare_with_papers
@@ -110,15 +110,15 @@ def _series(results: Results, title: str, transfers: Sequence[Transfer]) -> Chap
 def _intro(results: Results, task: str, lines: Sequence[Line]) -> str:
     wanted = sum(len(row["seeds"]) for row in results.benchmark["rows"] if row["task"] == task)
     done = sum(len(line.runs) for line in lines)
-    cases = max(len(run.cases) for line in lines for run in line.runs)
     unreliable = list(dict.fromkeys(sentence for line in lines for run in line.runs for sentence in run.test_warnings))
     warning = f" **These metrics are unreliable:** {'; '.join(unreliable)}." if unreliable else ""
     finished = f"{done} of {count_of(wanted, 'run')} {'is' if done == 1 else 'are'} finished"
+    validated = any(validation_curve(run.folder) for line in lines for run in line.runs)
+    chosen = "at the epoch with the best validation NDCG@10" if validated else "after the last epoch"
     reason = f"{results.separation[task]} " if task in results.separation else ""
     return (
-        f"{reason}{finished}. Each is tested once, on {count_of(cases, 'held-out case')}, at the epoch with the best validation "
-        "NDCG@10. Figures: mean and sample standard deviation over seeds, the best mean of a column in bold. Ties count in "
-        f"expectation.{warning} {_probed(lines[0].runs[0].folder)}"
+        f"{reason}{finished}. Each is tested once, on {_cases(lines)}, {chosen}. Figures: mean and sample standard deviation "
+        f"over seeds, the best mean of a column in bold. Ties count in expectation.{warning} {_probed(lines[0].runs[0].folder)}"
     )
 
 
@@ -136,7 +136,7 @@ def _probed(folder: Path) -> str:
 
 def summary(results: Results, found: Sequence[Gain]) -> list[str]:
     """Return the lines: rows and runs, the best row, the best private row, and gains over the baselines."""
-    best = _best(results, "Best", lambda line: True)
+    best = _best(results, "Best, controls excluded", lambda line: True)
     private = _best(results, "Best with a guarantee", lambda line: line.view.meaningful)
     return [_compared(results), best, private, _against(results, found), _over_noise(results, found)]
 
@@ -145,12 +145,16 @@ def _compared(results: Results) -> str:
     lines = results.rows
     controls = sum(bool(line.row.control) for line in lines)
     rows = count_of(len(lines), "row") + (f", {controls} of them controls," if controls else "")
-    cases = sorted({len(run.cases) for line in lines for run in line.runs})
-    tested = f"{cases[0]:,}" if len(cases) == 1 else f"{cases[0]:,} to {cases[-1]:,}"
     return (
         f"Compared: {rows} on {count_of(len(results.lines), 'task')}; {results.num_finished:,} of "
-        f"{count_of(results.num_runs, 'run')} finished, each tested on {tested} held-out case{'' if tested == '1' else 's'}."
+        f"{count_of(results.num_runs, 'run')} finished, each tested on {_cases(lines)}."
     )
+
+
+def _cases(lines: Sequence[Line]) -> str:
+    """Return the number of cases, which can differ by seed, in words."""
+    fewest, *_, most = sorted(len(run.cases) for line in lines for run in line.runs) * 2
+    return (f"{fewest:,} to " if fewest < most else "") + count_of(most, "held-out case")
 
 
 def _best(results: Results, head: str, wanted: Callable[[Line], bool]) -> str:

@@ -57,17 +57,20 @@ def test_what_there_is_not_is_said(results: Results) -> None:
     bare = dataclasses.replace(alone, baseline="", benchmark=alone.benchmark | {"cells": {"only": ""}})
     compared, best, private, against, transfer = summary(bare, paired_differences(bare))
     assert compared == "Compared: 1 row on 1 task; 1 of 1 run finished, each tested on 60 held-out cases."
-    assert best == f"Best, by NDCG@10: DMF with {line.mean('full', 'ndcg@10'):.4f} among all items."
+    assert best == f"Best, controls excluded, by NDCG@10: DMF with {line.mean('full', 'ndcg@10'):.4f} among all items."
     assert private == "Best with a guarantee: none of the rows."
     assert against.startswith("Baseline: none")
     assert transfer.startswith("Transfer: no row has a noise baseline")
+    few, most = line.runs[0], dataclasses.replace(line.runs[0], seed=9, listed=line.runs[0].cases[:50])
+    uneven = dataclasses.replace(bare, lines={TASK: [dataclasses.replace(line, runs=(few, most))]})
+    assert summary(uneven, [])[0].endswith(", each tested on 50 to 60 held-out cases.")
 
 
 def test_of_many_tasks_the_best_rows_are_counted(results: Results) -> None:
     lines = results.lines[TASK]
     tasks = {f"t{i}": lines for i in range(5)} | {"last": [line_of(results, TASK, "DMF")]}
     many = Results({"tasks": {task: {"title": task} for task in tasks}, "cells": {}}, tasks, 1)
-    assert summary(many, [])[1] == "Best, by NDCG@10, of 6 tasks: PriCDR, JLT eps 64 on 5; DMF on 1."
+    assert summary(many, [])[1] == "Best, controls excluded, by NDCG@10, of 6 tasks: PriCDR, JLT eps 64 on 5; DMF on 1."
 
 
 def test_the_figure_names_every_row_but_controls(results: Results, written: WrittenReport) -> None:

@@ -100,7 +100,9 @@ def test_every_figure_is_in_both(made: list[Chapter], markdown: str, page: Page,
 
 
 def test_a_chapter_says_how_much_is_finished(made: list[Chapter]) -> None:
-    assert made[0].intro.startswith("45 of 48 runs are finished. Each is tested once, on 60 held-out cases")
+    assert made[0].intro.startswith(
+        "45 of 48 runs are finished. Each is tested once, on 60 held-out cases, after the last epoch."
+    )
     assert made[1].intro.startswith("26 of 26 runs are finished.")
 
 

@@ -283,6 +283,7 @@ def test_a_report_on_runs_has_a_leaderboard_curves_settings_and_tests(
     assert "\npython -m zoo report runs/a runs/b runs/c --baseline BPR --out out\n" in page
     assert "\n- Versions: cdr-zoo 0.3.0.\n- Commit: not recorded.\n" in page
     assert "\nSeparate from the table of" in page
+    assert ", at the epoch with the best validation NDCG@10. Figures" in page
     sections = ("### Learning curves", "### Pairwise differences", "### Settings")
     for words in (*sections, "gain over BPR", "learning.svg)", "| Recall@10 |"):
         assert words in page, words
