@@ -23,7 +23,8 @@ from zoo.privacy.accounting.gaussian import (
 )
 
 _NODES, _PANELS = 400, 1 << 16
-_STEEP = 256.0  # epsilon from which on the curve is a step between nodes, and its largest value in each panel counts
+_STEEP = 256.0  # epsilon from which on the curve is a step between nodes, and its largest value in each panel counts;
+_STEEP_BY_WIDTH = 10.0  # for few rows, whose Q is often near 0, times the square of their number
 _REACH = 8.8  # standard normal quantile beyond which the mixture's tails are bounded, not integrated
 _TAIL = 2e-18  # more than the mass of both tails
 _SMALLEST_DELTA = 1e-15
@@ -56,7 +57,7 @@ def mixture_delta(epsilon: float, mu: float, projections: Mapping[int, float], *
         projections: ``{dim: sum of s^2}``; s is the L2 norm of the change before projection over the noise deviation.
         coupled: Whether there is more than one projection.
     """
-    steep = epsilon > _STEEP
+    steep = epsilon > min([_STEEP, *(_STEEP_BY_WIDTH * dim * dim for dim in projections)])
     nodes, weights = _normal_panels() if steep else _normal_nodes()
     # All Q rise together with one standard normal z, so the mean over all of them is one integral over z.
     total = np.full(nodes.shape, float(mu * mu))

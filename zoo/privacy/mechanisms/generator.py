@@ -24,7 +24,7 @@ class NoisySteps(Mechanism):
 
     relations = ONE_USER
     noise_on: ClassVar[str] = ""  # target of the noise, in words
-    assumed: ClassVar[tuple[str, ...]] = ()  # further codes of assumptions
+    assumed: ClassVar[tuple[str, ...]] = ("resumed_once",)  # further codes of assumptions
     not_protected: ClassVar[tuple[str, ...]] = (
         "users_and_items",
         "metrics",
@@ -84,7 +84,7 @@ class NoisySteps(Mechanism):
 class SampledSteps(NoisySteps):
     """Noisy steps of DP-SGD: each is on a secret Poisson sample of the users."""
 
-    assumed: ClassVar[tuple[str, ...]] = ("sample_secret",)
+    assumed: ClassVar[tuple[str, ...]] = ("sample_secret", "resumed_once")
 
     rate: float  # probability that a user is in a step, independent for each user
 

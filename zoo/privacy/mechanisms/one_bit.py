@@ -145,8 +145,8 @@ class GradientSteps(OneBit):
 
     @property
     def statement(self) -> Statement:
-        """Codes of `OneBit`, and that interrupted runs stay unseen."""
-        return super().statement._replace(assumptions=("interrupted_unseen",))
+        """Codes of `OneBit`, and that a checkpoint is resumed once."""
+        return super().statement._replace(assumptions=("resumed_once",))
 
 
 @dataclass(frozen=True, kw_only=True)

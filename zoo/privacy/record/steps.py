@@ -41,25 +41,22 @@ class RecordedStep(NamedTuple):
     reach: str = "all"
 
 
-#: Words of steps that have a condition, with the condition (its parts by group) and reach.
+#: Words of steps that have a condition, as `_folded` writes them (blanks of a pattern do not count), with the condition (its
+#: parts by group) and reach.
 _KNOWN = (
     (r"read by (.+)", r"read_by:\1", "values"),
     (r"ratings >= the mean of all ratings .*", "threshold_from_ratings", "values"),
-    (r"users with at least \d+ and items with at least (?!1 )\d+ of them .*", "counts_decide", "all"),
-    (r"users with at least (?!1 )\d+ and items with at least 1 of them .*", "counts_decide", "row"),
-    (r"users are those in common, .*", "users_in_common", "all"),
-    (r"users are those of both parties' lists, .*", "users_by_intersection", "all"),
+    (r"users with at least \d+ and items with at least (?!1o)\d+ of them .*", "counts_decide", "all"),
+    (r"users with at least (?!1a)\d+ and items with at least 1 of them .*", "counts_decide", "row"),
+    (r"users are those in common .*", "users_in_common", "all"),
+    (r"users are those of both parties lists .*", "users_by_intersection", "all"),
     (r"users are derived from the ratings", "users_from_ratings", "all"),
     (r"items are derived from the ratings", "items_from_ratings", "all"),
-    (r"held-out items of this domain removed \(split global_time\)", "times_from_rows", "all"),
-    (r"held-out items of this domain removed \(split given\)", "validation_given", "row"),
-    (r"held-out items of this domain removed \(split cold_start\)", "cold_start_drawn", "all"),
-    (r"held-out items of this domain removed \(split (ratio)\)", r"held_out_by_split:\1:3", "row"),
-    (
-        r"held-out items of this domain removed \(split ((?:random|latest)[12]|folds)\)",
-        r"held_out_by_split:\1:2",
-        "row",
-    ),
+    (r"held out items of this domain removed split global time", "times_from_rows", "all"),
+    (r"held out items of this domain removed split given", "validation_given", "row"),
+    (r"held out items of this domain removed split cold start", "cold_start_drawn", "all"),
+    (r"held out items of this domain removed split (ratio)", r"held_out_by_split:\1:3", "row"),
+    (r"held out items of this domain removed split ((?:random|latest)[12]|folds)", r"held_out_by_split:\1:2", "row"),
 )
 
 
@@ -73,18 +70,18 @@ def refuse_missing_conditions(words: Iterable[str], conditions: Collection[str],
     for text in words:
         if not (text.isascii() and text.isprintable()):
             raise InconsistentRecordError(f"A step is {ascii(text)[:80]}. Allowed: printable ASCII. Rename the step.")
-        for part, (pattern, condition, reach) in product(_folded(text).split("; "), _KNOWN):
-            if (found := re.fullmatch(pattern, part)) and reach in _UNBOUNDED[unit]:
-                due = found.expand(condition)
+        for part, (pattern, condition, reach) in product(map(_folded, text.split(";")), _KNOWN):
+            if (found := re.fullmatch(pattern, part, re.VERBOSE)) and reach in _UNBOUNDED[unit]:
+                due = _folded(found.expand(condition))
                 if due not in stated:
                     raise InconsistentRecordError(
-                        f"The record lists the step {text[:80]!r} without its condition {due}. {ASK_SOURCE}"
+                        f"The record lists the step {text[:80]!r} without its condition {found.expand(condition)}. {ASK_SOURCE}"
                     )
 
 
 def _folded(text: str) -> str:
-    """Return a text in small letters, with single blanks and no full stop, so that its writing does not matter."""
-    return " ".join(text.casefold().replace(";", "; ").split()).rstrip(" .")
+    """Return the small letters, digits and ``>=`` of a text, so that its writing does not matter."""
+    return "".join(re.findall(r"[a-z0-9]|>=", "".join(text.casefold().split())))
 
 
 def recorded_steps(steps: Iterable[Step]) -> tuple[RecordedStep, ...]:

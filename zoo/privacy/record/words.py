@@ -53,7 +53,6 @@ SENTENCES = {
     "resumed_once": (
         "each checkpoint is resumed at most once; of an interrupted run, only the checkpoint that it resumes from is seen"
     ),
-    "interrupted_unseen": "of an interrupted run, only the checkpoint that it resumes from is seen",
     "checkpoints_kept": "checkpoints from inside the run, which have no noise yet, stay secret and are resumed at most once",
     # Conditions of mechanisms.
     "others_given": (

@@ -35,7 +35,10 @@ def unit_w(dim: int, epsilon: float, delta: float, sensitivity: float = 1.0) -> 
     return max_w(sqrt(dim), epsilon, delta, sensitivity)
 
 
-@pytest.mark.parametrize("setting", [(1, 1000.0, 0.1), (2, 1e4, 1e-3), (16, 1e6, 1e-7)])
+@pytest.mark.parametrize(
+    "setting",
+    [(1, 1000.0, 0.1), (2, 1e4, 1e-3), (16, 1e6, 1e-7), (1, 255.0, 0.944), (1, 50.0, 0.997), (2, 255.0, 0.996)],
+)
 def test_no_delta_is_too_small_where_the_curve_is_a_step(setting: tuple[int, float, float]) -> None:
     """Compared with the probability that mu^2 is beyond the step, and the curve's own sum over many points."""
     dim, epsilon, delta = setting
