@@ -12,7 +12,7 @@ from pathlib import Path
 from datamodules import CrossDomainDataModule
 from datamodules.cache import progress_reporter
 from zoo.data.ratings import Ratings
-from zoo.privacy.record.record import rounded_up, shown_delta
+from zoo.privacy.record.record import shown_delta
 from zoo.privacy.spending.budget import Budget, BudgetEntry, BudgetError
 from zoo.privacy.spending.total import Account, normalize_domain
 from zoo.publishers.base import PublicSizes, Publisher, Stamped
@@ -233,8 +233,8 @@ def budget_summary(budget: Budget) -> str:
     """Return cap, used budget and conditions of a budget in a line."""
     cap = budget.cap
     text = [f"Budget {budget.path}: epsilon {cap.epsilon:g} at delta {shown_delta(cap.delta)}, {cap.relation.value}."]
-    for domain, epsilon in budget.epsilon_by_domain().items():
+    for domain, total in budget.total_by_domain().items():
         whose = repr(visible(domain)) if cap.distinct_ratings else "all domains"
-        text.append(f"Used by {whose}: {rounded_up(epsilon)}.")
+        text.append(f"Used by {whose}: {total.shown}.")
     conditions = budget.conditions()
     return " ".join([*text, *([f"Assumes: {'; '.join(conditions)}."] if conditions else [])])

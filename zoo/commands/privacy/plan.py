@@ -166,7 +166,7 @@ def repeat_table(releases: Sequence[Planned], repeat: int, shown: Sequence[int] 
         if spent.epsilon is None or spent.delta is None:
             table.add_row(str(times), "no total", escape(visible(spent.reason or "")))
         else:
-            table.add_row(str(times), rounded_up(spent.epsilon), shown_delta(spent.delta))
+            table.add_row(str(times), spent.shown, shown_delta(spent.delta))
     return table
 
 
@@ -188,7 +188,7 @@ def plan_table(releases: Sequence[Planned], num_users: str) -> Table:
         together = f"No total: {escape(visible(spent.reason or ''))}."
     else:
         condition = ", under the conditions of each" if spent.conditions else ""
-        together = f"Total: epsilon {rounded_up(spent.epsilon)} at delta {shown_delta(spent.delta)}{condition}."
+        together = f"Total: epsilon {spent.shown} at delta {shown_delta(spent.delta)}{condition}."
     table.caption = f"{together} Planned for {num_users}."
     table.caption_justify = "left"
     return table

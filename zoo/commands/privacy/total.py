@@ -1,12 +1,10 @@
 """Pages of the total privacy loss of several releases, and of a privacy budget."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from zoo.commands.privacy.show import Part
 from zoo.privacy.record.record import rounded_up, shown_delta
-from zoo.privacy.record.words import MEANINGLESS, MOST_SUCCESS
 from zoo.privacy.spending.budget import Budget, BudgetEntry
 from zoo.privacy.spending.total import DISTINCT, Account, DomainTotal, Total
 from zoo.release.release import Release
@@ -65,7 +63,7 @@ def _together(total: Total) -> list[tuple[str, str]]:
         ("neighbours", str(total.relation).replace("_", " ")),
         ("epsilon", rounded_up(total.epsilon) + condition),
         ("delta", shown_delta(total.delta)),
-        *([("strength", MEANINGLESS)] if (total.attack_success or 0.0) > MOST_SUCCESS else []),
+        *([("strength", total.label)] if total.label else []),
     ]
 
 
@@ -92,8 +90,8 @@ def budget_parts(budget: Budget) -> list[Part]:
         ("neighbours", cap.relation.value.replace("_", " ")),
     ]
     spent = [
-        (domain or "all domains", f"epsilon {rounded_up(epsilon) if math.isfinite(epsilon) else 'infinite'}{condition}")
-        for domain, epsilon in budget.epsilon_by_domain().items()
+        (domain or "all domains", f"epsilon {total.shown}{condition}")
+        for domain, total in budget.total_by_domain().items()
     ]
     page = [Part("Budget", [TORN] * budget.has_partial_line, facts), Part("Used", [] if spent else ["nothing"], spent)]
     if conditions:
@@ -106,5 +104,6 @@ def budget_parts(budget: Budget) -> list[Part]:
 def _entry(spent: BudgetEntry) -> str:
     record = spent.account.record
     cost = f"epsilon {rounded_up(record.epsilon or 0.0)} at delta {shown_delta(record.delta or 0.0)}, {record.guarantee.value}"
+    cost += f" ({record.view.label})" if record.view.label else ""
     what = f"SHA-256 {spent.release}" if spent.release else NO_RELEASE
     return f"{spent.date}, {spent.account.domain}, {record.mechanism.name}, {cost}; {what}"

@@ -40,10 +40,12 @@ def delta_for(num_users: int, requested: float | None, unit: Unit = Unit.USER, n
     return delta
 
 
-def delta_rule(delta: float | None, unit: Unit | None, num_users: int, num_items: int) -> str | None:
+def delta_rule(
+    delta: float | None, unit: Unit | None, num_users: int, num_items: int, *, earlier: bool = False
+) -> str | None:
     """Return the code of the rule that gives this delta; None without a delta, and for values of a public set of pairs.
 
-    ``delta_of_entries`` and ``delta_of_users`` are the defaults, that of users also for ratings of earlier releases.
+    ``delta_of_entries`` and ``delta_of_users`` are the defaults, that of users also for ratings of ``earlier`` releases.
     ``delta_requested`` is any other.
 
     Examples:
@@ -54,4 +56,5 @@ def delta_rule(delta: float | None, unit: Unit | None, num_users: int, num_items
         return None
     if unit is Unit.RATING and delta == default_delta(num_users * num_items):
         return "delta_of_entries"
-    return "delta_of_users" if delta == default_delta(num_users) else "delta_requested"
+    default = delta == default_delta(num_users) and (unit is Unit.USER or earlier)
+    return "delta_of_users" if default else "delta_requested"

@@ -172,8 +172,10 @@ class Derived:
 
     @property
     def delta_rule(self) -> str | None:
-        """Code of the rule that gives `delta`; None without one."""
-        return delta_rule(self.delta, self.unit, self.mechanism.num_users, self.mechanism.num_items)
+        """Code of the rule that gives `delta`; None without one. A file of before the rule had the delta of users for ratings."""
+        earlier = "delta_rule" not in vars(self).get("_read", {"delta_rule"})
+        sizes = self.mechanism.num_users, self.mechanism.num_items
+        return delta_rule(self.delta, self.unit, *sizes, earlier=earlier)
 
     @property
     def mu(self) -> float | None:

@@ -27,8 +27,8 @@ DERIVED = {
 """Derived fields of a record, and the type of each."""
 LATER = {"delta_rule"}
 """Derived fields that the first files of this schema lack."""
-LATER_CODES = {"ratings_elsewhere", "critic_weights"}
-"""Codes of `not_protected` that earlier files of this schema lack; a reader derives them for those files too."""
+LATER_CODES = {"ratings_elsewhere", "critic_weights", "resumed_once"}
+"""Codes of `not_protected` and `assumptions` that earlier files of this schema lack; a reader derives them for those files too."""
 
 _STATED = {
     "schema": "int", "floating_point": "str", "mechanism": "str", "known": "bool",
@@ -65,7 +65,7 @@ def check_derived(derived: Mapping[str, Any], stated: Mapping[str, Any]) -> None
     for name in derived.keys() - passed_over - ({"accountant"} if older else set()):
         tolerance = _CONVOLVED if name in ("epsilon", "mu") else 1e-9
         due = derived[name]
-        if name == "not_protected":
+        if name in ("not_protected", "assumptions"):
             due = [code for code in due if code in stated[name] or code not in LATER_CODES]
         larger = older and name == "epsilon" and (stated[name] or 0.0) > (derived[name] or 0.0)
         if not larger and not nearly_equal(stated[name], due, tolerance):

@@ -190,22 +190,24 @@ class Budget:
         if total.epsilon is None:
             raise BudgetError(f"{self.path} does not cover the release: {total.reason}.")
         if total.epsilon > self.cap.epsilon * (1 + _ROUNDING):
-            raise BudgetExceededError(self._exceeded(account, total.epsilon))
+            raise BudgetExceededError(self._exceeded(account, total.shown))
         return total
 
     def total(self, account: Account) -> Total:
         """Return the total of an account and all entries that compose with it, at the cap's delta."""
         return total_of([*self._composing(account), account], self.cap.delta)
 
-    def epsilon_by_domain(self) -> dict[str, float]:
-        """Return epsilon used at the cap's delta by all domains under the name "", or per domain if ratings are distinct."""
+    def total_by_domain(self) -> dict[str, Total]:
+        """Return the total at the cap's delta of all domains under the name "", or per domain if ratings are distinct."""
         groups: dict[str, list[Account]] = {}
         apart = self.cap.distinct_ratings
         for entry in self.entries:
             groups.setdefault(normalize_domain(entry.account.domain) if apart else "", []).append(entry.account)
-        totals = {
-            group[0].domain if apart else "": total_of(group, self.cap.delta).epsilon for group in groups.values()
-        }
+        return {group[0].domain if apart else "": total_of(group, self.cap.delta) for group in groups.values()}
+
+    def epsilon_by_domain(self) -> dict[str, float]:
+        """Return the epsilon of each of `total_by_domain`, infinite without one."""
+        totals = {name: total.epsilon for name, total in self.total_by_domain().items()}
         return {name: math.inf if epsilon is None else epsilon for name, epsilon in totals.items()}
 
     def conditions(self) -> list[str]:
@@ -346,12 +348,12 @@ class Budget:
             "that has every release."
         )
 
-    def _exceeded(self, account: Account, after: float) -> str:
+    def _exceeded(self, account: Account, after: str) -> str:
         earlier = self._composing(account)
-        before = total_of(earlier, self.cap.delta).epsilon if earlier else 0.0
+        before = total_of(earlier, self.cap.delta).shown if earlier else rounded_up(0.0)
         whose = repr(account.domain) if self.cap.distinct_ratings else "all domains"
         return (
-            f"Epsilon of {whose} would rise from {rounded_up(before or 0.0)} to {rounded_up(after)}. The cap is "
+            f"Epsilon of {whose} would rise from {before} to {after}. The cap is "
             f"{self.cap.epsilon:g} at delta {self.cap.delta:g} ({self.path}). Publish with a smaller epsilon."
         )
 

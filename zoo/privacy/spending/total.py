@@ -14,8 +14,9 @@ from zoo.privacy.accounting.accountant import UnsupportedEventError, attack_succ
 from zoo.privacy.accounting.events import MAX_COUNT, GaussianEvent, PrivacyEvent, PureEvent, read_ledger
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.record.fields import RecordError
-from zoo.privacy.record.record import PrivacyRecord
+from zoo.privacy.record.record import PrivacyRecord, rounded_up
 from zoo.privacy.record.shared_projection import refuse_shared_projection
+from zoo.privacy.record.words import MEANINGLESS, MOST_SUCCESS
 
 #: Key of an entry of a run's ``privacy.json``: whether the run's scores also read the source's rows without noise.
 OWN_ROWS = "scores_read_own_rows"
@@ -75,6 +76,17 @@ class Total:
         if self.epsilon is None:
             return None
         return min(1.0, max(attack_success_of(ledger, self.relation) for ledger in self.ledgers) + self.added / 2)
+
+    @property
+    def label(self) -> str:
+        """`no meaningful guarantee` if the epsilon is so large, else ""."""
+        return MEANINGLESS if (self.attack_success or 0.0) > MOST_SUCCESS else ""
+
+    @property
+    def shown(self) -> str:
+        """Epsilon for people, rounded up, with its label."""
+        epsilon = "infinite" if self.epsilon is None else rounded_up(self.epsilon)
+        return f"{epsilon} ({self.label})" if self.label else epsilon
 
 
 def total_of(accounts: Iterable[Account], delta: float | None = None, distinct_ratings: bool = False) -> Total:

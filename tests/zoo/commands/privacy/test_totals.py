@@ -23,13 +23,14 @@ from zoo.data.ratings import Ratings, Step
 from zoo.privacy.accounting.accountant import attack_success_of
 from zoo.privacy.accounting.events import PureEvent
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
-from zoo.privacy.accounting.relation import Unit
+from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.record.record import rounded_up
-from zoo.privacy.spending.budget import Budget
+from zoo.privacy.record.words import MEANINGLESS
+from zoo.privacy.spending.budget import Budget, BudgetExceededError, Cap
 from zoo.privacy.spending.total import DISTINCT, EXTRA_KEYS, total_of_run
 from zoo.release.metadata import ReleaseMetadata, Statement
 from zoo.release.signature import SigningKey
-from zoo.runs.publishing import publish_release
+from zoo.runs.publishing import budget_summary, publish_release
 
 ROOT = Path(__file__).parents[4]
 CONFIG = str(ROOT / "configs" / "pricdr" / "douban.yaml")
@@ -369,6 +370,21 @@ def test_a_plan_adds_up_a_year_of_releases(capsys: pytest.CaptureFixture[str]) -
     assert year["shown"]["epsilon"] in said
     with pytest.raises(SystemExit, match="--repeat is 0"):
         main([*map(str, options), "--repeat", "0"])
+
+
+def test_totals_without_a_meaning_are_labelled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flips = ("plan", "--config", CONFIG, "--users", "924", "--publisher", "FlippedRows", "--publisher.epsilon")
+    page = said(capsys, *flips, "3", "--repeat", "4")
+    assert (f"12.0 ({MEANINGLESS})" in page, f"3.00 ({MEANINGLESS})" in page) == (True, False)
+    assert f"Total: epsilon 8.00 ({MEANINGLESS}) at delta 0" in said(capsys, *flips, "8")
+    budget = Budget.create(tmp_path / "spent.jsonl", Cap(9.0, 1e-5, Relation.CHANGE_ONE_RATING))
+    publish_release(FlippedRows(8.0), binary(), "book", tmp_path / "a", ABOUT, budget)
+    page = said(capsys, "budget", budget.path)
+    assert f"Used all domains epsilon 8.00 ({MEANINGLESS})" in page
+    assert f"epsilon 8.00 at delta 0, proved ({MEANINGLESS}); SHA-256" in page
+    assert f"Used by all domains: 8.00 ({MEANINGLESS})." in budget_summary(Budget(budget.path))
+    with pytest.raises(BudgetExceededError, match=rf"from 8.00 \({MEANINGLESS}\) to 16.0 \({MEANINGLESS}\)"):
+        publish_release(FlippedRows(8.0), binary(), "book", tmp_path / "b", ABOUT, Budget(budget.path))
 
 
 def test_an_audit_in_json(capsys: pytest.CaptureFixture[str]) -> None:

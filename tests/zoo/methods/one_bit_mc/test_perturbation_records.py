@@ -65,7 +65,9 @@ def test_a_record_says_who_is_protected_and_how_strongly(name: str) -> None:
     check_no_epsilon(unsafe)
 
 
-HALTED = "of an interrupted run, only the checkpoint that it resumes from is seen"
+HALTED = (
+    "each checkpoint is resumed at most once; of an interrupted run, only the checkpoint that it resumes from is seen"
+)
 BEFORE_NOISE = "checkpoints from inside the run, which have no noise yet, stay secret and are resumed at most once"
 
 

@@ -224,8 +224,10 @@ def test_the_default_delta_of_a_rating_counts_entries_and_the_record_names_its_r
     assert (second.delta, second.delta_rule) == (1e-5, "delta_of_users")
     assert zoo.NoisyRows(8.0, delta=3e-6).forecast(943, 1682).delta_rule == "delta_requested"
     assert zoo.JLT(8.0).forecast(100_000, 9).delta == pytest.approx(1 / 9e6)
-    # A file of before, whose delta is that of users, has no rule and stays readable; a wrong rule is refused.
+    # A file of before, whose delta is that of users, has no rule and stays readable; asked for today, it is no default. A wrong
+    # rule is refused.
     values = zoo.NoisyRows(8.0, delta=1e-5).forecast(943, 1682).to_dict()
+    assert values["delta_rule"] == "delta_requested"
     assert (
         PrivacyRecord.from_dict({k: v for k, v in values.items() if k != "delta_rule"}).delta_rule == "delta_of_users"
     )
@@ -261,3 +263,7 @@ def test_a_record_of_an_earlier_version_lacks_later_codes_and_no_others() -> Non
         assert "ratings_elsewhere" in read.not_protected, "it holds all the same"
         with pytest.raises(InconsistentRecordError, match="not_protected"):
             PrivacyRecord.from_dict(written | {"not_protected": earlier[1:]})
+        assumed = [code for code in written["assumptions"] if code != "resumed_once"]
+        assert "resumed_once" in PrivacyRecord.from_dict(written | {"assumptions": assumed}).assumptions
+        with pytest.raises(InconsistentRecordError, match="assumptions"):
+            PrivacyRecord.from_dict(written | {"assumptions": assumed[1:]})
