@@ -12,6 +12,8 @@ from scipy.sparse.linalg import LinearOperator, svds
 
 Floats = npt.NDArray[np.float64]
 
+MOST_DIRECTIONS = 256
+"""Largest number of directions. A source's memory grows with users and items times it, and a target may name it."""
 _ROUNDS = 3  # of scaling to unit length and centring
 
 
@@ -72,8 +74,8 @@ def directions_of(rows: csr_array, num_directions: int, item_damping: float) -> 
 
 def check_form(num_directions: int, item_damping: float) -> None:
     """Refuse a number of directions or a damping that `directions_of` cannot use."""
-    if num_directions < 1:
-        raise ValueError(f"num_directions is {num_directions}. It must be at least 1.")
+    if not 1 <= num_directions <= MOST_DIRECTIONS:
+        raise ValueError(f"num_directions is {num_directions}. It must be 1 to {MOST_DIRECTIONS}.")
     if not 0 <= item_damping <= 2:
         raise ValueError(f"item_damping is {item_damping}. It must be in [0, 2].")
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from zoo.data.directions import MOST_DIRECTIONS
 from zoo.data.ratings import Ratings, index_of
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.bridge import bridge_audit
@@ -132,6 +133,8 @@ class BridgePublisher(Publisher):
         found = self._own if self.received is None else self._from_file
         if found is not None and found.kind != self.projections_kind:
             raise ValueError(f"{self.received} has kind {found.kind!r}. It must have kind {self.projections_kind!r}.")
+        if found is not None and found.width > MOST_DIRECTIONS:
+            raise ValueError(f"{self.received} has {found.width:,} directions. Allowed: at most {MOST_DIRECTIONS}.")
         return found
 
     def plan_for(self, sizes: PublicSizes) -> Bridge:

@@ -213,7 +213,7 @@ def test_a_publisher_that_joins_nobody_is_the_same_for_every_target() -> None:
             r"'book' are not all 1\. Set filters",
         ),
         (lambda: projections(delta=1e-6), "delta and noise_seed go with epsilon"),
-        (lambda: zoo.ProjectionPublisher(num_directions=0), "num_directions is 0. It must be at least 1"),
+        (lambda: zoo.ProjectionPublisher(num_directions=0), "num_directions is 0. It must be 1 to 256"),
     ],
 )
 def test_bad_input_is_refused(make: Any, message: str) -> None:  # noqa: ANN401
@@ -225,6 +225,10 @@ def test_a_release_that_is_no_projections_is_refused(tmp_path: Path) -> None:
     folder = zoo.Plaintext().publish(target(), "music").save(tmp_path / "plain")
     with pytest.raises(ValueError, match=r"has kind 'ratings'\. It must have kind 'embeddings'"):
         zoo.BridgePublisher(1.0, received=folder).publish(binary(), "book")
+    made = projections().publish(target(), "music")
+    wide = replace(made, tensors={"vectors": torch.zeros(len(made.user_ids), 1, 257)}).save(tmp_path / "wide")
+    with pytest.raises(ValueError, match=r"has 257 directions\. Allowed: at most 256"):
+        zoo.BridgePublisher(1.0, received=wide).publish(binary(), "book")
 
 
 def test_projections_are_taken_from_those_whose_key_is_trusted(tmp_path: Path) -> None:

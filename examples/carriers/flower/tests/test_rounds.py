@@ -1,6 +1,6 @@
 """A round of FedGNN with its clients on several nodes equals the round in one process; nodes that connect late."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -58,16 +58,17 @@ def test_a_round_over_nodes_is_the_round_of_one_process(experiment: Path, nodes:
         torch.testing.assert_close(models[str(at)].own_vectors()[part], vectors[part])
 
 
-@pytest.mark.parametrize("play", [apps.answer, apps.play])
-def test_no_text_of_an_error_leaves_a_node(
-    tmp_path: Path, experiment: Path, monkeypatch: pytest.MonkeyPatch, play: Callable[..., Mock]
-) -> None:
+def test_no_text_of_an_error_leaves_a_node(tmp_path: Path, experiment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Flower would send it to the target; a node that failed counts as one without a reply."""
     (tmp_path / "zoo.json").write_text('{"config": "experiment.yaml"}')
     experiment.write_text("data: {class_path: datamodules.Synthetic, init_args: {seed: rated 5}}\n")
     monkeypatch.setattr(apps, "Message", lambda content, reply_to: Mock(content=content, reply_to=reply_to))
-    reply = play(Mock(content=apps.carried(b"x")), Mock(node_config={"folder": str(tmp_path)}))
+    reply = apps.answer(Mock(content=apps.carried(b"x")), Mock(node_config={"folder": str(tmp_path)}))
     assert apps.content_of(reply) == FAILED
+
+
+def test_a_silo_answers_requests_for_releases_alone() -> None:
+    assert {*apps.client._registered_funcs} == {"query.release"}
 
 
 @pytest.mark.parametrize("reply", [{}, {"1": FAILED}])

@@ -1,4 +1,4 @@
-"""Apps: they carry the messages of `zoo.runs.exchange` between the target and the sources, and rounds of FedGNN."""
+"""Apps: they carry the messages of `zoo.runs.exchange` between the target and the sources."""
 
 from __future__ import annotations
 
@@ -32,24 +32,11 @@ def content_of(message: Message) -> bytes:
     return found
 
 
-def folder_of(context: Context) -> Path:
-    """Return the folder that the site's own node config names."""
-    return Path(str(context.node_config["folder"]))
-
-
 @client.query("release")
 def answer(message: Message, context: Context) -> Message:
     """Answer as a source party, by the settings in the folder that the site's own node config names."""
-    reply = replying(lambda: Party(folder_of(context) / SETTINGS).handle(content_of(message)))
-    return Message(carried(reply), reply_to=message)
-
-
-@client.query("round")
-def play(message: Message, context: Context) -> Message:
-    """Play a round of FedGNN as the clients of this node, whose ratings the site's own settings name."""
-    from zoo_flower.rounds import play_clients
-
-    reply = replying(lambda: play_clients(folder_of(context), content_of(message)))
+    folder = Path(str(context.node_config["folder"]))
+    reply = replying(lambda: Party(folder / SETTINGS).handle(content_of(message)))
     return Message(carried(reply), reply_to=message)
 
 

@@ -2,6 +2,8 @@
 
 In a round each client gets the public item vectors and attention, and uniform numbers for its negatives, which the server
 of this experiment draws so that a round in one process has the same. Its own vector stays at the client.
+
+No app of this package answers a round: updates without noise reveal a client's ratings to whoever asks.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from zoo import FedGNN
-from zoo.commands.parties import FAILED, SETTINGS, Party
+from zoo.commands.parties import FAILED
 from zoo.methods.federated.updates import ClientUpdates, Mean, weighted_mean
 
 
@@ -80,12 +82,6 @@ def mean_of_round(
     if missing := sorted(messages.keys() - replies.keys()):
         raise RuntimeError(f"Asked {len(messages)} nodes, {len(missing)} did not reply: {missing}. Repeat the round.")
     return weighted_mean(joined([replies[name] for name in messages]), len(model.items))
-
-
-def play_clients(folder: Path, message: bytes) -> bytes:
-    """Play as the clients of a node, whose experiment is in its folder."""
-    party = Party(folder / SETTINGS)
-    return play_message(model_of(party.folder / party.settings["config"]), message)
 
 
 def model_of(config: Path) -> FedGNN:
