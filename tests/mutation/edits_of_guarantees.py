@@ -57,7 +57,8 @@ GUARANTEES = (
     *edits_of(
         f"{ACCOUNTING}/gaussian_mixture.py",
         ("tests/zoo/privacy/accounting/test_gaussian_mixture.py", "tests/zoo/privacy/accounting/test_delta.py"),
-        ("a step lies between two nodes", "steep = epsilon > _STEEP", "steep = False"),
+        ("a step lies between two nodes", "steep = epsilon > min(", "steep = epsilon > 1e9 + min("),
+        ("a step of few rows lies between two nodes", "_STEEP_BY_WIDTH * dim * dim for", "_STEEP for"),
         ("noise for a sensitivity of 1", "return sensitivity / largest_shift(", "return 1 / largest_shift("),
         (
             "the largest column norm is left out",
