@@ -148,8 +148,9 @@ class Range:
         """
         if self.low is None or self.high is None:
             return value in self.choices
-        is_number = isinstance(value, int if self.integer else int | float) and not isinstance(value, bool)
-        return is_number and self.low <= value <= self.high
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return self.low <= value <= self.high and not (self.integer and isinstance(value, float))
 
 
 @dataclass(frozen=True, config=STRICT)

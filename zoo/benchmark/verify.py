@@ -140,7 +140,7 @@ def _to_run(run: BenchmarkRun, row: Mapping[str, str], options: argparse.Namespa
     if not sound or not all(chosen[name] in each for name, each in ranges.items()):
         raise BenchmarkError(
             f"{options.verify / 'seeds.csv'}, {run.name}: chosen is {row['chosen'][:80]}. Allowed: values of the search "
-            f"({', '.join(ranges) or 'none'}). Use the report's commit, or --search."
+            f"({', '.join(ranges) or 'none'}). Use --search."
         )
     return [replace(run, chosen=chosen)]
 

@@ -169,7 +169,7 @@ def settings_of(folder: Path) -> dict[str, Any]:
     if not (path := folder / CONFIG).is_file():
         raise UsageError(f"{folder} is neither a run nor a bundle (no {CONFIG}). Pass one.")
     try:
-        settings = read_yaml(path.read_text(encoding="utf-8"), path)
+        settings: dict[str, Any] = read_yaml(path.read_text(encoding="utf-8"), path)
     except SettingsFileError as error:
         raise UsageError(str(error)) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -178,8 +178,9 @@ def settings_of(folder: Path) -> dict[str, Any]:
         given = settings.get(part) if isinstance(settings, dict) else None
         own = given if isinstance(given, dict) else {}
         if not (isinstance(own.get("class_path"), str) and isinstance(own.get("init_args"), dict | None)):
-            found = f"`{part}` of {path} is {str(given)[:80]!r}"
-            raise UsageError(f"{found}. It needs class_path (text) and init_args (mapping). Pass the folder of a run.")
+            raise UsageError(
+                f"`{part}` of {path} is {str(given)[:80]!r}. It needs class_path (text) and init_args (mapping). Pass a run."
+            )
     return settings
 
 
