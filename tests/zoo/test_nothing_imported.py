@@ -107,7 +107,7 @@ def test_a_bundle_imports_nothing_and_no_module_is_asked_for_more(
     ("part", "settings"),
     [
         ("model", {"class_path": THEIRS}),
-        ("model", THEIRS),
+        ("data", {"class_path": "datamodules.Synthetic", "init_args": {"denoiser": THEIRS}}),
         ("data", {"class_path": THEIRS, "init_args": {"seed": 1}}),
         ("data", {"class_path": "datamodules.Synthetic", "init_args": {"denoiser": {"class_path": THEIRS}}}),
     ],

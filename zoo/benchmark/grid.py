@@ -139,6 +139,19 @@ class Range:
         """The lower end, whole if the range is: a method may refuse 1.0 for 1."""
         return int(self.low) if self.integer and self.low is not None else self.low
 
+    def __contains__(self, value: object) -> bool:
+        """Return whether a search can choose a value.
+
+        Examples:
+            >>> [each in Range(low=1, high=9, integer=True) for each in (9, 2.5, 10, True)]
+            [True, False, False, False]
+        """
+        if self.low is None or self.high is None:
+            return value in self.choices
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return self.low <= value <= self.high and not (self.integer and isinstance(value, float))
+
 
 @dataclass(frozen=True, config=STRICT)
 class Search:

@@ -79,6 +79,7 @@ def verify(folder: Path, options: argparse.Namespace, console: Console) -> list[
     """
     origin, rows = read_report(folder)
     seed = time.time_ns() % 2**32 if options.seed is None else options.seed
+    console.print(f"Benchmark file: {escape(visible(origin['config']))}", highlight=False, soft_wrap=True)
     benchmark, threads = read_benchmark(Path(origin["config"])), int(next(iter(origin["threads"])) or 1)
     with tempfile.TemporaryDirectory() as root:
         known = {key_of(run): run for run in runs_of(benchmark, Path(root))}
@@ -87,7 +88,7 @@ def verify(folder: Path, options: argparse.Namespace, console: Console) -> list[
         pool = select_runs([known[key] for key in rows], options.only or "*")
         drawn = random.Random(seed).sample(pool, min(options.runs, len(pool)))
         console.print(f"{count_of(len(drawn), 'run')} of {len(pool)} drawn with --seed {seed}.", highlight=False)
-        todo = {one.name: one for run in drawn for one in _to_run(run, rows[key_of(run)], options.search)}
+        todo = {one.name: one for run in drawn for one in _to_run(run, rows[key_of(run)], options)}
         processes = options.processes or max(1, cores() // threads)
         with console.status(f"Repeating {count_of(len(todo), 'run')} ..."):
             outcomes = run_all([*todo.values()], processes, threads, lambda outcome: None)
@@ -122,11 +123,26 @@ def read_report(folder: Path) -> tuple[dict[str, Any], dict[Key, dict[str, str]]
     return origin, keyed
 
 
-def _to_run(run: BenchmarkRun, row: Mapping[str, str], search: bool) -> list[BenchmarkRun]:
-    """Return the run with the settings that the report names, or, to search again, the run after the one that searches."""
-    if search or not row.get("chosen"):
+def _to_run(run: BenchmarkRun, row: Mapping[str, str], options: argparse.Namespace) -> list[BenchmarkRun]:
+    """Return the run with the settings that the report names, or, to search again, the run after the one that searches.
+
+    A report of another party may name any settings, and these run code. So only those that the search can choose are taken.
+    """
+    if options.search or not row.get("chosen"):
         return [run.searcher, run]
-    return [replace(run, chosen=json.loads(row["chosen"]))]
+    search = run.benchmark.systems[run.row.system].search
+    ranges = search.parameters if search else {}
+    try:
+        chosen = json.loads(row["chosen"])
+    except (ValueError, RecursionError):
+        chosen = None
+    sound = isinstance(chosen, dict) and ranges and chosen.keys() == ranges.keys()
+    if not sound or not all(chosen[name] in each for name, each in ranges.items()):
+        raise BenchmarkError(
+            f"{options.verify / 'seeds.csv'}, {run.name}: chosen is {row['chosen'][:80]}. Allowed: values of the search "
+            f"({', '.join(ranges) or 'none'}). Use --search."
+        )
+    return [replace(run, chosen=chosen)]
 
 
 def _checks(

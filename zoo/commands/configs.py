@@ -1,11 +1,12 @@
 """``python -m zoo configs``: list, show and copy configs; a shown config is not run."""
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -15,8 +16,8 @@ from zoo.runtime.arguments import Arguments
 from zoo.runtime.run_folder import atomic_write, refusal, visible
 from zoo.runtime.settings_files import check_keys
 
-#: Largest config that is shown, in bytes.
-MOST = 2**20
+#: Largest config that is shown, in bytes, and its deepest value.
+MOST, DEEPEST = 2**20, 500
 #: Packages of the zoo.
 OURS = ("zoo", "datamodules", "callbacks")
 
@@ -35,8 +36,8 @@ def parser() -> Arguments:
     commands.add_parser("list", help="names and first lines")
     show = commands.add_parser(
         "show",
-        help="show a config and the packages of its classes, without importing them: inspect configs of other parties "
-        "before you run them",
+        help="show a config, the packages of the classes and functions that it names, and other files, without importing them: "
+        "inspect configs of other parties before you run them",
     )
     copy = commands.add_parser("copy", help="copy a config to change it")
     for each in (show, copy):
@@ -81,41 +82,69 @@ def copy_config(config: Path, out: Path | None) -> Path:
 
 
 def config_lines(config: Path) -> Iterator[str]:
-    """Yield the printable lines of a config, then the classes that it names."""
+    """Yield the printable lines of a config, then the classes, functions and other files that it names."""
     if (size := config.stat().st_size) > MOST:
         raise ConfigError(f"{config} has {size:,} bytes. Allowed: {MOST:,}.")
     text = config.read_bytes().decode("utf-8", errors="backslashreplace")
     check_keys(text, config)
     yield from (visible(line) for line in text.split("\n"))
-    yield f"# Classes in {visible(str(config))}; nothing was imported or run:"
+    yield f"# Classes, functions and other files in {visible(str(config))}; nothing was imported or run:"
     try:
-        named = sorted(set(classes_in(yaml.safe_load(text))))
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        yield f"# It is not valid YAML ({type(error).__name__}). No command accepts it."
+        found = texts_in(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        yield f"# It is not valid YAML ({type(error).__name__}), so none are listed. Do not run it."
         return
-    for name in named:
-        yield f"#   {visible(name)}: {origin(name)}"
+    names = {value for key, value in found if names_code(key, value)}
+    files = {value for _, value in found if _names_a_file(value, config.parent)}
+    for name in sorted(names | files):
+        owners = [origin(name)] if name in names else []
+        if name in files:
+            owners = ["another file, which is not shown", *(each for each in owners if each != "not installed")]
+        yield f"#   {visible(name)}: {', or '.join(owners)}"
 
 
-def classes_in(value: Any) -> Iterator[str]:  # noqa: ANN401  what YAML holds
-    """Yield texts that may name a class: values of class keys, and dotted names with a capitalised last part."""
-    left, seen = [("", value)], set[tuple[str, int]]()  # aliases may repeat a part, or form a cycle
-    while left:
-        key, part = left.pop()
-        if isinstance(part, str):
-            yield from [part] if part and _names_a_class(key, part) else []
-        elif (key, id(part)) not in seen:
-            seen.add((key, id(part)))
-            if isinstance(part, dict):
-                left += [(str(name), item) for name, item in part.items()]
-            elif isinstance(part, list):
-                left += [(key, item) for item in part]
+def texts_in(text: str) -> list[tuple[str, str]]:
+    """Return the values of YAML as texts, each with its key; also those of texts that are YAML again, as parsers read them."""
+    found, seen = [*_values(text)], set[str]()
+    for _, value in found:  # which grows
+        if value not in seen:
+            seen.add(value)
+            with suppress(yaml.YAMLError):
+                found.extend(_values(value))
+    return found
 
 
-def _names_a_class(key: str, value: str) -> bool:
+def _values(text: str) -> Iterator[tuple[str, str]]:
+    """Yield key and text of each value, and of each key that an alias may repeat as a value; by events, which need no stack."""
+    opened: list[tuple[bool, str | None]] = [(False, "")]  # is it a mapping; key of the next value, None before a key
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if isinstance(event, yaml.CollectionEndEvent):
+            opened.pop()
+        elif isinstance(event, yaml.NodeEvent):
+            value, (is_mapping, key) = getattr(event, "value", ""), opened[-1]
+            if value and (key is not None or event.anchor):
+                yield key or "", value
+            if is_mapping:
+                opened[-1] = True, value if key is None else None
+            if len(opened) > DEEPEST:  # libyaml takes hours for a megabyte of brackets
+                raise RecursionError
+            if isinstance(event, yaml.CollectionStartEvent):
+                opened.append((True, None) if isinstance(event, yaml.MappingStartEvent) else (False, key or ""))
+
+
+def names_code(key: str, value: str) -> bool:
+    """Return whether a value may name a class or a function: a dotted name, or the value of a class's key."""
     parts = value.split(".")
     dotted = len(parts) > 1 and all(part.isidentifier() for part in parts)
-    return key in ("class_path", "model", "data", "publisher") or (dotted and parts[-1][:1].isupper())
+    return dotted or (key in ("class_path", "model", "data", "publisher") and value.lower() not in ("~", "null"))
+
+
+def _names_a_file(value: str, folder: Path) -> bool:
+    """Return whether a text is or may be the path of a file, which parsers read where they expect settings."""
+    path = os.path.expanduser(value)
+    return value.lower().endswith((".yaml", ".yml", ".json")) or any(
+        map(os.path.isfile, (path, os.path.join(folder, path)))
+    )
 
 
 def origin(name: str) -> str:

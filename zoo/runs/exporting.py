@@ -7,7 +7,7 @@ import importlib.util
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from zoo.runtime.run_folder import (
     PRIVACY,
     atomic_folder,
     class_path,
+    markdown,
     visible,
     write_json,
 )
@@ -306,25 +307,30 @@ def card(folder: Path, manifest: Mapping[str, Any]) -> str:
     """Return the model card of a bundle as Markdown."""
     method, sizes = manifest["method"], manifest["sizes"]
     counts = f"{count_of(sizes['num_users'], 'user')} and {count_of(sizes['num_items'], 'item')}"
-    releases = "".join(f", with the release of {visible(name)}" for name in sizes["sources"])
+    releases = "".join(f", with the release of {in_card(name)}" for name in sizes["sources"])
     parts = [
-        f"# {visible(method)} for {visible(manifest['target'])}",
-        f"{visible(method)} of CDR Zoo {manifest['version']}, trained on {counts}{releases}.",
+        f"# {in_card(method)} for {in_card(manifest['target'])}",
+        f"{in_card(method)} of CDR Zoo {manifest['version']}, trained on {counts}{releases}.",
         "```python\nimport zoo\n\nzoo.load(PATH).recommend(user_ids, k=10)\n```",
         "## Abilities",
-        "\n".join(f"- {line}" for line in abilities(manifest)),
+        "\n".join(f"- {line}" for line in abilities(manifest, in_card)),
         "## Metrics",
         _metrics_table(folder),
-        *(["## Data", f"Terms of the data set: {visible(terms)}"] if (terms := manifest.get("terms")) else []),
+        *(["## Data", f"Terms of the data set: {in_card(terms)}"] if (terms := manifest.get("terms")) else []),
         "## Privacy",
-        "\n".join(f"- {line}" for line in privacy(folder, manifest)),
+        "\n".join(f"- {line}" for line in privacy(folder, manifest, in_card)),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def abilities(manifest: Mapping[str, Any]) -> list[str]:
-    """Return what a bundle can do alone, and the data that it needs."""
-    method, holds, needs = visible(manifest["method"]), manifest["holds"], manifest["needs"]
+def in_card(text: str) -> str:
+    """Return a text of another party for the model card, where it is no markup."""
+    return markdown(visible(text), plain=True)
+
+
+def abilities(manifest: Mapping[str, Any], shown: Callable[[str], str] = visible) -> list[str]:
+    """Return what a bundle can do alone, and the data that it needs; ``shown`` escapes texts of other parties."""
+    method, holds, needs = shown(manifest["method"]), manifest["holds"], manifest["needs"]
     if needs:
         lines = [
             f"{method} needs {needs}, which the bundle lacks. Pass them: `zoo.load(PATH, data=..., releases=...)`."
@@ -340,24 +346,24 @@ def abilities(manifest: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def privacy(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
-    """Return the privacy records of the run in words, and what no guarantee covers."""
+def privacy(folder: Path, manifest: Mapping[str, Any], shown: Callable[[str], str] = visible) -> list[str]:
+    """Return the privacy records of the run in words, and what no guarantee covers; ``shown`` is that of `abilities`."""
     path, method = folder / PRIVACY, manifest["method"].rpartition(".")[2]
     found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     records = {name: record_of(values) for name, values in found.items()}
     lines = []
     for name, record in records.items():
-        whose = "Training on the target" if name == method else f"Release of {visible(name)}"
-        lines.append(f"{whose}: {visible(record.summary())}.")
+        whose = "Training on the target" if name == method else f"Release of {shown(name)}"
+        lines.append(f"{whose}: {shown(record.summary())}.")
     own = records.get(method)
     if own is None or not own.claims:
         lines.append(
-            f"**No guarantee covers the target's ratings of {visible(manifest['target'])}.** The weights were learned from them "
+            f"**No guarantee covers the target's ratings of {shown(manifest['target'])}.** The weights were learned from them "
             "without noise and may reveal them."
         )
     elif own.not_protected:
-        lines.append(f"The training does not protect: {visible('; '.join(own.sentences('not_protected')))}.")
-    if maps := [visible(name) for name, source in manifest["sizes"]["sources"].items() if source["kind"] == "map"]:
+        lines.append(f"The training does not protect: {shown('; '.join(own.sentences('not_protected')))}.")
+    if maps := [shown(name) for name, source in manifest["sizes"]["sources"].items() if source["kind"] == "map"]:
         lines.append(
             f"**Users are embedded by their own ratings of {' and '.join(maps)}, without noise or epsilon**, if available in "
             "training. The weights then reveal these ratings: give them only to parties that have them. Metrics are not protected."
@@ -379,7 +385,7 @@ def _metrics_table(folder: Path) -> str:
     if not path.is_file():
         return "The run was not tested."
     found = json.loads(path.read_text(encoding="utf-8"))["metrics"]
-    rows = [f"| {_title(name)} | {value:.4f} |" for name, value in found.items()]
+    rows = [f"| {in_card(_title(name))} | {value:.4f} |" for name, value in found.items()]
     return "\n".join(["| test | |", "|---|---:|", *rows])
 
 

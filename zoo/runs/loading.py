@@ -155,7 +155,7 @@ def data_of_run(folder: Path, root: Path | str | None = None, *, kept: bool = Fa
         }
         part = {"class_path": f"{_KeptData.__module__}.{_KeptData.__qualname__}", "init_args": own}
     if root is not None:
-        part = {**part, "init_args": {**part.get("init_args", {}), "root": str(user_path(root))}}
+        part = {**part, "init_args": {**(part.get("init_args") or {}), "root": str(user_path(root))}}
     data: CrossDomainDataModule = _instantiate("data", CrossDomainDataModule, part, folder)
     if data.seed is None and isinstance(seed := settings.get("seed_everything"), int):
         data.seed = int(seed)
@@ -169,13 +169,18 @@ def settings_of(folder: Path) -> dict[str, Any]:
     if not (path := folder / CONFIG).is_file():
         raise UsageError(f"{folder} is neither a run nor a bundle (no {CONFIG}). Pass one.")
     try:
-        settings = read_yaml(path.read_text(encoding="utf-8"), path)
+        settings: dict[str, Any] = read_yaml(path.read_text(encoding="utf-8"), path)
     except SettingsFileError as error:
         raise UsageError(str(error)) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} is damaged: {error}") from error
-    if not isinstance(settings, dict) or not {"model", "data"} <= settings.keys():
-        raise UsageError(f"{path} has no `model` or no `data`. Pass the folder of a run.")
+    for part in ("model", "data"):
+        given = settings.get(part) if isinstance(settings, dict) else None
+        own = given if isinstance(given, dict) else {}
+        if not (isinstance(own.get("class_path"), str) and isinstance(own.get("init_args"), dict | None)):
+            raise UsageError(
+                f"`{part}` of {path} is {str(given)[:80]!r}. It needs class_path (text) and init_args (mapping). Pass a run."
+            )
     return settings
 
 

@@ -289,3 +289,14 @@ def visible(text: str) -> str:
     """
     shapeless = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
     return "".join(repr(c)[1:-1] if unicodedata.category(c) in shapeless else c for c in text)
+
+
+def markdown(text: str, plain: bool = False) -> str:
+    r"""Return a text for Markdown without HTML elements, ends of cells and links; a plain one also without emphasis and code.
+
+    Examples:
+        >>> print(markdown("<b> **0.5**"), markdown("*a* `b` [c](d)", plain=True))
+        &lt;b> **0.5** \*a\* \`b\` \[c\]\(d)
+    """
+    text = re.sub(r"([\\`*_~\[\]])", r"\\\1", text) if plain else text
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text).replace("|", "\\|").replace("](", "]\\(").replace("][", "]\\[")

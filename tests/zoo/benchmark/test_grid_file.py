@@ -208,6 +208,19 @@ def test_a_range_that_cannot_be_searched_is_refused(settings: dict[str, Any]) ->
         Range(**settings)
 
 
+@pytest.mark.parametrize(
+    ("settings", "inside", "outside"),
+    [
+        ({"low": 0.5, "high": 3}, [0.5, 1, 3.0], [0.4, 4, True, "1", float("nan"), None, [1]]),
+        ({"low": 1, "high": 3, "integer": True}, [1, 3], [2.0, 0, True]),
+        ({"choices": [[1, 2], "a"]}, [[1, 2], "a"], [1, "b", {"a": 1}]),
+    ],
+)
+def test_a_range_has_the_values_of_its_search(settings: dict[str, Any], inside: list[Any], outside: list[Any]) -> None:
+    assert all(value in Range(**settings) for value in inside)
+    assert not any(value in Range(**settings) for value in outside)
+
+
 @pytest.mark.parametrize(("parameter", "anew"), [("publisher.epsilon", True), ("data.batch_size", False)])
 def test_a_search_over_the_publisher_publishes_in_every_trial(parameter: str, anew: bool) -> None:
     assert Search(1, {"model.lr": Range(1, 2), parameter: Range(1, 2)}).touches_source is anew

@@ -65,9 +65,33 @@ def test_repeated_runs_are_compared_with_the_report(
     assert verified(capsys, "--only", "*/popularity/seed-0")[0] == 1, "a closed form gives the same figure again"
     assert verified(capsys, "--only", "*/popularity/seed-0", "--tolerance", "0.0041")[0] == 0
     change(place, lambda row: row | {figure: f"{float(row[figure]) - 0.004:.6f}"})
-    change(place, lambda row: row | {"chosen": row["chosen"] and json.dumps({"model.l2": -1.0})})
+    other = json.dumps({"model.l2": 100.0 if chosen == {"model.l2": 1.0} else 1.0})
+    change(place, lambda row: row | {"chosen": row["chosen"] and other})
     assert verified(capsys, "--only", "*/ease/seed-1")[0] == 1, "the settings of the report are used"
     assert verified(capsys, "--only", "*/ease/seed-1", "--search")[0] == 0, "and chosen anew on demand"
+
+
+@pytest.mark.parametrize(
+    ("system", "chosen", "allowed"),
+    [
+        ("Popularity", '{"trainer.callbacks": ["received.Code"]}', "none"),
+        ("EASE", '{"model.l2": 1.0, "trainer.callbacks": ["received.Code"]}', r"model\.l2"),
+        ("EASE", '{"model.l2": 2.0}', r"model\.l2"),
+        ("EASE", "{", r"model\.l2"),
+    ],
+)
+def test_a_report_sets_only_what_its_search_can_choose(
+    write: Callable[..., Path], place: Path, system: str, chosen: str, allowed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(systems=SYSTEMS)
+    (place / "report").mkdir()
+    origin = {"config": "bench.yaml", "versions": {}, "machine": {}, "threads": {"1": 1}}
+    (place / "report/report.json").write_text(json.dumps(origin))
+    with (place / "report/seeds.csv").open("w") as file:
+        csv.writer(file).writerows([["task", "system", "release", "seed", "chosen"], ["music", system, "", 0, chosen]])
+    with pytest.raises(SystemExit, match=rf"seeds\.csv, music/{system.lower()}/seed-0: chosen is .*\({allowed}\)"):
+        zoo_benchmark("--verify", "report")
+    assert "Benchmark file: bench.yaml\n" in capsys.readouterr().out
 
 
 def test_a_failed_run_is_no_reproduction(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from zoo.__main__ import main
-from zoo.commands.configs import classes_in, origin
 from zoo.commands.configs import main as configs
+from zoo.commands.configs import names_code, origin, texts_in
 from zoo.commands.listing import listing
 from zoo.runtime import builtin_configs
 
@@ -85,6 +85,7 @@ def test_a_received_config_is_shown_and_not_run(tmp_path: Path, capsys: pytest.C
     assert named == {
         "Synthetic": "the zoo, or Lightning",
         "absent.X": "not installed",
+        "users.csv": "not installed",
         "received_code.Evil": would,
         "received_code.Optimizer": would,
         "zoo.JLT": "the zoo",
@@ -92,17 +93,46 @@ def test_a_received_config_is_shown_and_not_run(tmp_path: Path, capsys: pytest.C
 
 
 def test_what_is_no_config_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for content in (b"a: [", b"\xff\x00", b"[" * 500, b"1"):
+    for content in (b"a: [", b"\xff\x00", b"[" * 501 + b"]" * 501, b"1"):
         (tmp_path / "x.yaml").write_bytes(content)
         configs(["show", "x.yaml"])
-        assert ("# Classes in" if content == b"1" else "not valid YAML") in capsys.readouterr().out
+        assert ("# Classes, functions" if content == b"1" else "not valid YAML") in capsys.readouterr().out
     (tmp_path / "x.yaml").write_bytes(b"#" * (2**20 + 1))
     with pytest.raises(SystemExit, match=r"1,048,577 bytes\. Allowed: 1,048,576"):
         configs(["show", "x.yaml"])
 
 
-def test_names_of_classes_are_told_from_other_texts() -> None:
-    settings = {"a": ["x.Y", "users.csv", "0.5.A", {"class_path": "lower"}], "model": "PriCDR", "b": "PriCDR"}
-    assert sorted(classes_in(settings)) == ["PriCDR", "lower", "x.Y"]
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [
+        (
+            "a: [x.Y, users.csv, 0.5.A, {class_path: lower}]\nmodel: PriCDR\nb: PriCDR\nc.d: 1",
+            "PriCDR lower users.csv x.Y",
+        ),
+        ("callbacks: x.y\ndata: ~\nmodel: null\nseed: 2024-99-99", "x.y"),
+        ("- [{a: {method: x.y}}, x.z]", "x.y x.z"),
+        ("&a x.y: 1\nb: *a", "x.y"),
+        ("a: \"{b: '[x.y]'}\"\nmodel: '\"'", '" x.y'),
+    ],
+)
+def test_names_of_code_are_told_from_other_texts(written: str, named: str) -> None:
+    assert sorted({value for key, value in texts_in(written) if names_code(key, value)}) == named.split()
+
+
+def test_other_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below/x.yaml").write_text("a: [t.yaml, a/b.YML, beside, c.json, none, json.json]")
+    (tmp_path / "below/beside").touch()
+    configs(["show", "below/x.yaml"])
+    said = [
+        line[4:].partition(": another file, which is not shown") for line in capsys.readouterr().out.splitlines()[2:]
+    ]
+    assert [name for name, _, _ in said] == ["a/b.YML", "beside", "c.json", "json.json", "t.yaml"]
+    assert [bool(rest) for _, _, rest in said] == [False, False, False, True, False], (
+        "an installed module is no file alone"
+    )
+
+
+def test_the_owner_of_a_name_is_known_without_an_import() -> None:
     assert origin("sys.X") == "Python itself"
     assert origin("../x.Y") == "not installed"

@@ -16,6 +16,7 @@ import pytest
 import torch
 import yaml
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 from safetensors.torch import load_file, save_file
 
 import zoo
@@ -23,10 +24,10 @@ from datamodules import Evaluation, Synthetic
 from zoo.commands.export import main
 from zoo.methods.members import Member
 from zoo.methods.target_data import ReleaseMismatchError
-from zoo.privacy.record.record import PrivacyRecord
+from zoo.privacy.record.record import PrivacyRecord, unprotected_record
 from zoo.runs import hub
 from zoo.runs.bundle import BUNDLE, ITEMS, TENSORS, USERS, BundleError
-from zoo.runs.exporting import export_head, without_paths
+from zoo.runs.exporting import card, export_head, without_paths
 from zoo.runs.inputs import UsageError
 from zoo.runs.predictor import UnknownUserError
 from zoo.runtime.run_folder import BEST
@@ -68,6 +69,19 @@ def test_the_card_carries_the_runs_sentence_and_what_no_guarantee_covers(whole: 
     assert "User ids are personal data and not included" in card
     assert "PriCDR needs the ratings and the releases of its training, which the bundle lacks" in card
     assert "Protect the bundle like the data" in (whole / "README.md").read_text()
+
+
+def test_texts_of_other_parties_are_no_markup_in_the_card(bare: Path, tmp_path: Path) -> None:
+    foreign = r"**so** __it__ \*is* ~~no~~ `c` <img src=x> ![x](e.png) [y](e) [z][w] <https://e.org> a|b"
+    (tmp_path / "privacy.json").write_text(json.dumps({foreign: unprotected_record("Plaintext", foreign).to_dict()}))
+    (tmp_path / "metrics.json").write_text(json.dumps({"metrics": {f"test/{foreign.replace('/', '')}@1": 0.5}}))
+    manifest = json.loads((bare / BUNDLE).read_text()) | {"target": foreign, "terms": foreign, "method": f"x.{foreign}"}
+    manifest["sizes"]["sources"] = {foreign: {"kind": "map"}}
+    tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(card(tmp_path, manifest))
+    inline = [each for token in tokens for each in token.children or []]
+    assert {each.type for each in inline} <= {"text", "text_special", "strong_open", "strong_close", "code_inline"}
+    assert sum(each.type == "strong_open" for each in inline) == 3, "those of the card"
+    assert sum(foreign in "".join(each.content for each in token.children or []) for token in tokens) == 7
 
 
 @pytest.mark.parametrize("method", ["SPPG", "a_package.methods.SPPG"])

@@ -165,9 +165,15 @@ def test_what_is_no_run_is_refused(moved: Path, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("model: [")
     with pytest.raises(UsageError, match=r"config\.yaml is damaged"):
         zoo.load(tmp_path)
-    (tmp_path / "config.yaml").write_text("model: 1")
-    with pytest.raises(UsageError, match="has no `model` or no `data`"):
-        zoo.load(tmp_path)
+    for model, data, said in (
+        ("1", "{class_path: x.Y}", "`model` of .* is '1'"),
+        ("{class_path: x.Y}", "x.yaml", r"`data` of .* is 'x\.yaml'. It needs class_path"),
+        ("{class_path: x.Y, init_args: }", "{class_path: [x.Y]}", "`data` of"),
+        ("{class_path: x.Y, init_args: []}", "{class_path: x.Y}", "`model` of"),
+    ):
+        (tmp_path / "config.yaml").write_text(f"model: {model}\ndata: {data}\n")
+        with pytest.raises(UsageError, match=said):
+            zoo.load(tmp_path)
     shutil.copy(moved / "config.yaml", tmp_path / "config.yaml")
     with pytest.raises(FileNotFoundError, match="No checkpoint at"):
         zoo.load(tmp_path)

@@ -76,7 +76,9 @@ def test_the_command_prints_what_python_returns_and_a_report_its_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "config.yaml"
-    config.write_text("model: Popularity\ndata: {class_path: Synthetic, init_args: {num_users: 60, num_items: 40}}\n")
+    config.write_text(
+        "model: {class_path: Popularity}\ndata: {class_path: Synthetic, init_args: {num_users: 60, num_items: 40}}\n"
+    )
     main(["probe", "--config", str(config), "--data.evaluation.split", "random2", "--json"])
     printed = json.loads(capsys.readouterr().out)
     assert [row["rule"] for row in printed["rules"]][:2] == ["unknown first", "largest id"]
@@ -85,5 +87,7 @@ def test_the_command_prints_what_python_returns_and_a_report_its_verdict(
     shown = capsys.readouterr().out
     assert "Probes: target music, split latest2" in shown
     assert verdict_of_run(tmp_path).split(":")[0] == "Probes (failure probability 0.001)"
-    config.write_text("model: Popularity\ndata: {class_path: Amazon, init_args: {target: nothing, root: none}}\n")
+    config.write_text(
+        "model: {class_path: Popularity}\ndata: {class_path: Amazon, init_args: {target: nothing, root: none}}\n"
+    )
     assert verdict_of_run(tmp_path).endswith("not available here.")

@@ -25,7 +25,7 @@ from zoo.benchmark.report.papers import compare_with_papers
 from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results
 from zoo.benchmark.report.tables import Table
 from zoo.privacy.record.record import rounded_up
-from zoo.runtime.run_folder import CONFIG, visible
+from zoo.runtime.run_folder import CONFIG, markdown, visible
 from zoo.runtime.suggestions import count_of
 
 #: Maximum number of tasks whose best row is named.
@@ -280,7 +280,7 @@ def _environment(escapes: bool) -> Environment:
     blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
     loader = PackageLoader("zoo.benchmark.report", ".")
     environment = Environment(loader=loader, autoescape=escapes, undefined=StrictUndefined, **blocks)
-    environment.filters |= {"cell": cell, "slug": slug, "svg": inline, "prose": prose, "text": text}
+    environment.filters |= {"cell": cell, "slug": slug, "svg": inline, "prose": prose, "text": markdown}
     return environment
 
 
@@ -291,15 +291,6 @@ def cell(text: str) -> Markup:
     Markup('<b>0.5</b> &lt;b&gt;')
     """
     return Markup(re.sub(r"^\*\*((?:&lt;)?[-+.\d]+)\*\*", r"<b>\1</b>", html.escape(text)))
-
-
-def text(name: str) -> str:
-    r"""Return text for Markdown without HTML elements, ends of cells and links.
-
-    >>> print(text("<b>"))
-    &lt;b>
-    """
-    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", name).replace("|", "\\|").replace("](", "]\\(").replace("][", "]\\[")
 
 
 def prose(text: str) -> Markup:
