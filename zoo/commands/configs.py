@@ -14,10 +14,10 @@ from zoo.commands.listing import head_of
 from zoo.runtime import builtin_configs, plugins
 from zoo.runtime.arguments import Arguments
 from zoo.runtime.run_folder import atomic_write, refusal, visible
-from zoo.runtime.settings_files import check_keys
+from zoo.runtime.settings_files import MOST_LEVELS, check_keys
 
-#: Largest config that is shown, in bytes, and its deepest value.
-MOST, DEEPEST = 2**20, 500
+#: Largest config that is shown, in bytes.
+MOST = 2**20
 #: Packages of the zoo.
 OURS = ("zoo", "datamodules", "callbacks")
 
@@ -126,7 +126,7 @@ def _values(text: str) -> Iterator[tuple[str, str]]:
                 yield key or "", value
             if is_mapping:
                 opened[-1] = True, value if key is None else None
-            if len(opened) > DEEPEST:  # libyaml takes hours for a megabyte of brackets
+            if len(opened) > MOST_LEVELS:  # libyaml takes hours for a megabyte of brackets
                 raise RecursionError
             if isinstance(event, yaml.CollectionStartEvent):
                 opened.append((True, None) if isinstance(event, yaml.MappingStartEvent) else (False, key or ""))

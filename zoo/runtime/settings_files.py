@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 #: Settings of data that are paths, or map names to paths.
 PATHS = ("root", "trusted", "catalogues", "files", "folder")
-#: Characters of JSON whose repeated keys are named with their lines, and most values of YAML with aliases written out.
-_SHORT, MOST_VALUES = 2**16, 100_000
+#: Characters of JSON whose repeated keys are named with their lines.
+_SHORT = 2**16
+#: Most values of YAML with aliases written out, and its deepest value.
+MOST_VALUES, MOST_LEVELS = 100_000, 500
 
 
 class SettingsFileError(ValueError):
@@ -69,18 +71,33 @@ def read_json(text: str, where: object = "", **settings: Any) -> Any:  # noqa: A
 
 def check_keys(text: str, where: object = "") -> None:
     """Refuse YAML, or JSON, with a repeated key or too many values, in the file ``where``. Invalid YAML passes, for its parser."""
-    if text.count(":") < 2 and "*" not in text:
+    if len(text) <= MOST_LEVELS and text.count(":") < 2 and "*" not in text:
         return
     import yaml  # late, so that `--help` stays quick
 
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        node = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        _check_depth(yaml.parse(text, Loader=loader), where)
+        node = yaml.compose(text, Loader=loader)
+    except SettingsFileError:
+        raise
     except (yaml.YAMLError, ValueError, RecursionError):
         return
     _check_count(node, where)
     for path, first, second in _repeats(node):
         lines = f" (lines {first} and {second})" if first < second else ""
         raise _repeated(path, where, lines)
+
+
+def _check_depth(events: Iterator[yaml.Event], where: object) -> None:
+    """Refuse YAML of more than `MOST_LEVELS` levels: libyaml composes by recursion in C, which ends the process."""
+    import yaml
+
+    depth = 0
+    for event in events:
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MOST_LEVELS:
+            raise SettingsFileError(f"{_place(where)}more than {MOST_LEVELS} levels. Flatten it.")
 
 
 def _repeats(root: yaml.Node | None) -> Iterator[tuple[str, int, int]]:

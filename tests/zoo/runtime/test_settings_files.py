@@ -56,6 +56,7 @@ def test_two_blocks_of_one_key_are_refused_by_every_command(
         ("a: {b: 1, b: 2}", "f: a.b is given twice. Keep one"),
         ("x: &a {k: 1}\ny: *a\nz:\n  <<: *a\n  k: 2\n1: 3\n'1': 4", ""),
         ("a: {b: 1, b: 2", ""),
+        (f"a: {'[' * 500}{']' * 500}", "f: more than 500 levels"),
     ],
 )
 def test_repeated_keys_are_found_at_any_depth(text: str, message: str) -> None:
