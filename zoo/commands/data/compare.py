@@ -23,6 +23,8 @@ from zoo.runtime.run_folder import TARGET
 
 #: Pairs of samples that estimate the distance without drift.
 DRAWS = 20
+#: Most items of all lists, each counted as long as the longest.
+MOST_LISTED = 2**26
 
 
 def read_pairs(path: Path) -> pl.DataFrame:
@@ -115,6 +117,10 @@ def served(old: pl.DataFrame, lists: pl.DataFrame) -> dict[str, float]:
         raise ValueError(f"The lists have {lists.height} rows, and no item of the ratings. Pass lists of these items.")
     cases = known.sort("rank").group_by("user_id", maintain_order=True).agg("at")["at"].to_list()
     k = max(map(len, cases))
+    if len(cases) * k > MOST_LISTED:
+        raise ValueError(
+            f"{len(cases):,} lists have up to {k:,} items. Allowed: {MOST_LISTED:,} in all. Shorten the longest."
+        )
     best = torch.tensor([[*items, *[-1] * (k - len(items))] for items in cases])
     metrics = ListMetrics(columns, [k])
     metrics.update(best)

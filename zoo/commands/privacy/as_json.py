@@ -154,6 +154,7 @@ def total_values(accounts: Sequence[Account], total: Total) -> Values:
                 "delta": domain.delta,
                 "reason": domain.reason,
                 "shown": _shown(domain.epsilon, domain.delta),
+                "label": domain.label,
             }
             for domain in total.domains
         ],
@@ -172,11 +173,12 @@ def budget_values(budget: Budget) -> Values:
         "spent": [
             {
                 "domain": domain or None,
-                "epsilon": _number(epsilon),
+                "epsilon": total.epsilon,
                 "delta": cap.delta,
-                "shown": _shown(epsilon, cap.delta),
+                "shown": _shown(math.inf if total.epsilon is None else total.epsilon, cap.delta),
+                "label": total.label,
             }
-            for domain, epsilon in budget.epsilon_by_domain().items()
+            for domain, total in budget.total_by_domain().items()
         ],
         "releases": [
             {"line": one.number + 1, "date": one.date, "domain": one.account.domain, "digest": one.release}
@@ -230,6 +232,7 @@ def _total_values(total: Total) -> Values:
         "reason": total.reason,
         "conditions": {condition: list(names) for condition, names in total.conditions.items()},
         "shown": _shown(total.epsilon, total.delta),
+        "label": total.label,
     }
 
 

@@ -1,7 +1,8 @@
 """Planned privacy loss of the releases of an experiment, without opening data."""
 
+import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ from zoo.privacy.accounting.gaussian_mixture import paper_w
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.mechanisms.jlt import JLT
 from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
+from zoo.privacy.record.shared_projection import mean_seeds
 from zoo.privacy.record.words import CHOSEN_BY_METRICS
 from zoo.privacy.spending.total import Account, Total, total_of
 from zoo.publishers.base import Publisher
@@ -153,8 +155,17 @@ def total(releases: Sequence[Planned], repeat: int = 1) -> Total:
     names = [f"{one.source}{f' ({time + 1})' * (repeat > 1)}" for one in releases for time in range(repeat)]
     planned = [one for one in releases for _ in range(repeat)]
     return total_of(
-        Account(name, one.source, 0, one.record, one.events) for name, one in zip(names, planned, strict=True)
+        Account(name, one.source, 0, _drawn_anew(one.record), one.events)
+        for name, one in zip(names, planned, strict=True)
     )
+
+
+def _drawn_anew(record: PrivacyRecord) -> PrivacyRecord:
+    """Return a planned record with a projection of its own, if its guarantee is a mean over projections."""
+    if not record.claims or not mean_seeds(record):
+        return record
+    mechanism: Any = record.mechanism
+    return replace(record, mechanism=replace(mechanism, seed=secrets.randbits(62)))
 
 
 def repeat_table(releases: Sequence[Planned], repeat: int, shown: Sequence[int] = (1, 2, 4, 12, 26, 52)) -> Table:

@@ -75,7 +75,8 @@ def _domain_line(domain: DomainTotal, total: Total) -> str:
         name for text, names in total.conditions.items() if text != DISTINCT for name in names
     }
     condition = ", under the conditions above" if conditional else ""
-    return f"{count}: epsilon {rounded_up(domain.epsilon)} at delta {shown_delta(domain.delta)}{condition}"
+    label = f" ({domain.label})" if domain.label else ""
+    return f"{count}: epsilon {rounded_up(domain.epsilon)}{label} at delta {shown_delta(domain.delta)}{condition}"
 
 
 def budget_parts(budget: Budget) -> list[Part]:

@@ -45,7 +45,7 @@ _FIELDS = {
 }
 _CLAIMS = ("epsilon", "delta", "mu", "requested_epsilon")  # absent from a record without a guarantee
 _TRIED, _OTHER_SEEDS = "releases it was chosen among, by results", "projection seeds of the others"
-_DONE = re.compile(r"\W*done\W+to\W+the\W+data\W+before(?:\W+and\W+not\W+accounted\W+for)?\W*", re.IGNORECASE)
+_DONE = "done to the data before: "
 _MOVED = re.compile(
     r"no rating decides what else is held out, although by the split (\w+) one rating may move up to (\d+) cells of its user"
 )
@@ -96,7 +96,7 @@ def fields_of_earlier(
     old["public_inputs"] = inputs
     mechanism = _mechanism(old, ledger)
     selection = _selection(old, values["public_inputs"], mechanism, ledger)
-    steps = tuple(RecordedStep(_DONE.sub("", text, count=1)) for text in old["assumptions"] if _DONE.match(text))
+    steps = tuple(RecordedStep(text.removeprefix(_DONE)) for text in old["assumptions"] if text.startswith(_DONE))
     reasons = () if old["reason"] is None else (_code(old["reason"]),)
     stated = tuple(_code(text) for text in old["conditions"])
     # In schema 1 the seed was a setting with the default 0.
@@ -104,7 +104,7 @@ def fields_of_earlier(
         reasons = ("projection_known_before",)
     built = not isinstance(mechanism, ThirdPartyMechanism)
     if "unstated" not in stated and not reasons and old["unit"] is not None:
-        refuse_missing_conditions((step.words for step in steps), stated, old["unit"])
+        refuse_missing_conditions(old["assumptions"], stated, old["unit"])  # of whatever beginning
     provisos = tuple(code for code in stated if code not in mechanism.statement.conditions) if built else ()
     notes = {name: value for name, value in inputs.items() if name not in mechanism.public_inputs} if built else {}
     fields = {"mechanism": mechanism, "noise_source": old["noise_source"], "notes": notes, "reasons": reasons}

@@ -1,8 +1,7 @@
 """Steps: what was done to the ratings before a release, and which steps add a condition to its guarantee."""
 
 import re
-from collections.abc import Collection, Iterable
-from itertools import product
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from zoo.privacy.record.fields import ASK_SOURCE, InconsistentRecordError
@@ -41,15 +40,14 @@ class RecordedStep(NamedTuple):
     reach: str = "all"
 
 
-#: Words of steps that have a condition, as `_folded` writes them (blanks of a pattern do not count), with the condition (its
+#: Words of steps that have a condition, anywhere in a folded text (blanks of a pattern do not count), with the condition (its
 #: parts by group) and reach.
 _KNOWN = (
-    (r"read by (.+)", r"read_by:\1", "values"),
-    (r"ratings >= the mean of all ratings .*", "threshold_from_ratings", "values"),
-    (r"users with at least \d+ and items with at least (?!1o)\d+ of them .*", "counts_decide", "all"),
-    (r"users with at least (?!1a)\d+ and items with at least 1 of them .*", "counts_decide", "row"),
-    (r"users are those in common .*", "users_in_common", "all"),
-    (r"users are those of both parties lists .*", "users_by_intersection", "all"),
+    (r"ratings the mean of all ratings", "threshold_from_ratings", "values"),
+    (r"users with at least \d+ and items with at least (?!1o)\d+ of them", "counts_decide", "all"),
+    (r"users with at least (?!1a)\d+ and items with at least 1 of them", "counts_decide", "row"),
+    (r"users are those in common", "users_in_common", "all"),
+    (r"users are those of both parties lists", "users_by_intersection", "all"),
     (r"users are derived from the ratings", "users_from_ratings", "all"),
     (r"items are derived from the ratings", "items_from_ratings", "all"),
     (r"held out items of this domain removed split global time", "times_from_rows", "all"),
@@ -70,18 +68,26 @@ def refuse_missing_conditions(words: Iterable[str], conditions: Collection[str],
     for text in words:
         if not (text.isascii() and text.isprintable()):
             raise InconsistentRecordError(f"A step is {ascii(text)[:80]}. Allowed: printable ASCII. Rename the step.")
-        for part, (pattern, condition, reach) in product(map(_folded, text.split(";")), _KNOWN):
-            if (found := re.fullmatch(pattern, part, re.VERBOSE)) and reach in _UNBOUNDED[unit]:
-                due = _folded(found.expand(condition))
-                if due not in stated:
-                    raise InconsistentRecordError(
-                        f"The record lists the step {text[:80]!r} without its condition {found.expand(condition)}. {ASK_SOURCE}"
-                    )
+        if missing := [due for due in _due(text, unit, stated) if _folded(due) not in stated]:
+            raise InconsistentRecordError(
+                f"The record lists the step {text[:80]!r} without its condition {missing[0]}. {ASK_SOURCE}"
+            )
+
+
+def _due(text: str, unit: str, stated: Collection[str]) -> Iterator[str]:
+    """Yield the conditions that follow from the words of a step, or of several."""
+    for pattern, condition, reach in _KNOWN:
+        if reach in _UNBOUNDED[unit] and (found := re.search(pattern, _folded(text), re.VERBOSE)):
+            yield found.expand(condition)
+    for part in (_folded(part).removeprefix("donetothedatabefore") for part in (text, *text.split(";"))):
+        reader = part.startswith("readby") and "values" in _UNBOUNDED[unit]
+        if reader and not any(code.startswith("readby") and part.startswith(code) for code in stated):
+            yield f"read_by:{part.removeprefix('readby')}"
 
 
 def _folded(text: str) -> str:
-    """Return the small letters, digits and ``>=`` of a text, so that its writing does not matter."""
-    return "".join(re.findall(r"[a-z0-9]|>=", "".join(text.casefold().split())))
+    """Return the small letters and digits of a text, so that its writing does not matter."""
+    return "".join(re.findall(r"[a-z0-9]", text.casefold()))
 
 
 def recorded_steps(steps: Iterable[Step]) -> tuple[RecordedStep, ...]:

@@ -50,6 +50,7 @@ class DomainTotal:
     epsilon: float | None  # None if they have no joint guarantee; `reason` has the cause
     delta: float | None
     reason: str | None = None
+    label: str = ""  # as of `Total`
 
 
 @dataclass(frozen=True)
@@ -170,8 +171,10 @@ def total_of_run(entries: Mapping[str, Mapping[str, Any]]) -> Total:
     accounts, composed, added = list[Account](), [0.0], list[float]()
     for name, values in entries.items():
         record, ledger = record_of(values), _ledger_of(values)
-        if ledger is None and record.mu is not None and len(entries) > 1:
-            ledger = (GaussianEvent(1 / record.mu),)
+        if ledger is None and record.mu and record.epsilon and len(entries) > 1:
+            event = GaussianEvent(1 / record.mu)
+            if epsilon_of([event], record.delta or 0.0, record.relation) >= record.epsilon * (1 - 1e-6):
+                ledger = (event,)
         (added if ledger is None else composed).append(float(record.delta or 0))
         pure = ledger is None
         if ledger is None:
@@ -215,7 +218,9 @@ def _domain_total(group: Sequence[Account], delta: float | None) -> DomainTotal:
     if reason is None and delta is not None:
         epsilon, reason = _largest([group], delta)
         if reason is None:
-            return DomainTotal(domain, names, group[0].record.unit, epsilon, delta)
+            ledger = [event for account in group for event in account.ledger]
+            label = MEANINGLESS if attack_success_of(ledger, group[0].record.relation) > MOST_SUCCESS else ""
+            return DomainTotal(domain, names, group[0].record.unit, epsilon, delta, label=label)
     return DomainTotal(domain, names, None, None, None, reason)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from datamodules import Evaluation, Files, Filters
+from zoo.commands.data import compare
 from zoo.commands.data.command import main
 from zoo.commands.data.describe import describe_data, tables
 
@@ -86,7 +87,9 @@ def test_dates_and_suspicious_values_are_shown(tmp_path: Path) -> None:
     assert titles[1:3] == ["Times", "Suspicious values"]
 
 
-def test_drift_and_served_lists_are_counted_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_drift_and_served_lists_are_counted_by_hand(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "old.v1.csv").write_text("user_id,item_id\na,x\na,y\nb,x\nc,z\n")  # all that drift needs
     (tmp_path / "new.csv").write_text("user_id,item_id,rating,timestamp\na,x,5,3\nd,x,5,3\nd,w,5,4\ne,y,5,4\n")
     (tmp_path / "lists.csv").write_text("user_id,rank,item_id\na,2,x\na,1,z\nb,1,x\nb,2,w\n")
@@ -110,3 +113,6 @@ def test_drift_and_served_lists_are_counted_by_hand(tmp_path: Path, capsys: pyte
     assert "share of users without history" in capsys.readouterr().out
     with pytest.raises(SystemExit, match=r"No ratings at .*\. Pass a file, or a run"):
         main(["compare", str(tmp_path), paths[1]])
+    monkeypatch.setattr(compare, "MOST_LISTED", 3)
+    with pytest.raises(SystemExit, match=r"2 lists have up to 2 items\. Allowed: 3 in all"):
+        main(["compare", *paths, "--lists", str(tmp_path / "lists.csv")])

@@ -368,6 +368,9 @@ def test_a_plan_adds_up_a_year_of_releases(capsys: pytest.CaptureFixture[str]) -
     said = " ".join(capsys.readouterr().out.split())
     assert "Repeated releases of the same" in said
     assert year["shown"]["epsilon"] in said
+    drawn = ("--publisher", "JLT", "--publisher.calibration", "gaussian", "--publisher.epsilon", "2")
+    twice = values(capsys, *options[:5], *drawn, "--repeat", "2")["repeated"]
+    assert 2 < twice["epsilon"] < 4, "each has a projection of its own"
     with pytest.raises(SystemExit, match="--repeat is 0"):
         main([*map(str, options), "--repeat", "0"])
 
@@ -383,6 +386,11 @@ def test_totals_without_a_meaning_are_labelled(tmp_path: Path, capsys: pytest.Ca
     assert f"Used all domains epsilon 8.00 ({MEANINGLESS})" in page
     assert f"epsilon 8.00 at delta 0, proved ({MEANINGLESS}); SHA-256" in page
     assert f"Used by all domains: 8.00 ({MEANINGLESS})." in budget_summary(Budget(budget.path))
+    assert values(capsys, "budget", budget.path)["spent"][0]["label"] == MEANINGLESS
+    rows, users = saved(tmp_path / "r", NoisyRows(20.0)), NoisyRows(4.0, relation="zero_out_one_user", clip=1.0)
+    mixed = ("total", rows, saved(tmp_path / "s", NoisyRows(20.0)), saved(tmp_path / "u", users, "films"))
+    assert f"({MEANINGLESS}) at delta 1e-05, under" in said(capsys, *mixed), "of a domain, without a total"
+    assert [domain["label"] for domain in values(capsys, *mixed)["domains"]] == [MEANINGLESS, ""]
     with pytest.raises(BudgetExceededError, match=rf"from 8.00 \({MEANINGLESS}\) to 16.0 \({MEANINGLESS}\)"):
         publish_release(FlippedRows(8.0), binary(), "book", tmp_path / "b", ABOUT, Budget(budget.path))
 

@@ -231,7 +231,7 @@ def test_a_listed_step_without_its_condition_contradicts_a_proved_guarantee() ->
             "conditions": [],
             "steps": [{"words": step.words, "condition": "", "reach": "all"}],
         }
-        done = ("done to the data before: ", "Done to the data  before : ")
+        done = ("done to the data before: ", "Done to the data  before : ", "donetothe data_before")
         old, *others = (earlier_file(mechanism="Other", assumptions=[f"{begun}{step.words}"]) for begun in done)
         if not record.conditions:
             assert PrivacyRecord.from_dict(lie).conditions == ()
@@ -242,7 +242,7 @@ def test_a_listed_step_without_its_condition_contradicts_a_proved_guarantee() ->
             step.words.replace(" ", "  "), f"{step.words} .", f"agreed;{step.words.capitalize()}",
             step.words.replace("e", "\N{CYRILLIC SMALL LETTER IE}"), step.words.replace("a", "\N{LATIN SMALL LETTER ALPHA}"),
             step.words.replace(" ", "\N{BRAILLE PATTERN BLANK}"), step.words.replace("-", " - ").replace("(", "( ") + ",",
-            step.words.replace(" (", "(").replace(" >=", ">="),
+            step.words.replace(" (", "(").replace(" >=", ">-="), f">= {step.words[:9]};{step.words[9:]}",
         )  # fmt: skip
         again = [lie | {"steps": [{**lie["steps"][0], "words": text}]} for text in rewritten]
         for file in (lie, old, *others, *again):

@@ -10,6 +10,7 @@ from dp_accounting.pld import PLDAccountant
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from tests.zoo.privacy.record.stated import earlier_file
 from tests.zoo.privacy.spending.accounts import RATING, USER, account, made
 from zoo.privacy.accounting.events import GaussianEvent, PureEvent, event_to_dict
 from zoo.privacy.accounting.relation import Relation, Unit
@@ -148,3 +149,11 @@ def test_an_entry_of_a_run_has_the_ledger_of_its_record(ledger: tuple[GaussianEv
     assert total_of_run({"book": entry}).epsilon == given.record.epsilon
     with pytest.raises((InconsistentRecordError, UnderstatedPrivacyError)):
         total_of_run({"book": entry | {"ledger": [event_to_dict(event) for event in ledger]}})
+
+
+def test_an_earlier_entry_costs_at_least_its_epsilon_whatever_its_mu() -> None:
+    """Without a ledger nothing else is known of it."""
+    given = account("a")
+    other = given.record.to_dict() | {"ledger": [event_to_dict(event) for event in given.ledger]}
+    entry = earlier_file(epsilon=8.0, mu=0.05)
+    assert (total_of_run({"a": other, "b": entry}).epsilon or 0.0) >= 8.0
