@@ -27,7 +27,7 @@ from zoo.benchmark.report.results import ALONE, RANKINGS
 from zoo.benchmark.runner import run_all
 from zoo.benchmark.runs import RUN_FILE, BenchmarkRun, runs_of, select_runs
 from zoo.runtime.processes import cores
-from zoo.runtime.run_folder import METRICS, visible
+from zoo.runtime.run_folder import METRICS, read_summary, visible
 from zoo.runtime.suggestions import count_of
 
 #: Difference that rounding to six decimals allows, and the smallest tolerance for trained networks.
@@ -110,12 +110,14 @@ def key_of(run: BenchmarkRun) -> Key:
 def read_report(folder: Path) -> tuple[dict[str, Any], dict[Key, dict[str, str]]]:
     """Return the content of ``report.json``, and the rows of ``seeds.csv`` by run; raise `BenchmarkError` without them."""
     try:
-        origin: dict[str, Any] = json.loads((folder / ORIGIN).read_text(encoding="utf-8"))
+        origin = read_summary(folder / ORIGIN)
         with (folder / "seeds.csv").open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         keyed = {(row["task"], row["system"], row["release"], row["seed"]): row for row in rows}
-        [*origin["versions"], *origin["machine"], *origin["threads"], Path(origin["config"])]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        [*origin["versions"], *origin["machine"], next(iter(rows)), Path(origin["config"])]
+        int(next(iter(origin["threads"])) or 1)
+        [float(row[name] or 0) for row in rows for name in row if "@" in name or name == "epochs"]
+    except (OSError, ValueError, KeyError, TypeError, csv.Error, StopIteration) as error:
         raise BenchmarkError(
             f"{folder} lacks a readable {ORIGIN} or seeds.csv ({type(error).__name__}). Report again, with version "
             "0.3 or later."

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from zoo.data.rows import SparseRows
 from zoo.methods.checkpoint_identity import STATED
+from zoo.privacy.record.fields import RecordError
 from zoo.privacy.spending.total import record_of
 from zoo.release.files import save_tensors
 from zoo.runs import hub
@@ -35,6 +36,7 @@ from zoo.runtime.run_folder import (
     atomic_folder,
     class_path,
     markdown,
+    read_summary,
     visible,
     write_json,
 )
@@ -350,6 +352,8 @@ def privacy(folder: Path, manifest: Mapping[str, Any], shown: Callable[[str], st
     """Return the privacy records of the run in words, and what no guarantee covers; ``shown`` is that of `abilities`."""
     path, method = folder / PRIVACY, manifest["method"].rpartition(".")[2]
     found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if not isinstance(found, dict):
+        raise RecordError(f"{path} is of type {type(found).__name__}. Allowed: a mapping of records. Repeat the run.")
     records = {name: record_of(values) for name, values in found.items()}
     lines = []
     for name, record in records.items():
@@ -384,7 +388,7 @@ def _metrics_table(folder: Path) -> str:
     path = folder / METRICS
     if not path.is_file():
         return "The run was not tested."
-    found = json.loads(path.read_text(encoding="utf-8"))["metrics"]
+    found = read_summary(path).get("metrics", {})
     rows = [f"| {in_card(_title(name))} | {value:.4f} |" for name, value in found.items()]
     return "\n".join(["| test | |", "|---|---:|", *rows])
 

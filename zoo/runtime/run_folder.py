@@ -57,6 +57,34 @@ FREE = (
 )
 
 
+#: Numbers of the summaries of a run, mappings to numbers, and other values with their type.
+_NUMBERS, _MAPPINGS = (
+    ("train_seconds", "epochs", "parameters", "ranked_by_item_counts", "seed"),
+    ("metrics", "release_bytes"),
+)
+_OTHERS = {"method": str, "tested": dict, "target": dict, "test_says_little": list}
+_LARGEST = 1e12
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """Return ``metrics.json`` or ``data.json`` of a run, which may come from another party; `ValueError` for other values."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise ValueError(f"{path} has too many levels. Repeat the run.") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is of type {type(found).__name__}. Allowed: a mapping. Repeat the run.")
+    for name, value in found.items():
+        if name in _NUMBERS or name in _MAPPINGS:
+            parts = [value] if name in _NUMBERS else [*value.values()] if isinstance(value, dict) else [None]
+            fits = all(type(part) in (int, float) and not abs(part) > _LARGEST for part in parts)  # NaN fits
+        else:
+            fits = isinstance(value, _OTHERS.get(name, object))
+        if not fits:
+            raise ValueError(f"{path}: {name} is {str(value)[:80]!r}. Repeat the run.")
+    return found
+
+
 def folder_of_run(trainer: Any) -> Path | None:  # noqa: ANN401  a trainer, without Lightning
     """Return the folder of a run, or None if nothing is logged; every process has to call it."""
     log_dir = trainer.log_dir

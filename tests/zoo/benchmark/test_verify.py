@@ -94,6 +94,20 @@ def test_a_report_sets_only_what_its_search_can_choose(
     assert "Benchmark file: bench.yaml\n" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("threads", "rows"), [({"abc": 1}, "0.5"), ({}, "0.5"), ({"1": 1}, None), ({"1": 1}, "x"), ({"1": 1}, "0" * 2**18)]
+)
+def test_a_damaged_report_is_refused(place: Path, threads: dict[str, int], rows: str | None) -> None:
+    (place / "report").mkdir()
+    origin = {"config": "bench.yaml", "versions": {}, "machine": {}, "threads": threads}
+    (place / "report/report.json").write_text(json.dumps(origin))
+    names = ["task", "system", "release", "seed", "epochs", "full/ndcg@10"]
+    with (place / "report/seeds.csv").open("w") as file:
+        csv.writer(file).writerows([names, *([["music", "EASE", "", 0, 1, rows]] if rows else [])])
+    with pytest.raises(SystemExit, match=r"lacks a readable report\.json or seeds\.csv"):
+        zoo_benchmark("--verify", "report")
+
+
 def test_a_failed_run_is_no_reproduction(
     write: Callable[..., Path], place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

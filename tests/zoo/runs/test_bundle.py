@@ -82,6 +82,11 @@ def test_texts_of_other_parties_are_no_markup_in_the_card(bare: Path, tmp_path: 
     assert {each.type for each in inline} <= {"text", "text_special", "strong_open", "strong_close", "code_inline"}
     assert sum(each.type == "strong_open" for each in inline) == 3, "those of the card"
     assert sum(foreign in "".join(each.content for each in token.children or []) for token in tokens) == 7
+    for file, damage in (("metrics.json", '{"metrics": []}'), ("metrics.json", "[" * 10**5), ("privacy.json", "[]")):
+        (tmp_path / "metrics.json").write_text("{}")
+        (tmp_path / file).write_text(damage)
+        with pytest.raises(ValueError, match=rf"{file}.*Repeat the run"):
+            card(tmp_path, manifest)
 
 
 @pytest.mark.parametrize("method", ["SPPG", "a_package.methods.SPPG"])

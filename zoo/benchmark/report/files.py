@@ -21,7 +21,7 @@ from zoo.benchmark.report.page import context, origins, render
 from zoo.benchmark.report.paired_differences import Gain, Sweep, Transfer, paired_differences, sweeps, transfers
 from zoo.benchmark.report.results import LIST_MEASURES, MEASURES, RANKINGS, Line, Results, ResultsError, Run
 from zoo.benchmark.report.run_folders import display_path
-from zoo.runtime.run_folder import ATTENTION, write_together
+from zoo.runtime.run_folder import ATTENTION, visible, write_together
 
 #: Handwritten notes for the top of the page.
 NOTES = "notes.md"
@@ -247,7 +247,7 @@ def commands(results: Results, out: Path, tasks: Sequence[str] = ()) -> list[str
     if results.folders:
         other = f" --baseline {shlex.quote(results.baseline)}" if results.baseline else ""
         return [f"python -m zoo report {shlex.join(map(display_path, results.folders))}{other} {where}"]
-    name, config = results.benchmark["name"], results.benchmark["config"]
+    name, config = (shlex.quote(visible(results.benchmark[key])) for key in ("name", "config"))
     changed = results.baseline != (results.benchmark.get("baseline") or None)
     other = f" --baseline {shlex.quote(results.baseline or '')}" if changed else ""
     only = [f" --only {shlex.quote(f'{slug(task)}/*')}" for task in tasks] or [""]

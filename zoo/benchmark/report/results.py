@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -20,7 +21,7 @@ from zoo.privacy.record.fields import Guarantee
 from zoo.privacy.record.record import PrivacyRecord, PublicView, shown_delta
 from zoo.privacy.record.words import sentence
 from zoo.privacy.spending.total import OWN_ROWS, Total, record_of, total_of_run
-from zoo.runtime.run_folder import CASES, DATA, METRICS, PRIVACY
+from zoo.runtime.run_folder import CASES, DATA, METRICS, PRIVACY, read_summary, visible
 from zoo.runtime.suggestions import suggest
 
 CUT_OFFS = (5, 10)
@@ -97,7 +98,7 @@ class Run:
     def test_warnings(self) -> list[str]:
         """Why the metrics of its test are unreliable; empty for an ordinary test."""
         path = self.folder / DATA
-        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        found = read_summary(path) if path.is_file() else {}
         return [str(sentence) for sentence in found.get("test_says_little", ())]
 
     @cached_property
@@ -123,7 +124,10 @@ class Run:
             return self.listed
         path = self.folder / CASES
         try:
-            return open_table(path, ".parquet", "", column_names(path)).with_columns(seed=pl.lit(self.seed))
+            found = open_table(path, ".parquet", "", column_names(path)).with_columns(seed=pl.lit(self.seed))
+            if texts := [name for name, kind in found.schema.items() if "/" in name and not kind.is_numeric()]:
+                raise ValueError(f"{texts[0]} is no number")
+            return found
         except (OSError, ValueError) as error:
             what = str(error).split("\n", 1)[0]  # polars writes many lines
             raise ResultsError(f"{path} is unreadable ({what}). Delete its folder and repeat it.") from error
@@ -355,7 +359,7 @@ def read_results(runs: Path) -> Results:
         raise ResultsError(f"{path} or one of its runs is unreadable ({reason}). Repeat the benchmark.") from error
     count = sum(len(line.runs) for some in lines.values() for line in some)
     if not count:
-        command = f"python -m zoo benchmark --config {benchmark['config']}"
+        command = f"python -m zoo benchmark --config {shlex.quote(visible(benchmark['config']))}"
         raise ResultsError(f"{runs} has no finished run. Run: {command}")
     finished = {task: some for task, some in lines.items() if some}
     return Results(benchmark, finished, count, benchmark.get("baseline") or None)
@@ -378,7 +382,7 @@ def _read_lines(runs: Path) -> tuple[dict[str, Any], dict[str, list[Line]]]:
 
 def read_files(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return ``metrics.json`` and ``privacy.json`` of a run; raise KeyError or ValueError for malformed files."""
-    report = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+    report = read_summary(folder / METRICS)
     privacy = json.loads((folder / PRIVACY).read_text(encoding="utf-8"))
     for key in REPORTED:
         report[key]  # fails now, not halfway through the report

@@ -17,7 +17,7 @@ from zoo.benchmark.grid import Row, slug
 from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results, ResultsError, Run, read_files
 from zoo.benchmark.runs import BENCHMARK
 from zoo.runtime.exports import PUBLISHERS
-from zoo.runtime.run_folder import CASES, CONFIG, DATA, FREE, METRICS, PRIVACY, differing, flat
+from zoo.runtime.run_folder import CASES, CONFIG, DATA, FREE, METRICS, PRIVACY, differing, flat, read_summary
 from zoo.runtime.settings_files import read_yaml
 
 #: Settings in which runs of one row differ.
@@ -194,7 +194,7 @@ def read_run(folder: Path) -> RunFolder:
         text = (folder / CONFIG).read_text(encoding="utf-8")
         settings = read_yaml(text, folder / CONFIG)
         report, privacy = read_files(folder)
-        data = json.loads(path.read_text(encoding="utf-8")) if (path := folder / DATA).is_file() else {}
+        data = read_summary(path) if (path := folder / DATA).is_file() else {}
         versions = dict(re.findall(r"^#\s*([\w-]+)[= ]+([\w.+-]+)", text, re.M)[:1])
         own = identifying_settings(settings, with_publisher=bool(report["release_bytes"]))
         run = Run(int(report["seed"]), folder, report, privacy, float(report["train_seconds"]), 0, versions, None, own)

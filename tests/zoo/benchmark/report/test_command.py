@@ -1,6 +1,7 @@
 """The command: what it writes, what it refuses, and the page in a browser."""
 
 import csv
+import dataclasses
 import shutil
 import subprocess
 import sys
@@ -111,6 +112,10 @@ def test_a_task_is_run_by_the_name_of_its_cells_and_reported_by_its_own(results:
     ran, reported = commands(results, Path("out"), ["Cold start"])
     assert ran.endswith(" --only 'cold-start/*'")
     assert reported.endswith(" --task 'Cold start' --out out")
+    foreign = dataclasses.replace(results, benchmark=results.benchmark | {"name": "a b", "config": "g.yaml; ls"})
+    ran, reported = commands(foreign, Path("out"))
+    assert ran.endswith("--config 'g.yaml; ls'")
+    assert "runs/benchmarks/'a b'" in reported
 
 
 def test_cells_of_other_tasks_are_not_counted(results: Results) -> None:

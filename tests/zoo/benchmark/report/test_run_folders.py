@@ -233,6 +233,29 @@ def test_a_damaged_file_is_refused_in_a_sentence(tmp_path: Path, file: str) -> N
         assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("file", "values"),
+    [
+        *(("metrics.json", values) for values in ({"epochs": None}, {"parameters": "many"}, {"release_bytes": ["a"]})),
+        *(("metrics.json", {"metrics": {"test/full/ndcg@10": value}}) for value in ("x", 1e308, [])),
+        *(("data.json", values) for values in ({"target": 5}, {"test_says_little": 5})),
+    ],
+)
+def test_values_that_no_run_writes_are_refused(tmp_path: Path, file: str, values: dict[str, Any]) -> None:
+    path = a_run(tmp_path / "run") / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    with pytest.raises(ResultsError, match=rf"{file}: {next(iter(values))} is .*\. Repeat the run"):
+        read_run_folders([path.parent])
+
+
+def test_cases_with_texts_for_figures_are_refused(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", change=lambda cases: cases)
+    cases = pl.read_parquet(run / "test_cases.parquet").with_columns(pl.lit("x").alias("full/ndcg@10"))
+    cases.write_parquet(run / "test_cases.parquet")
+    with pytest.raises(ResultsError, match="full/ndcg@10 is no number"):
+        read_run_folders([run])
+
+
 def test_a_baseline_that_no_row_is_called_is_refused(tmp_path: Path) -> None:
     results = read_run_folders([a_run(tmp_path / "a"), a_run(tmp_path / "b", "EASE")])
     assert results.with_baseline("EASE").baseline == "EASE"
