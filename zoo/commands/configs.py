@@ -115,8 +115,9 @@ def texts_in(text: str) -> list[tuple[str, str]]:
 
 
 def _values(text: str) -> Iterator[tuple[str, str]]:
-    """Yield key and text of each value, and of each key that an alias may repeat as a value; by events, which need no stack."""
+    """Yield key and text of each value, and of each key that may act as a value; by events, which need no stack."""
     opened: list[tuple[bool, str | None]] = [(False, "")]  # is it a mapping; key of the next value, None before a key
+    keys, tagged = list[str](), False
     for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         if isinstance(event, yaml.CollectionEndEvent):
             opened.pop()
@@ -124,12 +125,17 @@ def _values(text: str) -> Iterator[tuple[str, str]]:
             value, (is_mapping, key) = getattr(event, "value", ""), opened[-1]
             if value and (key is not None or event.anchor):
                 yield key or "", value
+            elif value:
+                keys.append(value)
             if is_mapping:
                 opened[-1] = True, value if key is None else None
             if len(opened) > MOST_LEVELS:  # libyaml takes hours for a megabyte of brackets
                 raise RecursionError
             if isinstance(event, yaml.CollectionStartEvent):
+                tagged |= event.tag is not None
                 opened.append((True, None) if isinstance(event, yaml.MappingStartEvent) else (False, key or ""))
+    if tagged:  # the values of !!set, !!omap and !!pairs are keys, also merged ones
+        yield from (("", key) for key in keys)
 
 
 def names_code(key: str, value: str) -> bool:
