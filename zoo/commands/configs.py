@@ -14,10 +14,8 @@ from zoo.commands.listing import head_of
 from zoo.runtime import builtin_configs, plugins
 from zoo.runtime.arguments import Arguments
 from zoo.runtime.run_folder import atomic_write, refusal, visible
-from zoo.runtime.settings_files import MOST_LEVELS, check_keys
+from zoo.runtime.settings_files import MOST_LEVELS, check_keys, check_size
 
-#: Largest config that is shown, in bytes.
-MOST = 2**20
 #: Packages of the zoo.
 OURS = ("zoo", "datamodules", "callbacks")
 
@@ -83,8 +81,7 @@ def copy_config(config: Path, out: Path | None) -> Path:
 
 def config_lines(config: Path) -> Iterator[str]:
     """Yield the printable lines of a config, then the classes, functions and other files that it names."""
-    if (size := config.stat().st_size) > MOST:
-        raise ConfigError(f"{config} has {size:,} bytes. Allowed: {MOST:,}.")
+    check_size(config)
     text = config.read_bytes().decode("utf-8", errors="backslashreplace")
     check_keys(text, config)
     yield from (visible(line) for line in text.split("\n"))
