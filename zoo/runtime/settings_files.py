@@ -47,18 +47,20 @@ def read_yaml(text: str, where: object = "") -> Any:  # noqa: ANN401  what YAML 
 
 
 def _check_count(root: yaml.Node | None, where: object) -> None:
-    """Refuse YAML with more than `MOST_VALUES` values, aliases and merges written out: a kilobyte may stand for any number."""
+    """Refuse YAML with more than `MOST_VALUES` values or `MOST_LEVELS` levels, aliases and merges written out."""
     import yaml
 
-    left, count = [root], 0
+    left, count = [(root, 1)], 0
     while left:
-        node, count = left.pop(), count + 1
+        (node, depth), count = left.pop(), count + 1
         if count + len(left) > MOST_VALUES:
             raise SettingsFileError(f"{_place(where)}more than {MOST_VALUES:,} values, aliases (*) expanded. Split it.")
-        if isinstance(node, yaml.MappingNode):
-            left += [value for _, value in node.value]
+        if isinstance(node, yaml.CollectionNode) and depth > MOST_LEVELS:
+            raise _too_deep(where)
+        if isinstance(node, yaml.MappingNode):  # a key that is no text has levels too
+            left += [(one, depth + 1) for pair in node.value for one in pair[isinstance(pair[0], yaml.ScalarNode) :]]
         elif isinstance(node, yaml.SequenceNode):
-            left += node.value
+            left += [(one, depth + 1) for one in node.value]
 
 
 def read_json(text: str, where: object = "", **settings: Any) -> Any:  # noqa: ANN401  what JSON holds
@@ -103,7 +105,7 @@ def _check_depth(events: Iterator[yaml.Event], where: object) -> None:
     for event in events:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MOST_LEVELS:
-            raise SettingsFileError(f"{_place(where)}more than {MOST_LEVELS} levels. Flatten it.")
+            raise _too_deep(where)
 
 
 def _repeats(root: yaml.Node | None) -> Iterator[tuple[str, int, int]]:
@@ -136,6 +138,10 @@ def _dotted(path: tuple[Any, ...]) -> str:
         path, key = path
         keys.insert(0, key)
     return ".".join(keys)
+
+
+def _too_deep(where: object) -> SettingsFileError:
+    return SettingsFileError(f"{_place(where)}more than {MOST_LEVELS} levels, aliases (*) expanded. Flatten it.")
 
 
 def _repeated(key: str, where: object, lines: str) -> SettingsFileError:
