@@ -10,19 +10,18 @@ from pydantic import TypeAdapter, ValidationError
 
 from zoo.benchmark.grid import Benchmark, BenchmarkError
 from zoo.runtime import builtin_configs
-from zoo.runtime.settings_files import SettingsFileError, read_yaml
+from zoo.runtime.settings_files import SettingsFileError, check_size, read_yaml
 
-#: Limits: bytes, and characters of a library's message that are shown.
-MOST_BYTES, LONGEST_WORDS = 2**20, 200
+#: Characters of a library's message that are shown.
+LONGEST_WORDS = 200
 
 
 def read_benchmark(path: Path) -> Benchmark:
     """Read a benchmark; raise `BenchmarkError` if the file is missing or wrong."""
     if not path.is_file():
         raise BenchmarkError(builtin_configs.not_found_message(path))
-    if (size := path.stat().st_size) > MOST_BYTES:
-        raise BenchmarkError(f"{path} has {size:,} bytes. Allowed: {MOST_BYTES:,}. Split it.")
     try:
+        check_size(path)
         settings = read_yaml(path.read_text(encoding="utf-8"), path)
     except SettingsFileError as error:
         raise BenchmarkError(str(error)) from error

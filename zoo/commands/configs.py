@@ -14,10 +14,8 @@ from zoo.commands.listing import head_of
 from zoo.runtime import builtin_configs, plugins
 from zoo.runtime.arguments import Arguments
 from zoo.runtime.run_folder import atomic_write, refusal, visible
-from zoo.runtime.settings_files import MOST_LEVELS, check_keys
+from zoo.runtime.settings_files import MOST_LEVELS, check_keys, check_size
 
-#: Largest config that is shown, in bytes.
-MOST = 2**20
 #: Packages of the zoo.
 OURS = ("zoo", "datamodules", "callbacks")
 
@@ -83,8 +81,7 @@ def copy_config(config: Path, out: Path | None) -> Path:
 
 def config_lines(config: Path) -> Iterator[str]:
     """Yield the printable lines of a config, then the classes, functions and other files that it names."""
-    if (size := config.stat().st_size) > MOST:
-        raise ConfigError(f"{config} has {size:,} bytes. Allowed: {MOST:,}.")
+    check_size(config)
     text = config.read_bytes().decode("utf-8", errors="backslashreplace")
     check_keys(text, config)
     yield from (visible(line) for line in text.split("\n"))
@@ -115,8 +112,9 @@ def texts_in(text: str) -> list[tuple[str, str]]:
 
 
 def _values(text: str) -> Iterator[tuple[str, str]]:
-    """Yield key and text of each value, and of each key that an alias may repeat as a value; by events, which need no stack."""
+    """Yield key and text of each value, and of each key that may act as a value; by events, which need no stack."""
     opened: list[tuple[bool, str | None]] = [(False, "")]  # is it a mapping; key of the next value, None before a key
+    keys, tagged = list[str](), False
     for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         if isinstance(event, yaml.CollectionEndEvent):
             opened.pop()
@@ -124,12 +122,17 @@ def _values(text: str) -> Iterator[tuple[str, str]]:
             value, (is_mapping, key) = getattr(event, "value", ""), opened[-1]
             if value and (key is not None or event.anchor):
                 yield key or "", value
+            elif value:
+                keys.append(value)
             if is_mapping:
                 opened[-1] = True, value if key is None else None
             if len(opened) > MOST_LEVELS:  # libyaml takes hours for a megabyte of brackets
                 raise RecursionError
             if isinstance(event, yaml.CollectionStartEvent):
+                tagged |= event.tag is not None
                 opened.append((True, None) if isinstance(event, yaml.MappingStartEvent) else (False, key or ""))
+    if tagged:  # the values of !!set, !!omap and !!pairs are keys, also merged ones
+        yield from (("", key) for key in keys)
 
 
 def names_code(key: str, value: str) -> bool:

@@ -24,7 +24,7 @@ from zoo.runs.inputs import UsageError, instantiate, read_checkpoint
 from zoo.runs.predictor import Predictor, check_names, explain_mismatch, read_inputs
 from zoo.runtime.exports import VERSION
 from zoo.runtime.run_folder import BEST, CONFIG, TARGET, class_path, refusal
-from zoo.runtime.settings_files import SettingsFileError, read_yaml, user_path
+from zoo.runtime.settings_files import SettingsFileError, check_size, read_yaml, user_path
 
 
 def load(
@@ -169,6 +169,7 @@ def settings_of(folder: Path) -> dict[str, Any]:
     if not (path := folder / CONFIG).is_file():
         raise UsageError(f"{folder} is neither a run nor a bundle (no {CONFIG}). Pass one.")
     try:
+        check_size(path)
         settings: dict[str, Any] = read_yaml(path.read_text(encoding="utf-8"), path)
     except SettingsFileError as error:
         raise UsageError(str(error)) from error

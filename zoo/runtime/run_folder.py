@@ -76,7 +76,8 @@ def read_summary(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is of type {type(found).__name__}. Allowed: a mapping. Repeat the run.")
     for name, value in found.items():
         if name in _NUMBERS or name in _MAPPINGS:
-            parts = [value] if name in _NUMBERS else [*value.values()] if isinstance(value, dict) else [None]
+            inside: list[Any] = [*value.values()] if isinstance(value, dict) else [None]
+            parts = [value] if name in _NUMBERS else inside
             fits = all(type(part) in (int, float) and not abs(part) > _LARGEST for part in parts)  # NaN fits
         else:
             fits = isinstance(value, _OTHERS.get(name, object))

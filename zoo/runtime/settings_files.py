@@ -17,12 +17,18 @@ if TYPE_CHECKING:
 PATHS = ("root", "trusted", "catalogues", "files", "folder")
 #: Characters of JSON whose repeated keys are named with their lines.
 _SHORT = 2**16
-#: Most values of YAML with aliases written out, and its deepest value.
-MOST_VALUES, MOST_LEVELS = 100_000, 500
+#: Most bytes of a config; most values of YAML with aliases written out, and its deepest value.
+MOST_BYTES, MOST_VALUES, MOST_LEVELS = 2**20, 100_000, 500
 
 
 class SettingsFileError(ValueError):
-    """A file has a key twice, or too many values."""
+    """A file has a key twice, or too many bytes, values or levels."""
+
+
+def check_size(path: Path) -> None:
+    """Refuse a config of more than `MOST_BYTES` before it is read."""
+    if (size := path.stat().st_size) > MOST_BYTES:
+        raise SettingsFileError(f"{path} has {size:,} bytes. Allowed: {MOST_BYTES:,}. Shorten it.")
 
 
 def read_yaml(text: str, where: object = "") -> Any:  # noqa: ANN401  what YAML holds
@@ -41,18 +47,20 @@ def read_yaml(text: str, where: object = "") -> Any:  # noqa: ANN401  what YAML 
 
 
 def _check_count(root: yaml.Node | None, where: object) -> None:
-    """Refuse YAML with more than `MOST_VALUES` values, aliases and merges written out: a kilobyte may stand for any number."""
+    """Refuse YAML with more than `MOST_VALUES` values or `MOST_LEVELS` levels, aliases and merges written out."""
     import yaml
 
-    left, count = [root], 0
+    left, count = [(root, 1)], 0
     while left:
-        node, count = left.pop(), count + 1
+        (node, depth), count = left.pop(), count + 1
         if count + len(left) > MOST_VALUES:
             raise SettingsFileError(f"{_place(where)}more than {MOST_VALUES:,} values, aliases (*) expanded. Split it.")
-        if isinstance(node, yaml.MappingNode):
-            left += [value for _, value in node.value]
+        if isinstance(node, yaml.CollectionNode) and depth > MOST_LEVELS:
+            raise _too_deep(where)
+        if isinstance(node, yaml.MappingNode):  # a key that is no text has levels too
+            left += [(one, depth + 1) for pair in node.value for one in pair[isinstance(pair[0], yaml.ScalarNode) :]]
         elif isinstance(node, yaml.SequenceNode):
-            left += node.value
+            left += [(one, depth + 1) for one in node.value]
 
 
 def read_json(text: str, where: object = "", **settings: Any) -> Any:  # noqa: ANN401  what JSON holds
@@ -97,30 +105,43 @@ def _check_depth(events: Iterator[yaml.Event], where: object) -> None:
     for event in events:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MOST_LEVELS:
-            raise SettingsFileError(f"{_place(where)}more than {MOST_LEVELS} levels. Flatten it.")
+            raise _too_deep(where)
 
 
 def _repeats(root: yaml.Node | None) -> Iterator[tuple[str, int, int]]:
     """Yield each repeated key with dots before it and its first two lines; aliases are followed once."""
     import yaml
 
-    left, seen = [("", root)], set[int]()
+    left, seen = list[tuple[tuple[Any, ...], yaml.Node | None]]([((), root)]), set[int]()
+    # A path is its parent and a key: long keys joined for each value would exhaust memory.
     while left:
-        prefix, node = left.pop()
+        parent, node = left.pop()
         if id(node) in seen or not isinstance(node, yaml.MappingNode | yaml.SequenceNode):
             continue
         seen.add(id(node))
         if isinstance(node, yaml.SequenceNode):
-            left += [(prefix, one) for one in node.value]
+            left += [(parent, one) for one in node.value]
             continue
         lines: dict[tuple[str, str], int] = {}
         for key, value in node.value:
-            line, name = key.start_mark.line + 1, f"{prefix}{key.value}"
+            line, path = key.start_mark.line + 1, (parent, key.value if isinstance(key, yaml.ScalarNode) else "?")
             if isinstance(key, yaml.ScalarNode):
                 if (key.tag, key.value) in lines:
-                    yield name, lines[key.tag, key.value], line
+                    yield _dotted(path), lines[key.tag, key.value], line
                 lines[key.tag, key.value] = line
-            left.append((f"{name}.", value))
+            left.append((path, value))
+
+
+def _dotted(path: tuple[Any, ...]) -> str:
+    keys = list[str]()
+    while path:
+        path, key = path
+        keys.insert(0, key)
+    return ".".join(keys)
+
+
+def _too_deep(where: object) -> SettingsFileError:
+    return SettingsFileError(f"{_place(where)}more than {MOST_LEVELS} levels, aliases (*) expanded. Flatten it.")
 
 
 def _repeated(key: str, where: object, lines: str) -> SettingsFileError:

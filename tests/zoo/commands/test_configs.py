@@ -112,6 +112,9 @@ def test_what_is_no_config_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
         ("callbacks: x.y\ndata: ~\nmodel: null\nseed: 2024-99-99", "x.y"),
         ("- [{a: {method: x.y}}, x.z]", "x.y x.z"),
         ("&a x.y: 1\nb: *a", "x.y"),
+        ("a: {x.y: 1, ? x.z}", ""),
+        ("a: !!set {x.y}\nb: '!!pairs [x.z: 1]'\nc: !<tag:yaml.org,2002:set>\n  ? x.x", "x.x x.y x.z"),
+        ("a: &a {x.y: 1}\nb: !!set {<<: *a}", "x.y"),
         ("a: \"{b: '[x.y]'}\"\nmodel: '\"'", '" x.y'),
     ],
 )

@@ -204,9 +204,15 @@ def test_a_run_of_another_version_says_so(moved: Path, tmp_path: Path) -> None:
     )
     with pytest.raises(UsageError, match=r"more than 100,000 values, aliases \(\*\) expanded"):
         zoo.load(tmp_path / "old")
-    (tmp_path / "old" / "config.yaml").write_text("model: " + "[" * 3000)
-    with pytest.raises(UsageError, match=r"config\.yaml: more than 500 levels"):
-        zoo.load(tmp_path / "old")
+    deep = "".join(f"a{n}: &a{n} {'[' * 400}*a{n - 1}{']' * 400}\n" for n in range(1, 18))
+    for text, said in (
+        ("model: " + "[" * 3000, "config.yaml: more than 500 levels"),
+        (f"a0: &a0 x\n{deep}model: *a17", "config.yaml: more than 500 levels"),
+        ("#" * (2**20 + 1), "config.yaml has 1,048,577 bytes. Allowed: 1,048,576. Shorten it."),
+    ):
+        (tmp_path / "old" / "config.yaml").write_text(text)
+        with pytest.raises(UsageError, match=re.escape(said)):
+            zoo.load(tmp_path / "old")
     config["model"]["init_args"]["forgotten"] = 1
     (tmp_path / "old" / "config.yaml").write_text(yaml.safe_dump(config))
     with pytest.raises(UsageError, match=f"does not fit version {zoo.__version__}"):

@@ -10,10 +10,11 @@ from jsonargparse import ArgumentError, ArgumentParser
 
 import zoo
 from datamodules import Files
+from tests.samples import memory_below
 from zoo.__main__ import main
 from zoo.runs.parser_messages import overridden_options
 from zoo.runtime import settings_files
-from zoo.runtime.settings_files import SettingsFileError, read_json, read_yaml, with_home
+from zoo.runtime.settings_files import SettingsFileError, check_keys, read_json, read_yaml, with_home
 
 TWICE = """model:
   class_path: UserKNN
@@ -57,6 +58,9 @@ def test_two_blocks_of_one_key_are_refused_by_every_command(
         ("x: &a {k: 1}\ny: *a\nz:\n  <<: *a\n  k: 2\n1: 3\n'1': 4", ""),
         ("a: {b: 1, b: 2", ""),
         (f"a: {'[' * 500}{']' * 500}", "f: more than 500 levels"),
+        (f"a: &a {'[' * 250}{']' * 250}\nb: {'[' * 250}*a{']' * 250}", r"f: more than 500 levels, aliases \(\*\)"),
+        (f"a: &a {'[' * 250}{']' * 250}\nb: {'[' * 249}*a{']' * 249}", ""),
+        (f"a: &a {'[' * 250}{']' * 250}\n? {'[' * 250}*a{']' * 250}\n: 1", "f: more than 500 levels"),
     ],
 )
 def test_repeated_keys_are_found_at_any_depth(text: str, message: str) -> None:
@@ -73,11 +77,17 @@ def test_repeated_keys_are_found_at_any_depth(text: str, message: str) -> None:
         assert read_yaml(text, "f") == expected
 
 
-@pytest.mark.parametrize("begun", ["a0: &a0 {k: 1}", "a0: &a0 [1, *a0]"])
-def test_values_are_counted_before_they_are_made(begun: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_keys_are_not_repeated_for_each_value() -> None:
+    text = f"? {'k' * 10**5}\n:\n" + "".join(f" a{n}:\n" for n in range(1_000))
+    with memory_below(20e6), pytest.raises(SettingsFileError, match=r"f: k+\.a0 is given twice"):
+        check_keys(f"{text} a0:\n", "f")
+
+
+@pytest.mark.parametrize(("begun", "most"), [("a0: &a0 {k: 1}", "100,000 values"), ("a0: &a0 [1, *a0]", "500 levels")])
+def test_values_are_counted_before_they_are_made(begun: str, most: str, monkeypatch: pytest.MonkeyPatch) -> None:
     merged = "\n".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}" for n in range(1, 9))
     monkeypatch.setattr(yaml, "safe_load", lambda _: pytest.fail("10^8 pairs are made"))
-    with pytest.raises(SettingsFileError, match=r"f: more than 100,000 values, aliases \(\*\) expanded"):
+    with pytest.raises(SettingsFileError, match=rf"f: more than {most}, aliases \(\*\) expanded"):
         read_yaml(f"{begun}\n{merged}", "f")
 
 

@@ -18,7 +18,7 @@ from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results
 from zoo.benchmark.runs import BENCHMARK
 from zoo.runtime.exports import PUBLISHERS
 from zoo.runtime.run_folder import CASES, CONFIG, DATA, FREE, METRICS, PRIVACY, differing, flat, read_summary
-from zoo.runtime.settings_files import read_yaml
+from zoo.runtime.settings_files import check_size, read_yaml
 
 #: Settings in which runs of one row differ.
 SEEDS = ("seed_everything", "data.init_args.seed", "publisher.init_args.seed", "publisher.init_args.of.init_args.seed")
@@ -191,6 +191,7 @@ def read_run(folder: Path) -> RunFolder:
     if missing := [name for name in (CONFIG, METRICS, PRIVACY, CASES) if not (folder / name).is_file()]:
         raise ResultsError(f"{folder} has no {missing[0]}, so it is no tested run. Test it.")
     try:
+        check_size(folder / CONFIG)
         text = (folder / CONFIG).read_text(encoding="utf-8")
         settings = read_yaml(text, folder / CONFIG)
         report, privacy = read_files(folder)

@@ -61,7 +61,11 @@ def registered(name: str, registry: Path | None = None) -> DataSet:
     """
     known = KNOWN if registry is None else KNOWN | read_yaml(registry.read_text(encoding="utf-8"), registry)
     if name in known:
-        return DataSet.model_validate(known[name])
+        data = DataSet.model_validate(known[name])
+        for file in (*data.files, *(table for each in data.files.values() for table in each.tables)):
+            if file in ("", "..") or Path(file).name != file:
+                raise ValueError(f"A file in {registry} is {file!r}. Allowed: a name without a folder. Rename it.")
+        return data
     if name in Recipe.names():
         recipe = Recipe.named(name)
         if recipe.files:
@@ -118,8 +122,8 @@ def _downloaded(name: str, published: Published, scratch: Path) -> Path:
     failed = []
     for url in published.urls:
         try:
-            # Checked below, by size too.
-            path = Path(pooch.retrieve(url, known_hash=None, fname=name, path=scratch, progressbar=False))
+            # Checked below, by size too. A fixed name stays in the folder.
+            path = Path(pooch.retrieve(url, known_hash=None, fname="file", path=scratch, progressbar=False))
         except (requests.exceptions.RequestException, OSError) as error:
             failed.append(f"{url} ({type(error).__name__})")
             continue

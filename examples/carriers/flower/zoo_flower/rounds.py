@@ -3,7 +3,7 @@
 In a round each client gets the public item vectors and attention, and uniform numbers for its negatives, which the server
 of this experiment draws so that a round in one process has the same. Its own vector stays at the client.
 
-No app of this package answers a round: updates without noise reveal a client's ratings to whoever asks.
+No app of this package answers a round: updates without noise reveal a client's ratings to anyone who asks.
 """
 
 from __future__ import annotations

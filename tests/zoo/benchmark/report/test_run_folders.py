@@ -221,6 +221,9 @@ def test_what_is_no_tested_run_is_refused(tmp_path: Path) -> None:
         read_run_folders([good, grid])
     with pytest.raises(ResultsError, match=r"Repeated runs: .*good\. Name each run once\."):
         read_run_folders([good, tmp_path / "good" / ".." / "good"])
+    (good / "config.yaml").write_text("#" * (2**20 + 1))
+    with pytest.raises(ResultsError, match=r"unreadable .*1,048,577 bytes\. Allowed: 1,048,576"):
+        read_run_folders([good])
 
 
 @pytest.mark.parametrize("file", ["config.yaml", "metrics.json", "privacy.json", "data.json", "test_cases.parquet"])

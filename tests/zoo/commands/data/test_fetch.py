@@ -126,6 +126,15 @@ def test_another_file_is_refused_and_nothing_written(host: str, tmp_path: Path) 
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize("old", ["them.zip:", "ratings.csv.gz:"])
+@pytest.mark.parametrize("new", ["../x", "a/x", "/x", "..", ".", ""])
+def test_a_registry_cannot_name_a_file_outside_its_folder(old: str, new: str, tmp_path: Path) -> None:
+    path = registry(tmp_path, "http://127.0.0.1:1/gone.zip")
+    path.write_text(path.read_text().replace(f" {old}", f" '{new}':"))
+    with pytest.raises(ValueError, match=rf"^A file in {path} is '{new}'\. Allowed: a name without a folder"):
+        registered("theirs", path)
+
+
 def test_where_no_host_answers_it_says_what_to_do(host: str, tmp_path: Path) -> None:
     said = r"No host has them.zip: .*gone.zip \(HTTPError\); http://127.0.0.1:1/x \(ConnectionError\).*SHA-256 .*--offline FOLDER"
     with pytest.raises(SystemExit, match=said):
