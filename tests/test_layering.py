@@ -31,9 +31,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 53_160,
-    "lines of tests": 54_625,
-    "collected tests": 6_849,
+    "lines of code": 53_260,
+    "lines of tests": 54_727,
+    "collected tests": 6_883,
 }
 
 
