@@ -177,9 +177,10 @@ GUARANTEES = (
         ("one pair's losses in two domains do not add up", "separate = distinct_ratings and", "separate = True and"),
         (
             "what sources lose of a user does not compose",
-            "ledger = (GaussianEvent(1 / record.mu),)",
-            "ledger = (PureEvent(record.epsilon),)",
+            "event = GaussianEvent(1 / record.mu)",
+            "event = PureEvent(record.epsilon)",
         ),
+        ("an earlier mu counts below its epsilon", ">= record.epsilon * (1 - 1e-6)", ">= 0.0"),
         ("what has no mu is forgotten", "(PureEvent(record.epsilon),) if record.epsilon else ()", "()"),
         ("users are stated to be distinct", "and unit is not Unit.USER and len(groups)", "and len(groups)"),
         ("deltas of trainings cost no attack", "self.added / 2", "0.0"),

@@ -286,7 +286,9 @@ RECORDS = (
         ("exact counts have noise", "_coarse(squares.low_bits)", "1.0"),
     ),
     *edits_of(
-        f"{RECORD}/steps.py", (DERIVED,), ("words of a step have no condition", "if due not in stated:", "if False:")
+        f"{RECORD}/steps.py",
+        (DERIVED,),
+        ("words of a step have no condition", "if _folded(due) not in stated]", "if False]"),
     ),
     *edits_of(
         "zoo/release/release.py", (NOISE_CHECKS,), ("rows are read unseen", "            release.check_noise()\n", "")
