@@ -32,7 +32,7 @@ RATCHET = {
     "arrows": 70,
     "files with one importer": 96,
     "lines of code": 53_260,
-    "lines of tests": 54_727,
+    "lines of tests": 54_732,
     "collected tests": 6_883,
 }
 

@@ -79,9 +79,9 @@ def _due(text: str, unit: str, stated: Collection[str]) -> Iterator[str]:
     for pattern, condition, reach in _KNOWN:
         if reach in _UNBOUNDED[unit] and (found := re.search(pattern, _folded(text), re.VERBOSE)):
             yield found.expand(condition)
-    for part in (_folded(part).removeprefix("donetothedatabefore") for part in (text, *text.split(";"))):
-        reader = part.startswith("readby") and "values" in _UNBOUNDED[unit]
-        if reader and not any(code.startswith("readby") and part.startswith(code) for code in stated):
+    whole, *parts = (_folded(part).removeprefix("donetothedatabefore") for part in (text, *text.split(";")))
+    for part in (*parts, *([] if parts[0] in stated else [whole])):
+        if part.startswith("readby") and "values" in _UNBOUNDED[unit]:
             yield f"read_by:{part.removeprefix('readby')}"
 
 

@@ -45,6 +45,7 @@ from zoo.privacy.record.record import (
 )
 from zoo.privacy.record.schema import DERIVED
 from zoo.privacy.record.selection import chosen_among
+from zoo.privacy.record.steps import refuse_missing_conditions
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy
 from zoo.privacy.training.round_privacy import RoundPrivacy
 from zoo.publishers.base import PublicSizes
@@ -249,6 +250,10 @@ def test_a_listed_step_without_its_condition_contradicts_a_proved_guarantee() ->
             with pytest.raises(InconsistentRecordError, match=r"without its condition|Allowed: printable ASCII"):
                 PrivacyRecord.from_dict(file)
     assert found == 9 + 1 + 3 + 3 + 1
+    refuse_missing_conditions(["read by plugin.Data; users are hashed"], ["read_by:plugin.Data"], "rating")
+    for text in ("read by plugin.Data", "read; by plugin.Data"):
+        with pytest.raises(InconsistentRecordError, match="without its condition read_by:plugindata"):
+            refuse_missing_conditions([text], ["read_by:plugin"], "rating")
 
 
 @pytest.mark.parametrize("part", ["parameters", "steps", "selection", "notes"])
