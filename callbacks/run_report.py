@@ -140,6 +140,7 @@ class RunReport(Callback):
         users = (data.test if stage == "test" else data.validation).users
         by_counts = int((~pl_module.can_score(users.to(pl_module.device))).sum())
         protected = records(data, pl_module)
+        own = {name: f"not protected: {sentence('metrics')}" for name in pl_module.own_rows_read(data)}
         others: Sequence[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # set in __init__
         baselines = {} if data.signs or not figures else references_of(data, stage)
         report = {
@@ -154,7 +155,9 @@ class RunReport(Callback):
             **provenance(torch.get_num_threads()),
             "peak_memory": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MAXRSS_PER_MIB),
             "release_bytes": {name: self._bytes[name] for name in data.releases},
-            "privacy": {name: record.summary() for name, record in protected.items()},
+            "privacy": {
+                name: record.summary() + (f"; {own[name]}" if name in own else "") for name, record in protected.items()
+            },
         }
         self._write(trainer, file, report)
         if trainer.is_global_zero:
@@ -169,8 +172,7 @@ class RunReport(Callback):
             else:
                 notes += [f"* {UNRELIABLE}: {'; '.join(odd)}"] if odd else []
                 notes += [remark for remark in data.summary["remarks"] if remark not in odd]
-            own = pl_module.own_rows_read(data)
-            notes += [f"{visible(name)}: not protected: {sentence('metrics')}" for name in own]
+            notes += [f"{visible(name)}: {said}" for name, said in own.items()]
             end_bar(trainer)
             title, mark = f"{type(pl_module).__name__}{counted}", "*" if odd else ""
             Console().print(result_table(title, stage, figures, data.ks, protected, [*filter(None, notes)], mark))

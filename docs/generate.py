@@ -24,7 +24,7 @@ from papers_page import PAGE as PAPERS
 from papers_page import parts as paper_parts
 from papers_page import report_pages
 from result_tables import cross_domain, gains, leakage, one_bit, serving
-from tables import Row, distinct, name, read, table, where
+from tables import MARKS, Row, distinct, marks, name, read, table, where
 
 import zoo
 from callbacks.robustness_conductor import NEEDED
@@ -135,19 +135,18 @@ def callback_table() -> str:
     return table(("callback", "needs", "methods"), lines, left=3)
 
 
-def marked(row: Row) -> str:
-    """Return the mark of a conditional epsilon."""
-    return " ‡" if row["conditions"] else ""
-
-
 def under(rows: list[Row]) -> str:
-    """Return what the conditional epsilons of these rows assume, each assumption with its reports."""
+    """Return what the marks of these rows mean, each assumption of a conditional epsilon with its reports."""
     reports: dict[str, dict[str, None]] = {}
     for row in rows:
         for condition in filter(None, re.split("; (?!here )", row["conditions"])):
             reports.setdefault(SENTENCES.get(CODES.get(condition, ""), condition), {})[row["benchmark"]] = None
     items = "\n".join(f"- {text[0].upper()}{text[1:]}. ({', '.join(found)})" for text, found in reports.items())
-    return f"\n\n‡ The epsilon of the source's file assumes:\n\n{items}" if items else ""
+    assumed = f"\n\n‡ The epsilon of the source's file assumes:\n\n{items}" if items else ""
+    others = [
+        f"\n\n{mark} {MARKS[mark]}." for mark in "§¶" if any(mark in marks(row) for row in rows if row["epsilon"])
+    ]
+    return assumed + "".join(others)
 
 
 def figures_table(method: str) -> str:
@@ -161,7 +160,7 @@ def figures_table(method: str) -> str:
     for report, task in distinct(rows, "benchmark", "task"):
         lines.append((f"**[{report}](../results/{report}/README.md), {task}**", *[""] * (len(titles) - 1)))
         for row in where(rows, benchmark=report, task=task):
-            epsilon = rounded_up(float(row["epsilon"])) + marked(row) if row["epsilon"] else "-"
+            epsilon = rounded_up(float(row["epsilon"])) + marks(row) if row["epsilon"] else "-"
             cells = [f"{float(row[key]):.4f}" if row[key] else "-" for key in COLUMNS.values()]
             lines.append((shortened(row), epsilon, *cells, gained(found[report].get((task, name(row))))))
     note = f"\n\n{FAMILY}" if any("(" in line[-1] for line in lines) else ""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from result_tables import gains
-from tables import Row, distinct, name, read, table, where
+from tables import MARKS, Row, distinct, marks, meaningless, name, read, table, where
 
 from zoo.benchmark.report.results import ALONE
 from zoo.privacy.record.record import rounded_up
@@ -23,13 +23,16 @@ SINGLE = "single-domain"
 KINDS: dict[str, Callable[[Row], bool]] = {
     SINGLE: lambda row: row["release"] in ALONE,
     "plain ratings": lambda row: row["release"] not in ("", "Nothing") and not row["epsilon"] and not row["control"],
-    "private": lambda row: bool(row["epsilon"]) and float(row["epsilon"]) <= MAX_EPSILON and not row["control"],
+    "private": lambda row: (
+        bool(row["epsilon"]) and float(row["epsilon"]) <= MAX_EPSILON and not row["control"] and not meaningless(row)
+    ),
 }
 
 
 def leaderboard() -> str:
     """Return a heading and a table for every report that has results, in the order of their folders."""
-    return "\n\n".join(_report(path.parent) for path in sorted(RESULTS.glob("*/results.csv")))
+    said = " ".join(f"{mark} {MARKS[mark]}." for mark in "‡¶")
+    return "\n\n".join([said, *(_report(path.parent) for path in sorted(RESULTS.glob("*/results.csv")))])
 
 
 def _report(folder: Path) -> str:
@@ -61,7 +64,8 @@ def _task(folder: Path, task: str, rows: list[Row]) -> list[tuple[str, ...]]:
 
 def _short(name: str) -> str:
     """Return the name of a row without its epsilon, which has a column."""
-    return re.sub(r" (eps|at epsilon) [\d.e+]+$", "", name).replace(", scored by the target factor alone", ", target")
+    name = re.sub(r" (eps|at epsilon) [\d.e+]+$", "", name).replace(", scored by the target factor alone", ", target")
+    return name.replace("denoised, FlippedRows", "denoised flips")
 
 
 def _figures(row: Row, metric: str) -> tuple[str, str]:
@@ -71,7 +75,9 @@ def _figures(row: Row, metric: str) -> tuple[str, str]:
 
 
 def _epsilon(row: Row) -> str:
-    return f"{rounded_up(float(row['epsilon'])).removesuffix('.00')} per {row['unit']}" if row["epsilon"] else "-"
+    if not row["epsilon"]:
+        return "-"
+    return f"{rounded_up(float(row['epsilon'])).removesuffix('.00')} per {row['unit']}{marks(row)}"
 
 
 def _gain(row: Row | None) -> str:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from zoo.privacy.record.words import MEANINGLESS, MOST_SUCCESS
+
 Row = dict[str, str]
+#: What the marks of an epsilon mean, as in reports.
+MARKS = {
+    "‡": "conditional: the reports list what this epsilon assumes",
+    "§": f"{MEANINGLESS}: attack success may exceed {MOST_SUCCESS * 100:.0f} %",
+    "¶": "metrics measured on the source's ratings, and choices based on them, are not protected",
+}
 
 
 def read(path: Path) -> list[Row]:
@@ -28,6 +37,19 @@ def distinct(rows: Iterable[Row], *keys: str) -> list[tuple[str, ...]]:
 def name(row: Row) -> str:
     """Return the name of a row of results: its system and its release."""
     return f"{row['system']}, {row['release']}" if row["release"] else row["system"]
+
+
+def meaningless(row: Row) -> bool:
+    """Return whether attack success may exceed 99 %. Earlier reports have no label: there, for delta 0, epsilon decides."""
+    if "label" in row or not row["epsilon"] or float(row["delta"]):
+        return bool(row.get("label"))
+    return float(row["epsilon"]) > math.log(MOST_SUCCESS / (1 - MOST_SUCCESS))
+
+
+def marks(row: Row) -> str:
+    """Return the `MARKS` of the epsilon of a row of results."""
+    found = {"‡": row["conditions"], "§": meaningless(row), "¶": row.get("unprotected_metrics")}
+    return "".join(f" {mark}" for mark, applies in found.items() if applies)
 
 
 def spread(row: Row) -> str:

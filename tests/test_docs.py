@@ -3,6 +3,7 @@
 import csv
 import importlib
 import inspect
+import math
 import re
 import subprocess
 from collections.abc import Iterator
@@ -186,6 +187,21 @@ def check_citations(page: str) -> None:
             named = [(f"{row['system']}, {row['release']}".removesuffix(", "), row) for row in rows]
             shown = [f"{float(row[where['figure']]):.4f}" for name, row in named if name == where["row"]]
         assert where["value"] in shown, f"{page} cites {match[0]}, the report has {shown}"
+
+
+def test_no_report_and_no_leaderboard_leads_with_a_guarantee_without_meaning(docs: None) -> None:
+    leaderboard = importlib.import_module("leaderboard")
+    for path in leaderboard.RESULTS.glob("*/results.csv"):
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        flips = [row for row in rows if row["epsilon"] and float(row["delta"]) == 0]
+        weak = [row for row in flips if 1 / (1 + math.exp(-float(row["epsilon"]))) > 0.99]
+        weak += [row for row in rows if float(row.get("attack_success") or 0) > 0.99]
+        assert not any(leaderboard.KINDS["private"](row) for row in weak)
+        best = "".join(re.findall("^- Best, .*", (path.parent / "README.md").read_text(encoding="utf-8"), re.MULTILINE))
+        assert not any(f"{row['system']}, {row['release']} with" in best for row in weak), path
+        assert ("§" in best) == bool(weak), path
+    assert leaderboard.marks({"conditions": "x", "label": "y", "unprotected_metrics": "z", "epsilon": "1"}) == " ‡ § ¶"
 
 
 def test_no_committed_figure_breaks_the_arithmetic_of_ranks() -> None:

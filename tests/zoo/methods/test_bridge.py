@@ -168,6 +168,8 @@ def test_removing_a_user_at_source_changes_nobody_elses_list(tmp_path: Path, mon
     once = {"max_epochs": 1, "runs": tmp_path, "accelerator": "cpu", "enable_progress_bar": False}
     data = Synthetic(**TASK, releases={"book": release})
     run = zoo.fit(ensemble(weights_from_own_rows=True), data, **once)
+    run.test()
+    assert "not protected: metrics measured on the source" in run._repr_html_()
     bundle = zoo.export(run, tmp_path / "bundle", with_user_ids=True, with_ratings=True)
     assert json.loads((bundle / "bundle.json").read_text())["own_rows"] == ["book"]
     monkeypatch.setattr(CrossDomainDataModule, "_read_own_rows", lambda *_: None)  # the source's file is gone

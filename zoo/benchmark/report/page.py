@@ -136,7 +136,8 @@ def _probed(folder: Path) -> str:
 
 def summary(results: Results, found: Sequence[Gain]) -> list[str]:
     """Return the lines: rows and runs, the best row, the best private row, and gains over the baselines."""
-    best = _best(results, "Best, controls excluded", lambda line: True)
+    marked = any(line.view.label for line in results.rows)
+    best = _best(results, f"Best, controls {'and rows marked § ' * marked}excluded", lambda line: not line.view.label)
     private = _best(results, "Best with a guarantee", lambda line: line.view.meaningful)
     return [_compared(results), best, private, _against(results, found), _over_noise(results, found)]
 
@@ -183,8 +184,7 @@ def _placed(results: Results, task: str, line: Line) -> str:
     said = f"{line.name} with {line.mean(ranking, PRIMARY_METRIC):.4f} among {RANKINGS[ranking]}{where}"
     if line.epsilon is None:
         return said
-    status = line.view.label or line.guarantee_status
-    return f"{said}, epsilon {rounded_up(line.epsilon)} ({status}) for {line.guarantee}"
+    return f"{said}, epsilon {rounded_up(line.epsilon)} ({line.guarantee_status}) for {line.guarantee}"
 
 
 def _against(results: Results, found: Sequence[Gain]) -> str:
