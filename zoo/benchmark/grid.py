@@ -65,7 +65,7 @@ class Row:
     # ``noise`` for the noise baseline of another row, ``control`` for other baselines, empty for compared systems.
     control: Literal["", "noise", "control"] = ""
     of: str = ""  # for a noise baseline: label of the imitated release
-    epsilon: float | None = None  # of the publisher
+    epsilon: float | None = None  # of the publisher, or the number at another ``epsilon_key``
     publisher: dict[str, Any] | None = None  # its settings
     published_as: str = ""  # names in the papers' tables, separated by commas
     reason: str = ""  # why our result may differ from the paper's
@@ -84,7 +84,8 @@ class Released:
     publisher: str | dict[str, Any]
     label: str = ""  # name in rows; default: the class name
     epsilons: list[float] = field(default_factory=list)  # one row each; empty: the publisher's own
-    # The setting in the publisher's ``init_args``, dotted if it is nested.
+    # The setting in the publisher's ``init_args``, dotted if it is nested. Its last part is in row names: ``eps 4`` for an
+    # epsilon, otherwise as in ``attack success 0.6``.
     epsilon_key: str = "epsilon"
     tasks: list[str] | None = None  # tasks it is run on; null: all of the system's
     # Whether the noise baseline (`Noise`) has its own row.
@@ -103,7 +104,8 @@ class Released:
         for epsilon in epsilons:
             label, settings = self.label or publisher["class_path"].rsplit(".", 1)[-1], publisher
             if epsilon is not None:
-                label = f"{label} eps {epsilon:g}"
+                kind = self.epsilon_key.rsplit(".", 1)[-1]
+                label = f"{label} {'eps' if kind.endswith('epsilon') else kind.replace('_', ' ')} {epsilon:g}"
                 settings = _with(publisher, ["init_args", *self.epsilon_key.split(".")], epsilon)
             control: Literal["", "control"] = "control" if is_control else ""
             yield Row(task, system, label, control, "", epsilon, settings, self.published_as, self.reason)

@@ -92,7 +92,10 @@ class GeneratorPublisher(TrainedPublisher):
         return (record if withdrawn is None else record.without_guarantee(withdrawn)).claimed_by(type(self.network))
 
     def publish(self, source: Ratings, domain: str) -> Release:
-        """Train on the source's ratings, in [0, 1] and at least one, then release; all steps must be taken."""
+        """Train on the source's ratings, in [0, 1] and at least one, then release.
+
+        No step may be left, of all or of those that a `PrivacyBudget` allows.
+        """
         _check(source, domain)
         network: ReleasableGenerator = self.trained(
             SourceRatings(source, self.network.training_batches, seed=self.training_seed(), target=domain)

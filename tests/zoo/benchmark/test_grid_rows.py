@@ -175,6 +175,22 @@ def test_an_epsilon_may_lie_in_another_class_of_the_publisher(made: Made) -> Non
     assert row.release == "GeneratorPublisher eps 3"
 
 
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [
+        ("epsilon", "eps"),
+        ("of.init_args.epsilon", "eps"),
+        ("attack_success", "attack success"),
+        ("of.init_args.attack_success", "attack success"),
+    ],
+)
+def test_a_row_is_named_by_what_its_number_is(made: Made, key: str, kind: str) -> None:
+    publisher = {"class_path": "NoisyRows"}
+    row, noise = made(**released(publisher=publisher, epsilons=[0.95], epsilon_key=key)).rows()
+    assert [row.release, noise.release] == [f"NoisyRows {kind} 0.95", f"Noise (NoisyRows {kind} 0.95)"]
+    assert noise.of == row.release
+
+
 def test_public_draws_follow_the_seed_and_trainings_do_not(made: Made) -> None:
     trained = {"class_path": "GeneratorPublisher", "init_args": {"network": "SPPG"}}
     benchmark = made(**released(publisher=trained))

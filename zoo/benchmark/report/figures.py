@@ -87,8 +87,10 @@ def _curve(results: Results, task: str, guarantee: GuaranteeKind, lines: Sequenc
 def _draw(axes: Axes, results: Results, lines: Sequence[Line], ranking: str) -> None:
     series: dict[tuple[str, str], list[Line]] = {}
     for line in lines:
-        suffix = "" if line.row.epsilon is None else f" eps {line.row.epsilon:g}"
-        series.setdefault((line.row.system, line.row.release.removesuffix(suffix)), []).append(line)
+        release, epsilon = line.row.release, line.row.epsilon
+        if epsilon is not None:
+            release = release.removesuffix(f" {epsilon:g}").removesuffix(" eps")
+        series.setdefault((line.row.system, release), []).append(line)
     for colour, ((system, release), own) in zip(cycle(COLOURS), series.items(), strict=False):
         _errorbar(axes, own, own, ranking, colour, f"{system}, {release}")
         noise = [(line, control) for line in own if (control := control_of(results, line, NOISE_BASELINE)) is not None]

@@ -1,6 +1,7 @@
 """Privacy curve of a release, and utility against epsilon."""
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -57,7 +58,8 @@ def _draw_utility(panel: Axes, results: Path) -> None:
         raise ValueError(f"{results} has no row with a guarantee. Pass a report with private rows.")
     series: dict[str, list[tuple[float, float, float]]] = {}
     for row in rows:
-        name = f"{row['task']}: {row['system']}, {row['release'].split(' eps ')[0]}"
+        release = re.split(" (?:eps|attack success) ", row["release"])[0]
+        name = f"{row['task']}: {row['system']}, {release}"
         spread = float(row["sampled/ndcg@10 sd"] or 0)
         series.setdefault(name, []).append((float(row["epsilon"]), float(row["sampled/ndcg@10"]), spread))
     for name, points in series.items():

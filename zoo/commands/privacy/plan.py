@@ -17,7 +17,6 @@ from zoo.commands.privacy.show import guaranteed
 from zoo.data.ratings import Step
 from zoo.methods.base import Recommender
 from zoo.privacy.accounting.events import PrivacyEvent
-from zoo.privacy.accounting.gaussian_mixture import paper_w
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.mechanisms.jlt import JLT
 from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
@@ -206,15 +205,23 @@ def plan_table(releases: Sequence[Planned], num_users: str) -> Table:
 
 
 def paper_table(record: PrivacyRecord) -> Table | None:
-    """Compare the noise with PriCDR's published calibration for the same epsilon; None for other mechanisms."""
+    """Compare the noise with PriCDR's published calibration for the same epsilon; None for other mechanisms.
+
+    SJLT is one: its published form has no epsilon.
+    """
     mechanism, epsilon, delta = record.mechanism, record.epsilon, record.delta
     one_rating = record.relation is Relation.CHANGE_ONE_RATING
-    if not isinstance(mechanism, JLT) or epsilon is None or delta is None or not one_rating:
+    if type(mechanism) is not JLT or epsilon is None or delta is None or not one_rating:
         return None
     numbers = (Column(name, justify="right") for name in ("w", "actual epsilon"))
     table = Table("calibration", *numbers, title="Calibration of the paper for the same epsilon")
-    requested, dim = record.requested_epsilon or epsilon, mechanism.dim
-    actual = JLT.calibrate(epsilon=requested, delta=delta, dim=dim, calibration="paper")
+    paper = JLT.calibrate(
+        epsilon=record.requested_epsilon or epsilon,
+        delta=delta,
+        dim=mechanism.dim,
+        calibration="paper",
+        rating_range=mechanism.sensitivity,
+    )
     table.add_row("here", f"{mechanism.w:.6g}", rounded_up(epsilon))
-    table.add_row("paper", f"{paper_w(dim, requested, delta):.6g}", rounded_up(actual.epsilon))
+    table.add_row("paper", f"{paper.w:.6g}", rounded_up(paper.epsilon))
     return table

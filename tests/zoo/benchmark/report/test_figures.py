@@ -155,6 +155,14 @@ def test_an_epsilon_is_never_written_lower_on_the_axis(tmp_path: Path) -> None:
     assert all(low <= x for low, x in zip(proofs.values(), shown, strict=True))
 
 
+def test_rows_by_attack_success_are_one_series(tmp_path: Path) -> None:
+    proofs = {0.6: 1.0, 0.95: 18.9}
+    releases = [{"publisher": "NoisyRows", "epsilons": [*proofs], "epsilon_key": "attack_success"}]
+    [svg] = curves(private(tmp_path, lambda row: proved(proofs[row.epsilon or 0]), releases), TASK).values()
+    found = [text for text in texts(svg) if "NoisyRows" in text]
+    assert found == ["PriCDR, NoisyRows attack success", "PriCDR, NoisyRows attack success: noise baseline"]
+
+
 def named(folder: Path, *names: str) -> list[str]:
     """What is written where systems are called so."""
     systems = {name: {"config": "system.yaml", "releases": ONE} for name in names}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from dp_accounting import GaussianDpEvent
 from dp_accounting.pld import PLDAccountant
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
 
@@ -19,7 +20,7 @@ from tests.samples import MARKUP, binary
 from tests.zoo.commands.privacy.test_totals import refused
 from zoo import JLT, FlippedRows, NoisyRows, Plaintext, Publisher
 from zoo.commands.privacy.command import main
-from zoo.commands.privacy.curve import as_label
+from zoo.commands.privacy.curve import as_label, draw_curve
 from zoo.commands.privacy.plan import Planned, plan_table, total
 from zoo.data.ratings import Step
 from zoo.privacy.mechanisms.jlt import JLT as Projection
@@ -303,6 +304,22 @@ def test_a_legend_shows_names_as_they_are(name: str) -> None:
     (text,) = axes.legend().get_texts()
     text.figure.draw_without_rendering()
     assert text.get_text().replace(r"\$", "$").replace("\u2009", "") == visible(name)
+
+
+def test_a_curve_joins_the_rows_of_a_release_by_any_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, drawn = Axes.errorbar, []
+
+    def errorbar(panel: Axes, *points: Any, **settings: Any) -> object:  # noqa: ANN401  matplotlib's own
+        drawn.append(settings["label"])
+        return plain(panel, *points, **settings)
+
+    monkeypatch.setattr(Axes, "errorbar", errorbar)
+    lines = ["task,system,release,epsilon,guarantee,sampled/ndcg@10,sampled/ndcg@10 sd"]
+    lines += [f"t,Ridge,JLT n' 8{target},1,proved,0.1,0" for target in (" eps 1", " eps 2", " attack success 0.9")]
+    (tmp_path / "results.csv").write_text("\n".join([*lines, "t,Ridge,JLT n' 9,1,proved,0.1,0"]), encoding="utf-8")
+    ledger = {"book": (NoisyRows(2.0).forecast(900, 50), NoisyRows(2.0).plan(900, 50))}
+    draw_curve(ledger, tmp_path / "results.csv", tmp_path / "c.png")
+    assert drawn == ["t: Ridge, JLT n' 8", "t: Ridge, JLT n' 9"]
 
 
 def test_a_curve_is_a_picture_of_ledgers_and_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 
 from tests.samples import MARKUP
-from zoo import GradientPerturbation, InputPerturbation, OneBitMC, OutputPerturbation, Perturbation
+from zoo import JLT, SJLT, GradientPerturbation, InputPerturbation, OneBitMC, OutputPerturbation, Perturbation
 from zoo.commands.privacy.command import main
-from zoo.commands.privacy.plan import Experiment, Planned, notes_of, planned_releases, read_experiment
+from zoo.commands.privacy.plan import Experiment, Planned, notes_of, paper_table, planned_releases, read_experiment
 from zoo.data.ratings import Step
 from zoo.methods.one_bit_mc.norm_balls import NuclearBall
 from zoo.methods.one_bit_mc.objective import Observations
 from zoo.methods.one_bit_mc.perturbation import Problem
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import NonPrivateEvent
-from zoo.privacy.record.record import Guarantee, unprotected_record
+from zoo.privacy.accounting.gaussian_mixture import mix_epsilon
+from zoo.privacy.record.record import Guarantee, rounded_up, unprotected_record
 from zoo.privacy.record.steps import RecordedStep
 from zoo.runs.inputs import UsageError
 
@@ -72,6 +73,23 @@ def test_every_perturbation_is_planned(capsys: pytest.CaptureFixture[str]) -> No
     (planned,) = planned_releases(experiment, 943, 1682)
     assert epsilon_of(planned.events, 0.0) == pytest.approx(4.0)
     assert planned.record.public_inputs["rows"] == 943
+
+
+@pytest.mark.parametrize("rating_range", [1.0, 100.0])
+def test_the_paper_s_row_is_what_its_calibration_gives(rating_range: float) -> None:
+    settings = {"epsilon": 1.0, "delta": 1e-5, "rating_range": rating_range}
+    here, paper = (JLT(**settings, calibration=name).forecast(924, 1000) for name in ("unit", "paper"))  # type: ignore[arg-type]
+    table = paper_table(here)
+    assert table is not None
+    _, noise, epsilon = (list(column.cells) for column in table.columns)
+    w = paper.public_inputs["w"]
+    assert isinstance(w, float)
+    assert noise == [f"{here.public_inputs['w']:.6g}", f"{w:.6g}"]
+    assert epsilon == ["1.00", rounded_up(mix_epsilon(1e-5, rating_range / w, 400))]
+
+
+def test_sjlt_has_no_row_of_the_paper() -> None:
+    assert paper_table(SJLT(epsilon=1.0).forecast(924, 1000)) is None, "its published form has no epsilon"
 
 
 def test_a_plan_says_under_which_conditions_a_guarantee_would_hold(capsys: pytest.CaptureFixture[str]) -> None:
