@@ -1,7 +1,8 @@
 """BoundaryLedger: count every tensor that leaves a client or a domain in a run."""
 
+import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,8 +19,11 @@ from safetensors import safe_open
 from torch import Tensor
 
 from zoo.methods.federated.updates import ClientUpdates
+from zoo.privacy.accounting.events import PrivacyEvent, read_ledger
+from zoo.privacy.record.record import PrivacyRecord
+from zoo.privacy.spending.total import record_of
 from zoo.privacy.training.private_rounds import PrivateRounds
-from zoo.runtime.run_folder import folder_of_run, visible, write_table
+from zoo.runtime.run_folder import TARGET_RELEASE, folder_of_run, visible, write_table
 
 #: File of all crossings in the run folder.
 BOUNDARY = "boundary.csv"
@@ -49,6 +53,7 @@ class BoundaryLedger(Callback):
 
     Bytes are those of the numbers, without transport:
 
+    - projections that the target published for a release of this or another `fit`: tensors and user ids, to its domain;
     - each release, from its domain to the target's, or to the clients of a federated method, each of which gets its own row:
       tensors as in its files, before denoising, and all user ids in UTF-8;
     - in each round of a federated method, server to clients: the requested item rows, and all shared parts;
@@ -93,6 +98,7 @@ class BoundaryLedger(Callback):
         for name, release in data.releases.items():
             clients = int((data.links[name] >= 0).sum()) if federated else 0
             receiver = f"{'clients of' if federated else 'domain'} {domain}"
+            self.crossings += of_target(domain, name, data.release_paths[name].parent / TARGET_RELEASE)
             self.crossings += released(name, receiver, release, data.release_paths[name], clients)
 
     def on_train_batch_end(
@@ -142,17 +148,30 @@ def released(
     source: str, receiver: str, release: Any, folder: Path, clients: int = 0  # noqa: ANN401  a release
 ) -> Iterator[Crossing]:  # fmt: skip
     """Yield the crossings of a release: the tensors of its files and the user ids, a row for each client."""
-    events = Counter(type(event).__name__ for event in release.ledger)
-    said = {
-        "mechanism": release.record.mechanism.name,
-        "event": ", ".join(name if count == 1 else f"{count} x {name}" for name, count in events.items()) or "none",
-        "privacy": release.record.summary(),
-    }
+    said = _said(release.record, release.ledger)
     sizes = {name: (shape, _BYTES[dtype] * prod(shape)) for name, (shape, dtype) in _tensors(folder).items()}
     ids = release.user_ids.tolist()
     sizes["user ids"] = (len(ids),), sum(len(name.encode()) for name in ids)
     for name, (shape, size) in sizes.items():
         yield Crossing(0, f"domain {source}", receiver, name, clients, shape, size, size, **said)
+
+
+def of_target(target: str, source: str, file: Path) -> Iterator[Crossing]:
+    """Yield the crossings of what a target published for the release of a source, by the file that `fit` wrote next to it."""
+    found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"tensors": {}}
+    for name, sizes in found["tensors"].items():
+        said = _said(record_of(found["privacy"]), read_ledger(found["privacy"]["ledger"]))
+        size = sizes["bytes"]
+        yield Crossing(0, f"domain {target}", f"domain {source}", name, 0, tuple(sizes["shape"]), size, size, **said)
+
+
+def _said(record: PrivacyRecord, ledger: Iterable[PrivacyEvent]) -> dict[str, str]:
+    events = Counter(type(event).__name__ for event in ledger)
+    return {
+        "mechanism": record.mechanism.name,
+        "event": ", ".join(name if count == 1 else f"{count} x {name}" for name, count in events.items()) or "none",
+        "privacy": record.summary(),
+    }
 
 
 def _tensors(folder: Path) -> dict[str, tuple[tuple[int, ...], str]]:

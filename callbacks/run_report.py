@@ -26,13 +26,12 @@ from zoo.data.held_out_cases import protocol_lines
 from zoo.data.item_scores import choose_window, item_counts, recent_popularity
 from zoo.data.metrics import SELECTION_METRIC
 from zoo.data.training_batches import share_of
-from zoo.privacy.accounting.events import event_to_dict
 from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism
 from zoo.privacy.record.fields import RecordError
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.record.selection import chosen_among
 from zoo.privacy.record.words import CHOSEN_BY_METRICS, UNCOUNTED, sentence
-from zoo.privacy.spending.total import OWN_ROWS
+from zoo.privacy.spending.total import OWN_ROWS, entry_of
 from zoo.runtime.processes import provenance
 from zoo.runtime.run_folder import DATA, METRIC_NAMES, METRICS, PRIVACY, folder_of_run, visible, write_json
 from zoo.runtime.suggestions import count_of
@@ -181,14 +180,11 @@ class RunReport(Callback):
         found = records(trainer.datamodule, method)  # type: ignore[attr-defined]
         releases = trainer.datamodule.releases  # type: ignore[attr-defined]
         own = method.own_rows_read(trainer.datamodule)  # type: ignore[attr-defined, operator]
-        ledgers = {
-            name: {"ledger": [event_to_dict(event) for event in one.ledger], "num_users": one.source_users}
-            | ({OWN_ROWS: True} if name in own else {})
-            for name, one in releases.items()
-        }
-        self._write(
-            trainer, PRIVACY, {name: record.to_dict() | ledgers.get(name, {}) for name, record in found.items()}
-        )
+        entries = {name: record.to_dict() for name, record in found.items()}
+        for name, one in releases.items():
+            entries[name] = entry_of(found[name], one.ledger, one.source_users)
+            entries[name] |= {OWN_ROWS: True} if name in own else {}
+        self._write(trainer, PRIVACY, entries)
 
     def _write(self, trainer: Trainer, name: str, value: object) -> None:
         if self.folder is not None and trainer.is_global_zero:

@@ -31,8 +31,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 53_260,
-    "lines of tests": 54_732,
+    "lines of code": 53_337,
+    "lines of tests": 54_796,
     "collected tests": 6_883,
 }
 

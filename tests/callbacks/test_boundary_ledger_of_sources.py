@@ -14,7 +14,7 @@ from callbacks.boundary_ledger import Crossing
 from datamodules import Synthetic
 from tests.zoo.methods.mixed_runs import around, embeddings
 from tests.zoo.methods.quiet_trainer import quiet
-from zoo import EmbeddingPublisher, FedGCDR, FedGNN
+from zoo import Bridge, BridgePublisher, EmbeddingPublisher, FedGCDR, FedGNN, ProjectionPublisher, Thinned, fit
 from zoo.testing.tiny import SYNTHETIC
 
 USERS, ITEMS, F, LAYERS, HIDDEN = 40, 30, 3, 2, 4
@@ -104,6 +104,32 @@ def test_it_adds_up_to_appendix_b_where_everybody_is_in_every_source(tmp_path: P
     for to, weights in (("clients", 0), ("server", 8 * USERS * (GAT + TUNING))):
         found = sum(c.whole_table_bytes for c in crossings if c.round and c.receiver == f"{to} of music")
         assert found == 4 * paper + weights
+
+
+def test_a_target_publishes_once_and_sends_it_to_all_its_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time the target's projections would cost its users their epsilon."""
+    targets, for_target = list[object](), BridgePublisher.for_target
+    monkeypatch.setattr(
+        BridgePublisher, "for_target", lambda own, target: targets.append(own) or for_target(own, target)
+    )
+    for epsilon, event, said in (
+        (8.0, "GaussianEvent", "user (zero out one user), eps 8.00"),
+        (None, "NonPrivateEvent", "none ("),
+    ):
+        targets.clear()
+        projections, ledger = ProjectionPublisher(num_directions=4, epsilon=epsilon), BoundaryLedger()
+        publisher = Thinned(BridgePublisher(8.0, projections=projections), 0.9)
+        run = fit(Bridge(), Synthetic(**DATA), publisher=publisher, runs=tmp_path, max_epochs=1, callbacks=[ledger])
+        assert len([*(run.folder / "releases").glob("*/release.json")]) == 2
+        assert len(targets) == 1
+        sent = {(c.receiver, c.tensor): c for c in ledger.crossings if c.sender == "domain music"}
+        assert sent.keys() == {(f"domain {name}", tensor) for name in WIDTHS for tensor in ("vectors", "user ids")}
+        for (_, tensor), crossing in sent.items():
+            assert crossing.shape == ((USERS, 1, 4) if tensor == "vectors" else (USERS,))
+            assert crossing.bytes == USERS * (4 * 4 if tensor == "vectors" else len("u0001"))
+            assert (crossing.event, crossing.privacy[: len(said)]) == (event, said)
 
 
 def test_who_is_left_out_sends_no_map(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from zoo.privacy.accounting.accountant import Accountant
 from zoo.privacy.accounting.events import NonPrivateEvent, NoOpEvent
 from zoo.privacy.training.generator_privacy import Mechanism
 from zoo.publishers.base import PublicSizes
+from zoo.publishers.controls import Wrapper
 from zoo.testing import PublisherContract
 
 
@@ -48,8 +50,37 @@ MAKERS: dict[str, Callable[[int | None], zoo.Publisher]] = {
 }
 
 
+#: Of what is wrapped.
+WRAPPERS: dict[str, Callable[[zoo.Publisher], zoo.Publisher]] = {
+    "Noise": zoo.Noise,
+    "Partial": lambda of: zoo.Partial(of, share=0.5),
+    "Shuffled": zoo.Shuffled,
+    "Thinned": lambda of: zoo.Thinned(of, share=0.9),
+}
+
+
 def test_every_publisher_is_tested_here() -> None:
     assert set(MAKERS) == set(zoo.PUBLISHERS)
+    assert set(WRAPPERS) == {name for name in MAKERS if issubclass(getattr(zoo, name), Wrapper)}
+    read = set(zoo.Publisher.__annotations__)  # attributes that others read of a publisher: pass on a new one
+    assert read == {"control", "joins_users", "repeats_seed"}, "the last is about a class's own seed"
+
+
+def test_a_wrapper_is_read_like_what_it_wraps_at_any_depth() -> None:
+    """Around a publisher that joins its users with the target's: controls permute and drop users before."""
+    for (inner, within), (outer, wrap) in product(WRAPPERS.items(), repeat=2):
+        once = within(zoo.BridgePublisher(1e9, delta=1e-5, noise_seed=1))
+        unknown, known = wrap(once), wrap(once).for_target(binary())
+        assert (unknown.joins_users, known.joins_users, unknown.target_release()) == (True, True, None)
+        assert known.target_release() is not None
+        assert known.control == (not {inner, outer}.isdisjoint({"Noise", "Shuffled"}))
+        release, plain = (made.publish(binary(), "book") for made in (known, once.for_target(binary())))
+        assert release.record.mechanism.num_users == release.num_users, "nobody else is in the map"
+        if outer == "Shuffled" and inner != "Noise":  # which draws ratings for whatever ids there are
+            assert not torch.allclose(release.tensors["map"], plain.tensors["map"], atol=0.1)
+    for publisher in (zoo.JLT(4.0), zoo.NoisyRows(4.0), zoo.Plaintext()):
+        assert publisher.for_target(binary()) is publisher
+        assert not wrap(publisher).joins_users
 
 
 class TestEveryPublisher(PublisherContract):
@@ -85,9 +116,6 @@ def test_shuffling_leaves_nobody_a_row() -> None:
     assert sorted(shuffled.user_ids) == sorted(plain.user_ids)
     assert not (shuffled.user_ids == plain.user_ids).any()
     assert torch.equal(shuffled.tensors["items"], plain.tensors["items"])
-
-
-def test_shuffling_one_user_is_refused() -> None:
     one = zoo.Ratings(binary().matrix[:1], np.array(["u"]), binary().item_ids)
     with pytest.raises(ValueError, match=r"has 1 users. Shuffling needs at least two"):
         zoo.Shuffled(zoo.Plaintext()).publish(one, "book")

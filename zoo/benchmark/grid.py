@@ -99,7 +99,7 @@ class Released:
     def rows(self, task: str, system: str) -> Iterator[Row]:
         """Yield a row for each epsilon, followed by its noise baseline."""
         publisher = {"class_path": self.publisher} if isinstance(self.publisher, str) else self.publisher
-        is_control = getattr(publisher_class(publisher), "control", False)
+        is_control = any(getattr(publisher_class(each), "control", False) for each in _wrapped(publisher))
         epsilons: list[float] | list[None] = self.epsilons or [None]
         for epsilon in epsilons:
             label, settings = self.label or publisher["class_path"].rsplit(".", 1)[-1], publisher
@@ -346,6 +346,14 @@ def publisher_class(settings: dict[str, Any]) -> object:
         return brought[path].load() if path in brought else resolve_name(path if "." in path else f"zoo.{path}")
     except (ImportError, AttributeError, ValueError):
         return None
+
+
+def _wrapped(publisher: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the settings of a publisher, and of all that it wraps."""
+    yield publisher
+    of = (publisher.get("init_args") or {}).get("of")
+    if of:
+        yield from _wrapped(of if isinstance(of, dict) else {"class_path": str(of)})
 
 
 def _expect_publisher(settings: object) -> None:

@@ -23,7 +23,7 @@ def run_best(search: Search, arguments: list[str], folder: Path, seed: int) -> N
     If the search sets nothing of the publisher, the first trial publishes and all others read its release, at no further privacy
     cost; the best trial is tested. Otherwise every trial is a release. Selecting one by its result reveals information about all,
     so the record of the selected release counts all trials, and a new run is trained with it. The record of a private training
-    counts the trainings of all trials.
+    counts the trainings of all trials, and that of projections, which the target published in every trial, all of them.
 
     If there are as many combinations of choices as trials, each is tried once; the first of equally good ones is selected. Trials
     and ``search.json`` go to the subfolder ``search``; the seed is that of the sampler.

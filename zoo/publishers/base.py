@@ -147,8 +147,8 @@ class Publisher(CapturesInit, ABC):
         ('rating', 2.0)
     """
 
-    control: ClassVar[bool] = False  # whether it is a baseline without information for other releases
-    joins_users: ClassVar[bool] = False  # whether it joins its users with the target's by their ids
+    control: bool = False  # whether it is a baseline without information for other releases
+    joins_users: bool = False  # whether it joins its users with the target's by their ids
     repeats_seed: ClassVar[bool] = False  # whether a benchmark sets `seed`, unless given, to that of the run
     seed_of_cell = OldName("repeats_seed")
 
@@ -167,6 +167,10 @@ class Publisher(CapturesInit, ABC):
     def for_target(self, target: Ratings) -> Publisher:
         """Return the publisher for a target whose training ratings are at the same place (research)."""
         return self
+
+    def target_release(self) -> Release | None:
+        """Return the release of the target's ratings that `for_target` made; None if it made none."""
+        return None
 
     def plan(self, num_users: int, num_items: int) -> list[PrivacyEvent]:
         """Return the privacy events of publishing ratings of public sizes; open no data."""

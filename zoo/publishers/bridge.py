@@ -122,6 +122,10 @@ class BridgePublisher(Publisher):
         known._own = Stamped(self.projections).publish(target, "target")
         return known
 
+    def target_release(self) -> Release | None:
+        """Return the projections that `for_target` made; received ones are not."""
+        return self._own
+
     @cached_property
     def _from_file(self) -> Release | None:
         if self.received is None:

@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -60,7 +60,28 @@ class Nothing(Publisher):
         return Release(self.kind, domain, tensors, source.user_ids[:0], record, (NoOpEvent(),))
 
 
-class Noise(Publisher):
+class Wrapper(Publisher):
+    """Base of publishers that change the input or output of another one, ``of``.
+
+    It has everything that others read of a publisher: an attribute is its own or that of ``of``, and the target is passed on.
+    """
+
+    def __init__(self, of: Publisher) -> None:
+        self.of = of
+        self.control, self.joins_users = self.control or of.control, of.joins_users
+
+    def for_target(self, target: Ratings) -> Self:
+        """Return the same wrapper of a publisher that knows the target."""
+        made = copy.copy(self)
+        made.of = self.of.for_target(target)
+        return made
+
+    def target_release(self) -> Release | None:
+        """Return the target's release that ``of`` was made for."""
+        return self.of.target_release()
+
+
+class Noise(Wrapper):
     """Noise baseline: another publisher's release of random ratings, with the same users, shape, scale and noise.
 
     Every user has the mean number of items, drawn uniformly. Research only: it reads the set of users and the mean, and has no
@@ -82,11 +103,8 @@ class Noise(Publisher):
     repeats_seed = True
 
     def __init__(self, of: Publisher, seed: int = 0) -> None:
-        self.of, self.seed = of, seed
-
-    def for_target(self, target: Ratings) -> "Noise":
-        """Return the same control of a publisher that knows the target."""
-        return _of_known(self, target)
+        super().__init__(of)
+        self.seed = seed
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """Plan the release of ``of`` without its guarantee: the mean number of items is read from the data."""
@@ -112,15 +130,8 @@ class Noise(Publisher):
         return Ratings(matrix, source.user_ids, source.item_ids, source.applied)
 
 
-class Wrapper(Publisher):
-    """Base of publishers whose release has the guarantee of another one's, ``of``, and changes its input or output."""
-
-    def __init__(self, of: Publisher) -> None:
-        self.of = of
-
-    def for_target(self, target: Ratings) -> "Wrapper":
-        """Return the same control of a publisher that knows the target."""
-        return _of_known(self, target)
+class SameGuarantee(Wrapper):
+    """Base of wrappers whose release has the guarantee of that of ``of``."""
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """Plan the release of ``of``, with another way to make it."""
@@ -136,21 +147,12 @@ class Wrapper(Publisher):
         return self.of.audits()
 
 
-Control = TypeVar("Control", Noise, Wrapper)
-
-
-def _of_known(control: Control, target: Ratings) -> Control:
-    made = copy.copy(control)
-    made.of = control.of.for_target(target)
-    return made
-
-
 def noted(release: Release, **inputs: Plain) -> PrivacyRecord:
     """Return the record of a release with further public inputs."""
     return replace(release.record, notes={**release.record.notes, **inputs})
 
 
-class Shuffled(Wrapper):
+class Shuffled(SameGuarantee):
     """Another publisher's release with shuffled users, so that no user keeps a row.
 
     The permutation is post-processing, so the record is that of ``of``. If ``of`` joins its users with the target's, as
@@ -194,7 +196,7 @@ class Shuffled(Wrapper):
         return ids
 
 
-class Partial(Wrapper):
+class Partial(SameGuarantee):
     """Another publisher's release for a share of its users: the effect of a smaller overlap between the parties.
 
     The omitted users are drawn from the ids and a public seed, so dropping rows is post-processing and the record is that of
@@ -249,7 +251,7 @@ class Partial(Wrapper):
         return max(1, round(self.share * users))
 
 
-class Thinned(Wrapper):
+class Thinned(SameGuarantee):
     """Another publisher's release of a share of the ratings.
 
     Each rating is kept with the same probability, drawn from its two ids and a public seed, independent of other ratings. Data

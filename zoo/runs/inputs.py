@@ -18,9 +18,10 @@ from pytorch_lightning.utilities.seed import isolate_rng
 from datamodules import CrossDomainDataModule
 from datamodules.public_lists import COMMON, OWN, write_users
 from zoo.data.ratings import Ratings
+from zoo.privacy.spending.total import entry_of
 from zoo.publishers.base import Publisher, Stamped
 from zoo.release.release import Release
-from zoo.runtime.run_folder import differing, folder_of_run, load_tensors, plain, write_json
+from zoo.runtime.run_folder import TARGET_RELEASE, differing, folder_of_run, load_tensors, plain, write_json
 from zoo.runtime.settings_files import check_keys, with_home
 
 #: Environment variable with the inputs that rank 0 prepared, for the processes that Lightning starts.
@@ -29,6 +30,8 @@ HANDOVER = "ZOO_HANDOVER"
 RELEASES, USERS = "releases", "users.csv"
 #: Next to these releases: the settings of their publisher.
 PUBLISHER = "publisher.json"
+Published = tuple[dict[str, Release], Release | None]
+"""Releases of sources, and what the target published for them."""
 
 
 class UsageError(ValueError):
@@ -182,15 +185,17 @@ def _prepare(
         if users is not None:
             data.users, data.users_from_ratings = str(write_users(users, Path(scratch) / "users.csv")), True
         data.read_target()  # refuse bad data before publishing
-        releases = {} if publisher is None else _published(publisher, data, missing)
+        releases, of_target = ({}, None) if publisher is None else _published(publisher, data, missing)
     folder = _folder(trainer)
     paths = {name: release.save(folder / RELEASES / name) for name, release in releases.items()}
     if releases:
         write_json(folder / RELEASES / PUBLISHER, plain(given))
+    if of_target is not None:
+        write_json(folder / RELEASES / TARGET_RELEASE, _without_rows(of_target))
     return Inputs(paths, data.users if users is None else str(write_users(users, folder / USERS)))
 
 
-def _published(publisher: Publisher, data: CrossDomainDataModule, names: Sequence[str]) -> dict[str, Release]:
+def _published(publisher: Publisher, data: CrossDomainDataModule, names: Sequence[str]) -> Published:
     """Publish each source, after all have been read and found to have users of the target."""
     releases = {}
     with isolate_rng():  # same random stream as with given releases
@@ -202,7 +207,15 @@ def _published(publisher: Publisher, data: CrossDomainDataModule, names: Sequenc
         for name in names:
             releases[name] = Stamped(publisher).publish(sources.pop(name), name)
             data.link_users(name, releases[name], f"The new release of {name!r}")
-    return releases
+    return releases, publisher.target_release()
+
+
+def _without_rows(release: Release) -> dict[str, Any]:
+    """Return shapes, bytes and privacy of a release as plain JSON, without a row or an id."""
+    ids = release.user_ids.tolist()
+    sizes = {name: {"shape": [*part.shape], "bytes": part.nbytes} for name, part in release.tensors.items()}
+    sizes["user ids"] = {"shape": [len(ids)], "bytes": sum(len(name.encode()) for name in ids)}
+    return {"tensors": sizes, "privacy": entry_of(release.record, release.ledger, release.source_users)}
 
 
 def _source_ratings(data: CrossDomainDataModule, name: str) -> Ratings:

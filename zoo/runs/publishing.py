@@ -1,6 +1,7 @@
 """Publishing at a source party: read the ratings, charge the budget, write the release."""
 
 import hashlib
+import json
 import re
 import shutil
 import sys
@@ -12,9 +13,11 @@ from pathlib import Path
 from datamodules import CrossDomainDataModule
 from datamodules.cache import progress_reporter
 from zoo.data.ratings import Ratings
+from zoo.privacy.accounting.events import read_ledger
 from zoo.privacy.record.record import shown_delta
+from zoo.privacy.record.selection import chosen_among
 from zoo.privacy.spending.budget import Budget, BudgetEntry, BudgetError
-from zoo.privacy.spending.total import Account, normalize_domain
+from zoo.privacy.spending.total import Account, entry_of, normalize_domain, record_of
 from zoo.publishers.base import PublicSizes, Publisher, Stamped
 from zoo.release.metadata import ReleaseMetadata, Statement
 from zoo.release.release import Release
@@ -23,7 +26,7 @@ from zoo.runs.inputs import UsageError
 from zoo.runs.processes import is_first
 from zoo.runtime import checks
 from zoo.runtime.exports import VERSION
-from zoo.runtime.run_folder import make_readable, visible
+from zoo.runtime.run_folder import TARGET_RELEASE, make_readable, visible, write_json
 from zoo.runtime.settings_files import user_path
 
 
@@ -225,8 +228,22 @@ def _publish_for(
 
 
 def save_chosen(chosen: Path, others: Sequence[Path], out: Path) -> None:
-    """Write a release that was chosen among several by results, with a record that counts all of them."""
-    Release.load(chosen).chosen_among([Release.load(other) for other in others]).save(out)
+    """Write a release that was chosen among several by results, with a record that counts all of them.
+
+    What the target published for them, next to each, is counted likewise: next to the release, and in a note of its record.
+    """
+    release = Release.load(chosen).chosen_among([Release.load(other) for other in others])
+    beside = [path.parent / TARGET_RELEASE for path in (chosen, *others)]
+    told = [json.loads(path.read_text(encoding="utf-8")) for path in beside if path.is_file()]
+    if told:
+        first, *rest = [(record_of(one["privacy"]), read_ledger(one["privacy"]["ledger"])) for one in told]
+        record, ledger = chosen_among(first, rest)
+        notes = {**release.record.notes, "projections of all trials": record.summary()}
+        release = replace(release, record=replace(release.record, notes=notes))
+    release.save(out)
+    if told:
+        counted = entry_of(record, ledger, told[0]["privacy"]["num_users"])
+        write_json(out.parent / TARGET_RELEASE, told[0] | {"privacy": counted})
 
 
 def budget_summary(budget: Budget) -> str:

@@ -42,6 +42,8 @@ ATTENTION = "attention.csv"
 DATA = "data.json"
 #: Privacy records of the releases and of the training.
 PRIVACY = "privacy.json"
+#: Next to releases of `fit`: sizes and privacy of what the target published for them, such as projections; no row.
+TARGET_RELEASE = "target_release.json"
 #: Test metrics and training cost; and the names of metrics in tables.
 METRICS, METRIC_NAMES = "metrics.json", {"hit_rate": "HR", "ndcg": "NDCG", "mrr": "MRR"}
 

@@ -48,7 +48,13 @@ def test_a_release_without_epsilons_is_one_row_and_its_control(made: Made) -> No
         "Nothing",
         {"class_path": "Nothing", "init_args": {"kind": "ratings"}},
         {"class_path": "Shuffled", "init_args": {"of": "Plaintext"}},
-        {"class_path": "zoo.publishers.controls.Shuffled", "init_args": {"of": "Plaintext"}},
+        {
+            "class_path": "Thinned",
+            "init_args": {
+                "share": 0.5,
+                "of": {"class_path": "zoo.publishers.controls.Shuffled", "init_args": {"of": "JLT"}},
+            },
+        },
         {"class_path": "Noise", "init_args": {"of": "Plaintext"}},
     ],
 )

@@ -23,6 +23,7 @@ from zoo.benchmark.search import any_settings, settings, suggest
 from zoo.methods.epoch_averages import DivergedError
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import GaussianEvent, event_to_dict
+from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.spending.total import record_of
 
 WEIGHTS = {
@@ -198,6 +199,27 @@ def test_the_count_is_that_of_another_accountant(republished: Searched) -> None:
         assert isinstance(event, GaussianEvent)
         accountant.compose(ComposedDpEvent([GaussianDpEvent(event.noise_multiplier)]))
     assert record["epsilon"] == pytest.approx(accountant.get_epsilon(record["delta"]), rel=1e-3)
+
+
+@pytest.mark.usefixtures("here")
+def test_what_the_target_publishes_in_all_trials_is_counted(made: Made, place: Path) -> None:
+    """Three projections of one mu each have sqrt(3) times as much together."""
+    projections = {"class_path": "ProjectionPublisher", "init_args": {"epsilon": 4.0, "num_directions": 2}}
+    publisher = {"class_path": "BridgePublisher", "init_args": {"epsilon": 8.0, "projections": projections}}
+    release = {
+        "publisher": {"class_path": "Thinned", "init_args": {"of": publisher, "share": 0.9}},
+        "noise_control": False,
+    }
+    shares = {"publisher.init_args.of.init_args.counts_share": {"choices": [0.1, 0.2, 0.3]}}
+    own = {"releases": [release], "settings": {"model": "Bridge"}}
+    searched = run_search(made(**searching(shares, **own)), place / "runs")
+    folders = [*(searched.trial(n) / "releases" for n in range(3)), searched.release().parent]
+    *each, together = (json.loads((path / "target_release.json").read_text())["privacy"] for path in folders)
+    assert [record_of(one).epsilon for one in each] == [4.0] * 3
+    assert record_of(together).epsilon == pytest.approx(gauss_epsilon(1e-5, math.sqrt(3) * gauss_mu(4.0, 1e-5)))
+    assert together["ledger"] == [event for one in each for event in one["ledger"]]
+    notes = json.loads((searched.folder / "privacy.json").read_text())["book"]["notes"]
+    assert notes["projections of all trials"] == record_of(together).summary()
 
 
 @pytest.mark.usefixtures("here")

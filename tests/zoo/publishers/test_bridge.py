@@ -198,11 +198,6 @@ def test_controls_join_the_wrong_people_or_redrawn_ratings() -> None:
     assert redrawn.tensors["map"].shape == right.tensors["map"].shape
 
 
-def test_a_publisher_that_joins_nobody_is_the_same_for_every_target() -> None:
-    for publisher in (zoo.JLT(4.0), zoo.NoisyRows(4.0), zoo.Plaintext()):
-        assert publisher.for_target(target()) is publisher
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [

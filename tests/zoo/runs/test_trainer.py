@@ -223,19 +223,6 @@ def test_every_release_of_several_sources_is_found_again(tmp_path: Path) -> None
         zoo.load(bundle, releases=releases).recommend(["u0001"], 3)
 
 
-def test_a_target_publishes_once_for_all_its_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each time the target's projections would cost its users their epsilon."""
-    targets, for_target = list[object](), zoo.BridgePublisher.for_target
-    monkeypatch.setattr(
-        zoo.BridgePublisher, "for_target", lambda own, target: targets.append(own) or for_target(own, target)
-    )
-    publisher = zoo.BridgePublisher(8.0, projections=zoo.ProjectionPublisher(num_directions=4, epsilon=8.0))
-    data = Synthetic(**TINY, sources=["book", "film"], filters={"threshold": 1})
-    run = zoo.fit(zoo.Bridge(), data, publisher=publisher, runs=tmp_path, max_epochs=1)
-    assert len([*(run.folder / "releases").glob("*/release.json")]) == 2
-    assert len(targets) == 1
-
-
 def test_of_runs_that_begin_at_once_each_has_a_folder_of_its_own(tmp_path: Path) -> None:
     """Both have looked which number comes next before either has made its folder."""
     first, second, named, again = (

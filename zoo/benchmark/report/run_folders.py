@@ -21,7 +21,11 @@ from zoo.runtime.run_folder import CASES, CONFIG, DATA, FREE, METRICS, PRIVACY, 
 from zoo.runtime.settings_files import check_size, read_yaml
 
 #: Settings in which runs of one row differ.
-SEEDS = ("seed_everything", "data.init_args.seed", "publisher.init_args.seed", "publisher.init_args.of.init_args.seed")
+SEEDS = (
+    "seed_everything",
+    "data.init_args.seed",
+    *(f"publisher.{'init_args.of.' * n}init_args.seed" for n in range(5)),
+)
 #: Settings of the data that do not affect the test and may differ within a table.
 TRAINING_SETTINGS = ("sources", "catalogues", "batch_size", "denoiser", "missing_users", "top_k")
 #: Reason for separate tables by differing part of the test.
@@ -214,7 +218,10 @@ def read_run(folder: Path) -> RunFolder:
 def identifying_settings(settings: Mapping[str, Any], *, with_publisher: bool) -> dict[str, Any]:
     """Return the dotted settings that identify a row: without seeds, machine settings, and the publisher of an unused release.
 
-    >>> identifying_settings({"model": {"lr": 0.1}, "seed_everything": 1}, with_publisher=False)
+    >>> within = {"init_args": {"of": {"init_args": {"of": {"init_args": {"seed": 1, "epsilon": 4.0}}}}}}
+    >>> identifying_settings({"publisher": within, "seed_everything": 1}, with_publisher=True)
+    {'publisher.init_args.of.init_args.of.init_args.epsilon': 4.0}
+    >>> identifying_settings({"model": {"lr": 0.1}, "publisher": within}, with_publisher=False)
     {'model.lr': 0.1}
     """
     left_out = ("checkpoint",) if with_publisher else ("checkpoint", "publisher")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.privacy.accounting.accountant import UnsupportedEventError, attack_success_of, epsilon_of
-from zoo.privacy.accounting.events import MAX_COUNT, GaussianEvent, PrivacyEvent, PureEvent, read_ledger
+from zoo.privacy.accounting.events import MAX_COUNT, GaussianEvent, PrivacyEvent, PureEvent, event_to_dict, read_ledger
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.record.fields import RecordError
 from zoo.privacy.record.record import PrivacyRecord, rounded_up
@@ -142,6 +142,11 @@ def composed(accounts: Sequence[Account], delta: float) -> float:
     """Return epsilon of releases that compose under one relation, at a delta; rounded up, infinite at worst."""
     ledger = [event for account in accounts for event in account.ledger]
     return epsilon_of(ledger, delta, accounts[0].record.relation)
+
+
+def entry_of(record: PrivacyRecord, ledger: Iterable[PrivacyEvent], num_users: int) -> dict[str, Any]:
+    """Return the entry of a release in a run's ``privacy.json``."""
+    return record.to_dict() | {"ledger": [event_to_dict(event) for event in ledger], "num_users": num_users}
 
 
 def record_of(entry: Mapping[str, Any]) -> PrivacyRecord:
