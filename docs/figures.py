@@ -200,9 +200,14 @@ MECHANISMS = [
     for kind in ("private_d", "first_layer_only", "gs_wgan")
 ]
 WHOLE = ("PPGenCDR", "private_d eps 5")
+WEIGHTS = [
+    (across, label, points)
+    for across, swept, place in (("lambda_A", (f"lambda_A {NUMBER}", WHOLE[1]), 1.0), ("tau", ("PPGenCDR", f"tau {NUMBER}"), 2.0))
+    for label, points in (
+        ("PPGenCDR", [swept, (*WHOLE, place)]), ("Nothing", [("PPGenCDR", "Nothing")]), ("Popularity", [("Popularity", "")]),
+    )
+]  # fmt: skip
 PPGENCDR = [
-    ("lambda_A", "PPGenCDR", [(f"lambda_A {NUMBER}", ".*"), (*WHOLE, 1.0)]),
-    ("tau", "PPGenCDR", [("PPGenCDR", f"tau {NUMBER}"), (*WHOLE, 2.0)]),
     ("lambda_R", "PPGenCDR", [(f"lambda_R {NUMBER}", ".*")]),
     ("ratings of the source, %", "PPGenCDR", [("PPGenCDR", f"density {NUMBER} %"), (*WHOLE, 100.0)]),
     ("ratings of the source, %", "PriCDR, JLT at 8 for one rating",
@@ -322,6 +327,7 @@ FIGURES = [
     Figure("results/density/results.csv", "density.png", partial(by_task, word="ratings", across="ratings of the source, %")),
     Figure("results/pricdr_sweeps/results.csv", "sweeps.png", partial(sweeps, entries=PRICDR), 2, [*PRICDR_AXES][:1], share=True),
     Figure("results/ppgencdr_sweeps/results.csv", "sweeps.png", partial(sweeps, entries=PPGENCDR), 2, LAMBDAS, share=True),
+    Figure("results/ppgencdr_weights/results.csv", "sweeps.png", partial(sweeps, entries=WEIGHTS), 2, LAMBDAS, share=True),
     Figure("results/ppgencdr_sweeps/results.csv", "epsilon.png", partial(sweeps, entries=MECHANISMS), powers=[MECHANISMS[0][0]]),
     Figure("results/sppg/critic_gap.csv", "critic_gap.png", critic_gap, share=True),
     Figure("results/*/negative_transfer.csv", "negative_transfer_5.png", partial(negative_transfer, k=5), **TRANSFER),
