@@ -102,7 +102,8 @@ def test_the_figure_of_ppgencdr_shows_its_sweeps_and_in_each_the_row_at_5(figure
     rows = [("t", "PPGenCDR", name, 0.5) for name in ("private_d eps 5", "gs_wgan eps 1", "tau 1", "density 25 %")]
     rows += [("t", f"lambda_{which} 10", "private_d eps 5", 0.4) for which in "AR"]
     rows += [("t", "PriCDR", name, 0.4) for name in ("JLT eps 8", "density 25 %")]
-    found = drawn(figures, "sweeps.png", results(*rows), "ppgencdr")
+    reports = "ppgencdr_weights", "ppgencdr_sweeps"
+    found = {key: line for one in reports for key, line in drawn(figures, "sweeps.png", results(*rows), one).items()}
     assert {(axis.split()[0], label.split(",")[0]): [at for at, *_ in line] for (axis, _, label), line in found.items()} == {
         ("lambda_A", "PPGenCDR"): [1.0, 10.0], ("tau", "PPGenCDR"): [1.0, 2.0], ("lambda_R", "PPGenCDR"): [10.0],
         ("ratings", "PPGenCDR"): [25.0, 100.0], ("ratings", "PriCDR"): [25.0, 100.0],
