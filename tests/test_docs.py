@@ -273,6 +273,14 @@ def test_many_ratings_cost_more_with_flips_than_with_gaussian_noise(privacy: Mod
     assert [float(cell) for cell in user["8"]] == pytest.approx([0.6002290722, 12.161070370790775], rel=1e-4)
 
 
+def test_the_answer_about_epsilon_8_has_the_delta_of_each_bound() -> None:
+    answer = (DOCS / "faq.md").read_text(encoding="utf-8").partition("**Is epsilon 8 safe?**")[2].partition("**")[0]
+    found = dict(re.findall(r"([\d.]+ %) at delta (1e-\d)", answer))
+    assert found == {"79.76 %": "1e-5", "85.13 %": "1e-3"}
+    for bound, delta in found.items():
+        assert zoo.NoisyRows(epsilon=8.0, delta=float(delta)).forecast(100, 5).view.bound == bound
+
+
 def test_the_audit_table_shows_audits_that_exist_and_no_surprise(results: ModuleType) -> None:
     found, names = results.audit_rows(), {audit.name for audit in all_audits()}
     assert found == results.read(results.AUDIT), "a section has each audit"

@@ -168,6 +168,7 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
         """Build the networks once the datamodule knows the sizes."""
         if self.has_trainer:  # load_from_checkpoint calls this too, before on_load_checkpoint
             self._build_once(self.data.sizes)
+            self.item_counts *= not self.hides_item_counts  # private steps may have been made just now
             # What DDP leaves alone, and would send before a pass.
             self._ddp_params_and_buffers_to_ignore = [*self.replicated_buffers]
 
@@ -264,8 +265,11 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
 
     @property
     def hides_item_counts(self) -> bool:
-        """Whether the training protects which items users have. Then exact item counts are not used, and read as 0."""
-        return False
+        """Whether the training protects which items users have. Then exact item counts are not used, and read as 0.
+
+        By default if a guarantee rests on the training: see `is_private`.
+        """
+        return is_private(self)
 
     def can_score(self, users: Tensor) -> Tensor:
         """Return a mask of the users (batch,) whose scores are informative: users with target history.

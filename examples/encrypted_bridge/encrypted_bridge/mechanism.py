@@ -1,7 +1,7 @@
 """Mechanism of a map that is computed on encrypted user embeddings, and the record of such embeddings."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,7 +9,6 @@ from encrypted_bridge.parameters import flood
 from zoo.privacy.mechanisms.base import Arrays, Finding, MechanismError, Plain, Statement
 from zoo.privacy.mechanisms.bridge import Bridge
 from zoo.privacy.record.record import PrivacyRecord, unprotected_record
-from zoo.privacy.record.steps import RecordedStep
 
 PLACES = "EncryptedProjectionPublisher"
 PUBLIC_KEY = "public_key"
@@ -45,8 +44,9 @@ class EncryptedBridge(Bridge):
             "own; a source that deviates can then make both maps agree only by sums over positions"
         ),
         "target_encrypted": (
-            "the target's users: the source sees their ids, their number and ciphertexts of their positions; the decrypted map "
-            "reveals information about the positions to its readers, and a source that reads it learns sums of its choice"
+            "the target's users: the source sees their ids, the record of their release and ciphertexts of their positions; "
+            "the decrypted map reveals information about the positions to its readers, and a source that reads it learns sums "
+            "of its choice"
         ),
     }
 
@@ -73,7 +73,10 @@ class EncryptedBridge(Bridge):
         return self.check_counts(tensors) if "counts" in tensors else []
 
 
-def places_record(inputs: Mapping[str, Plain], steps: Iterable[RecordedStep]) -> PrivacyRecord:
-    """Return the record of encrypted positions, which have no guarantee: the secret key decrypts them."""
+def places_record(item_damping: float) -> PrivacyRecord:
+    """Return the record of encrypted positions, which have no guarantee: the secret key decrypts them.
+
+    The source reads it. So it has neither sizes nor earlier steps, but the one setting that the record of the map repeats.
+    """
     open_ = ("users", "influence_on_others", "metrics", "evaluation_items", "training_failure")
-    return unprotected_record(PLACES, ENCRYPTED, steps, public_inputs=inputs, not_protected=open_)
+    return unprotected_record(PLACES, ENCRYPTED, public_inputs={"item_damping": item_damping}, not_protected=open_)

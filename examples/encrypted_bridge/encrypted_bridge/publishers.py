@@ -31,7 +31,8 @@ class EncryptedProjectionPublisher(Publisher):
 
     The release holds ciphertexts under two keys and the public keys; the secret keys are written to a file at the target. The
     embeddings are secret if ring learning with errors is hard and no decrypted map reaches the source. This is not differential
-    privacy. The target publishes before the source builds the map with `EncryptedBridgePublisher`.
+    privacy. User ids and settings are not encrypted; the number of items and the filters of the data are not in the release.
+    The target publishes before the source builds the map with `EncryptedBridgePublisher`.
 
     Args:
         secret_key: New file for the keys, in an existing folder. Only its owner can read it, and it stays at the target. It is
@@ -48,14 +49,7 @@ class EncryptedProjectionPublisher(Publisher):
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """Plan ciphertexts, whose ledger has no guarantee: the holder of the secret key reads everything."""
-        inputs = {
-            "width": self.num_directions,
-            "item_damping": self.item_damping,
-            "num_users": sizes.num_users,
-            "num_items": sizes.num_items,
-            "num_layers": 1,
-        }
-        record = places_record(inputs, sizes.steps)
+        record = places_record(self.item_damping)
         return PlannedRelease.of_tensors(record, NonPrivateEvent(), sizes, self._tensors, EncryptedPlaces.kind)
 
     def _tensors(self, target: Ratings, _: str) -> Mapping[str, Tensor]:

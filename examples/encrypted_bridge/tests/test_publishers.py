@@ -7,15 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array, hstack
 
 from encrypted_bridge.decryption import KeyPair, RefusedError, SecretKeyError, decrypt
+from encrypted_bridge.mechanism import ENCRYPTED, PLACES
 from encrypted_bridge.parameters import DEGREE, FLOOD, MODULUS
 from encrypted_bridge.publishers import EncryptedBridgePublisher, EncryptedProjectionPublisher
 from zoo import BridgePublisher, Partial, Plaintext, ProjectionPublisher, Ratings, Release, Shuffled
+from zoo.data.ratings import Step
 from zoo.privacy.randomness.noise import lattice_spacing
-from zoo.privacy.record.record import Guarantee, PrivacyRecord, RecordError
+from zoo.privacy.record.record import Guarantee, PrivacyRecord, RecordError, unprotected_record
+from zoo.privacy.record.steps import recorded_steps
 from zoo.release.files import MANIFEST, TENSORS, ReleaseError
 from zoo.testing.tiny import ratings
 
@@ -92,6 +97,42 @@ def test_places_are_hidden_by_encryption_which_is_no_differential_privacy(handed
     assert EncryptedProjectionPublisher(secret_key=Path("x")).audits() == []
 
 
+def seen_by_the_source(folder: Path) -> tuple[str, dict[str, tuple[Any, ...]]]:
+    """All but ciphertexts, keys and their hashes: the manifest, and shapes of the tensors."""
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["sha256"] = [*manifest["sha256"]]
+    found = Release.load(folder)
+    return json.dumps(manifest), {name: (part.dtype, *part.shape) for name, part in found.tensors.items()}
+
+
+def test_an_item_that_one_rating_adds_to_the_target_does_not_reach_the_source(tmp_path: Path) -> None:
+    """Two worlds: with and without one rating of an item that no other user has, and here with another filter as well."""
+    small, rare = target(), csr_array(([1.0], ([3], [0])), shape=(8, 1))
+    wide = csr_array(hstack([small.matrix, rare]))
+    assert (wide.sum(), wide.shape) == (small.matrix.sum() + 1, (8, 13))
+    filtered = Step("users with at least 2 and items with at least 1 of them (one pass)", "counts_decide", "row")
+    worlds = (small, Ratings(wide, small.user_ids, np.append(small.item_ids, "rare"), (*small.applied, filtered)))
+    for number, world in enumerate(worlds):
+        publisher = EncryptedProjectionPublisher(tmp_path / f"{number}.key", num_directions=2)
+        publisher.publish(world, "music").save(tmp_path / str(number))
+    assert seen_by_the_source(tmp_path / "0") == seen_by_the_source(tmp_path / "1")
+    record = Release.load(tmp_path / "0").record
+    assert (record.public_inputs, record.steps) == ({"item_damping": 0.5}, ())
+
+
+def test_places_whose_record_has_sizes_and_steps_are_still_read(handed_over: Path, tmp_path: Path) -> None:
+    """As earlier versions wrote it."""
+    release = Release.load(handed_over / "places")
+    inputs = {"width": 2, "item_damping": 0.25, "num_users": 8, "num_items": 12, "num_layers": 1}
+    codes = release.record.mechanism.statement.not_protected
+    earlier = unprotected_record(
+        PLACES, ENCRYPTED, recorded_steps([Step("split")]), public_inputs=inputs, not_protected=codes
+    )
+    replace(release, record=earlier).save(tmp_path / "places")
+    made = EncryptedBridgePublisher(4.0, received=tmp_path / "places").publish(ratings(), "book")
+    assert made.record.public_inputs["item_damping"] == 0.25
+
+
 def test_the_record_of_the_map_names_what_encryption_rests_on(handed_over: Path) -> None:
     encrypted, bare = bridge(handed_over).publish(ratings(), "book").record, plain().publish(ratings(), "book").record
     assert (encrypted.guarantee, bare.guarantee) == (Guarantee.CONDITIONAL, Guarantee.PROVED)
@@ -101,6 +142,9 @@ def test_the_record_of_the_map_names_what_encryption_rests_on(handed_over: Path)
     assert {"whole_numbers", "maps_agree"} <= set(encrypted.assumptions)
     assert "target_encrypted" in encrypted.not_protected
     assert "target_users" not in encrypted.not_protected
+    assert any(
+        "sees their ids, the record of their release and" in text for text in encrypted.sentences("not_protected")
+    )
     assert any("ring learning with errors" in text for text in encrypted.sentences("conditions"))
     limited = EncryptedBridgePublisher(None, handed_over / "places", attack_success=0.6).forecast(8, 7)
     assert limited.attack_success == pytest.approx(0.6)

@@ -252,6 +252,9 @@ def test_a_training_of_fedgcdr_plays_its_plan_and_logs_no_attention(tmp_path: Pa
     assert (method.private_gradient.steps_taken, bool(method.tuning)) == (6, True)
     assert method.trainer is not None
     assert not [name for name in method.trainer.callback_metrics if "attention" in name or name.startswith("train/")]
+    nowhere = ((method.target_rows.counts() == 0) & ~method.has_row(torch.arange(60))).nonzero().squeeze(1)
+    assert len(nowhere)
+    assert not method.score_all(nowhere).any(), "all items tie for users without history and row"
 
 
 def test_validation_penalties_and_other_precisions_are_refused() -> None:

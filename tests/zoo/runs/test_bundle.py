@@ -18,13 +18,18 @@ import yaml
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
 import zoo
 from datamodules import Evaluation, Synthetic
 from zoo.commands.export import main
+from zoo.data.batch_types import Batch
 from zoo.methods.members import Member
-from zoo.methods.target_data import ReleaseMismatchError
+from zoo.methods.target_data import ReleaseMismatchError, Sizes
+from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import PrivacyRecord, unprotected_record
+from zoo.privacy.training.dp_sgd import plan_training
+from zoo.privacy.training.private_gradient import PrivateGradient
 from zoo.runs import hub
 from zoo.runs.bundle import BUNDLE, ITEMS, TENSORS, USERS, BundleError
 from zoo.runs.exporting import card, export_head, without_paths
@@ -160,6 +165,50 @@ class Protected(zoo.BPR):
     def privacy_record(self) -> PrivacyRecord:
         """As the one that it follows."""
         return zoo.NoisyRows(epsilon=8.0).forecast(60, 40)
+
+
+class Stepwise(zoo.Recommender):
+    """A method of another package that has private steps, made as it is built, and states no record."""
+
+    batches = "steps"
+    scoring_needs = frozenset()
+
+    def build(self, sizes: Sizes) -> None:
+        self.network = nn.Linear(1, sizes["num_items"])
+        plan = plan_training(epsilon=4.0, delta=1e-5, rate=0.2, steps=10, clip=1.0)
+        self.private_gradient = PrivateGradient(self, plan, 12.0, NoiseSource.os())
+
+    def step(self, batch: Batch) -> dict[str, Tensor]:
+        return {}
+
+    def score_all(self, users: Tensor) -> Tensor:
+        scores: Tensor = self.network(users[:, None].float())
+        return scores
+
+
+class Open(Stepwise):
+    """One whose counts are public."""
+
+    hides_item_counts = False
+
+
+@pytest.mark.parametrize("make", [lambda: Protected(4), Stepwise, Open], ids=["record", "steps", "open"])
+def test_a_private_method_of_another_package_hides_item_counts_unless_it_says_otherwise(
+    make: Callable[[], zoo.Recommender], tmp_path: Path
+) -> None:
+    data, hidden = Synthetic(num_users=60, num_items=40, sources=[]), make is not Open
+    run = zoo.fit(make(), data, runs=tmp_path, max_epochs=1, limit_val_batches=0, **SILENT)
+    assert bool(run.method.item_counts.any()) != hidden
+    bundle = zoo.export(run.folder, tmp_path / "bundle", with_user_ids=True)
+    tensors, card = load_file(bundle / TENSORS), (bundle / "README.md").read_text()
+    assert [bool(tensors[counts].any()) for counts in ("by_user", "by_item")] == [not hidden] * 2
+    assert ("the number of ratings of each user" in card) != hidden
+    for loaded in (zoo.load(run.folder), zoo.load(bundle)):
+        if hidden:
+            with pytest.raises(UsageError, match="protects item counts"):
+                loaded.recommend(["nobody"], unknown="popular")
+        else:
+            assert loaded.recommend(["nobody"], k=3, unknown="popular")["score"][0] > 0
 
 
 def test_a_private_method_of_another_package_starts_from_no_earlier_weights(tmp_path: Path) -> None:
