@@ -125,6 +125,8 @@ class Run:
         path = self.folder / CASES
         try:
             found = open_table(path, ".parquet", "", column_names(path)).with_columns(seed=pl.lit(self.seed))
+            if lost := [name for name in ("user_id", "item_id", "train_items", "linked") if name not in found.columns]:
+                raise ValueError(f"column {lost[0]} is missing")
             if texts := [name for name, kind in found.schema.items() if "/" in name and not kind.is_numeric()]:
                 raise ValueError(f"{texts[0]} is no number")
             return found
