@@ -179,6 +179,10 @@ def test_a_checkpoint_keeps_its_release(cli: Command, tmp_path: Path) -> None:
         cli("test", "--config", together / "config.yaml", *checkpoint, "--data.evaluation.split", "random2")
     with pytest.raises(UsageError, match=r"trained with another publisher.*\['init_args.epsilon'\]"):
         cli("test", "--config", CONFIG, *TINY, *checkpoint, "--publisher.epsilon", "4")
+    with pytest.raises(
+        UsageError, match=r"'book' is given, so publisher Nothing would not be applied. Set --publisher null"
+    ):
+        cli("fit", "--config", CONFIG, *TINY, "--publisher", "Nothing", "--data.releases.book", tmp_path / "other")
     assert [folder.name for folder in together.parent.iterdir()] == [together.name], "what is refused leaves no folder"
 
 

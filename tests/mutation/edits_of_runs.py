@@ -332,6 +332,11 @@ RUNS = (
         ("publishing moves the run's random numbers", "with isolate_rng():", "if True:"),
         ("a source of strangers is published", "if not publisher.control:", "if False:"),
         ("a named release is replaced", "{**self.releases, **missing}", "{**self.releases, **others.releases}"),
+        (
+            "a control of a given release is ignored",
+            "make_publisher(publisher)).control:",
+            "make_publisher(publisher)) is None:",
+        ),
     ),
     *edits_of(
         f"{REPORT}/results.py",
@@ -438,6 +443,7 @@ RUNS = (
         f"{REPORT}/run_folders.py",
         (f"{OF_REPORT}/test_run_folders.py",),
         ("whatever was held out is compared", "if key in common and ours[key] != theirs[key]", "if False"),
+        ("a given release is called after the publisher", "if all(made) else None", "if made or True else None"),
         ("any noise is a row's control", "return made.row if there or", "return made.row if True or"),
         ("a second run of a seed takes the first's place", "and made.run.seed not in row.runs", ""),
     ),

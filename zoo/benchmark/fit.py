@@ -88,9 +88,18 @@ def trial(arguments: Sequence[str], folder: Path) -> Trial:
 
 
 def check(arguments: Sequence[str], folder: Path) -> None:
-    """Parse arguments, build every object of a run in a folder and check that its files exist; opens no data, writes nothing."""
+    """Parse arguments, build every object of a run in a folder and check that its files exist; opens no data, writes nothing.
+
+    A ValueError refuses given releases: a row would not be that of its publisher.
+    """
     with _quietly():
-        ZooCLI(args=[*arguments, *folder_arguments(folder)], run=False).check()
+        run = ZooCLI(args=[*arguments, *folder_arguments(folder)], run=False)
+        run.check()
+    if given := sorted(run.datamodule.release_paths):
+        raise ValueError(
+            f"data.releases gives {given}, and a row's publisher would not be applied. Omit it. Compare fits of a given "
+            "release by `python -m zoo report RUN RUN`."
+        )
 
 
 def folder_arguments(folder: Path) -> list[str]:

@@ -12,9 +12,8 @@ import optuna
 from zoo.benchmark.fit import Trial, private_trainings, train_and_test, trial
 from zoo.benchmark.grid import SEARCH, TRIALS, Range, Search, as_argument
 from zoo.runs.cli import DivergedError
-from zoo.runs.inputs import RELEASES
 from zoo.runs.publishing import save_chosen
-from zoo.runtime.run_folder import write_json
+from zoo.runtime.run_folder import RELEASES, write_json
 
 
 def run_best(search: Search, arguments: list[str], folder: Path, seed: int) -> None:

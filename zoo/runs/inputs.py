@@ -21,15 +21,22 @@ from zoo.data.ratings import Ratings
 from zoo.privacy.spending.total import entry_of
 from zoo.publishers.base import Publisher, Stamped
 from zoo.release.release import Release
-from zoo.runtime.run_folder import TARGET_RELEASE, differing, folder_of_run, load_tensors, plain, write_json
+from zoo.runtime.run_folder import (
+    PUBLISHER,
+    RELEASES,
+    TARGET_RELEASE,
+    differing,
+    folder_of_run,
+    load_tensors,
+    plain,
+    write_json,
+)
 from zoo.runtime.settings_files import check_keys, with_home
 
 #: Environment variable with the inputs that rank 0 prepared, for the processes that Lightning starts.
 HANDOVER = "ZOO_HANDOVER"
-#: In the run folder: releases that `fit` published, and the users in common.
-RELEASES, USERS = "releases", "users.csv"
-#: Next to these releases: the settings of their publisher.
-PUBLISHER = "publisher.json"
+#: In the run folder: the users in common.
+USERS = "users.csv"
 Published = tuple[dict[str, Release], Release | None]
 """Releases of sources, and what the target published for them."""
 
@@ -104,14 +111,15 @@ def resolve(
     2. In a process that Lightning started: the inputs that the first process handed over.
     3. Releases that the first process publishes now if the method ``reads`` any, and the users in common.
 
-    A `UsageError` refuses another publisher than that of the checkpoint or release, and publishing where it is impossible.
+    A `UsageError` refuses another publisher than that of the checkpoint or of a release of `fit`, a control that a given release
+    replaces, and publishing where it is impossible.
     """
     named = Inputs(data.release_paths, data.users)
     requested = plain(publisher)
     if ckpt_path:
         saved = _checkpoint_inputs(Path(ckpt_path), requested)
         return named.with_defaults(saved).relocated(Path(ckpt_path).resolve().parent.parent, saved).absolute()
-    _refuse_other_publisher(named, requested)
+    _refuse_other_publisher(named, publisher)
     missing = [name for name in data.sources if name not in named.releases] if reads else []
     if missing or named.users == COMMON:
         if HANDOVER in os.environ and os.environ.get("LOCAL_RANK", "0") != "0":
@@ -236,13 +244,16 @@ def _folder(trainer: Trainer) -> Path:
     return folder.resolve()
 
 
-def _refuse_other_publisher(named: Inputs, publisher: Any) -> None:  # noqa: ANN401  plain settings
-    """Refuse a publisher that differs from the one with which `fit` made a given release."""
-    for name, path in named.releases.items():
-        beside = path.parent / PUBLISHER
-        if not publisher or not beside.is_file():
-            continue
-        if changed := differing(publisher, json.loads(beside.read_text(encoding="utf-8"))):
+def _refuse_other_publisher(named: Inputs, publisher: Publisher | Namespace | None) -> None:
+    """Refuse a publisher that differs from the one with which `fit` made a given release, and controls for other releases."""
+    for name, path in (named.releases if publisher else {}).items():
+        if not (beside := path.parent / PUBLISHER).is_file():
+            if (made := make_publisher(publisher)).control:
+                raise UsageError(
+                    f"The release of {name!r} is given, so publisher {type(made).__name__} would not be applied. Set "
+                    "--publisher null, or --data.releases null to publish again."
+                )
+        elif changed := differing(plain(publisher), json.loads(beside.read_text(encoding="utf-8"))):
             raise UsageError(
                 f"The release of {name!r} was published with another publisher; these settings differ: {changed}. To "
                 "publish again, set --data.releases null."

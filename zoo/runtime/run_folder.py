@@ -42,6 +42,8 @@ ATTENTION = "attention.csv"
 DATA = "data.json"
 #: Privacy records of the releases and of the training.
 PRIVACY = "privacy.json"
+#: Releases that `fit` published, and next to them the settings of their publisher.
+RELEASES, PUBLISHER = "releases", "publisher.json"
 #: Next to releases of `fit`: sizes and privacy of what the target published for them, such as projections; no row.
 TARGET_RELEASE = "target_release.json"
 #: Test metrics and training cost; and the names of metrics in tables.

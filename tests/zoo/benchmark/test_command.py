@@ -14,6 +14,7 @@ from zoo.__main__ import main as zoo_main
 from zoo.benchmark import command
 from zoo.benchmark.runner import locked
 from zoo.benchmark.runs import BENCHMARK, RUN_FILE
+from zoo.release.files import MANIFEST
 
 pytestmark = pytest.mark.usefixtures("cell_server")
 
@@ -62,6 +63,7 @@ def watching(monitor: str, mode: str) -> dict[str, Any]:
         ({"data.users": "absent.csv"}, r"Wrong: No list of users at \S+absent\.csv", ""),
         ({"data.catalogues": {"music": "absent.csv"}}, r"Wrong: No \S+ .*absent\.csv", ""),
         ({"model": "UserKNN", "data.releases.book": "absent"}, r"Wrong: absent is no release", ""),
+        ({"model": "UserKNN", "data.releases.book": "given"}, r"Wrong: data.releases gives \['book'\]", ""),
         ({"model": "UserKNN"}, r"Wrong: publisher is not set", ""),
         (watching("val/ndgc@10", "max"), r"Wrong: EarlyStopping watches 'val/ndgc@10', which nothing logs", ""),
         (watching("val/ndcg@10", "min"), r"Wrong: EarlyStopping\.mode is 'min'", ""),
@@ -72,6 +74,8 @@ def test_a_dry_run_and_a_run_refuse_the_same_before_anything_runs(
     write: Write, place: Path, capsys: pytest.CaptureFixture[str], settings: dict[str, Any], message: str, said: str
 ) -> None:
     config = write(systems={"Wrong": POPULARITY | {"settings": settings}})
+    (place / "given").mkdir()
+    (place / "given" / MANIFEST).touch()
     refusals = []
     for extra in (["--dry-run"], []):
         with pytest.raises(SystemExit, match=message) as refused:

@@ -17,7 +17,19 @@ from zoo.benchmark.grid import Row, slug
 from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results, ResultsError, Run, read_files
 from zoo.benchmark.runs import BENCHMARK
 from zoo.runtime.exports import PUBLISHERS
-from zoo.runtime.run_folder import CASES, CONFIG, DATA, FREE, METRICS, PRIVACY, differing, flat, read_summary
+from zoo.runtime.run_folder import (
+    CASES,
+    CONFIG,
+    DATA,
+    FREE,
+    METRICS,
+    PRIVACY,
+    PUBLISHER,
+    RELEASES,
+    differing,
+    flat,
+    read_summary,
+)
 from zoo.runtime.settings_files import check_size, read_yaml
 
 #: Settings in which runs of one row differ.
@@ -59,7 +71,12 @@ class RunFolder:
     @cached_property
     def row(self) -> Row:
         """Release that it was trained with, as in a row of a benchmark, without task and system."""
-        return infer_row(self.settings.get("publisher"), self.run)
+        given = (self.settings.get("data", {}).get("init_args", {}).get("releases") or {}).items()
+        # A release that was given to the run has another publisher than its config may name.
+        made = [
+            (self.path / RELEASES / name).is_dir() or (Path(path).parent / PUBLISHER).is_file() for name, path in given
+        ]
+        return infer_row(self.settings.get("publisher") if all(made) else None, self.run)
 
     @property
     def target(self) -> dict[str, Any]:
@@ -311,7 +328,7 @@ def _digest(*values: list[Any]) -> str:
 
 
 def infer_row(publisher: Any, run: Run) -> Row:  # noqa: ANN401  plain settings
-    """Return the row of a release by the settings of the publisher, or of a given release by its record."""
+    """Return the row of a release by the settings of its publisher, or without one by its record."""
     sources = run.report["release_bytes"]
     if not sources:
         return Row("", "")

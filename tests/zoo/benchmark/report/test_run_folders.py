@@ -102,14 +102,18 @@ def test_a_seed_that_is_run_twice_is_a_row_of_its_own(tmp_path: Path) -> None:
 def test_rows_name_their_releases_and_find_their_noise_controls(tmp_path: Path) -> None:
     noise = {"class_path": "zoo.Noise", "init_args": {"of": JLT, "seed": 3}}
     records = {"book": proved(8.0)}
+    given, own, made = ({"releases": {"book": str(tmp_path / at / "book")}} for at in ("given", "b/releases", "made"))
     runs = [
-        a_run(tmp_path / "a", "PriCDR", publisher=JLT, records=records),
-        a_run(tmp_path / "b", "PriCDR", publisher=noise, records={"book": unproved("control")}),
+        a_run(tmp_path / "a", "PriCDR", data=made, publisher=JLT, records=records),
+        a_run(tmp_path / "b", "PriCDR", data=own, publisher=noise, records={"book": unproved("control")}),
         a_run(tmp_path / "c", "PriCDR", publisher="Plaintext", records={"book": unproved()}),
         a_run(tmp_path / "d", "PriCDR", publisher={"class_path": "zoo.Nothing"}, records={"book": unproved("nothing")}),
-        a_run(tmp_path / "e", "UserKNN", records=records),
+        a_run(tmp_path / "e", "UserKNN", data=given, publisher=noise, records=records),
         a_run(tmp_path / "f", "DMF", publisher=JLT),
     ]
+    (tmp_path / "b" / "releases" / "book").mkdir(parents=True)
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "publisher.json").touch()
     results = read_run_folders(runs)
     [lines] = results.lines.values()
     found = {line.name: line for line in lines}
@@ -251,11 +255,13 @@ def test_values_that_no_run_writes_are_refused(tmp_path: Path, file: str, values
         read_run_folders([path.parent])
 
 
-def test_cases_with_texts_for_figures_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", [None, "user_id", "linked"])
+def test_cases_with_texts_for_figures_or_without_a_column_are_refused(tmp_path: Path, lost: str | None) -> None:
     run = a_run(tmp_path / "run", change=lambda cases: cases)
-    cases = pl.read_parquet(run / "test_cases.parquet").with_columns(pl.lit("x").alias("full/ndcg@10"))
+    cases = pl.read_parquet(run / "test_cases.parquet")
+    cases = cases.drop(lost) if lost else cases.with_columns(pl.lit("x").alias("full/ndcg@10"))
     cases.write_parquet(run / "test_cases.parquet")
-    with pytest.raises(ResultsError, match="full/ndcg@10 is no number"):
+    with pytest.raises(ResultsError, match=f"column {lost} is missing" if lost else "full/ndcg@10 is no number"):
         read_run_folders([run])
 
 
