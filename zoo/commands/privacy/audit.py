@@ -31,7 +31,7 @@ def third_party_notes(records: Iterable[PrivacyRecord]) -> list[str]:
 
 
 def perform_audit(audit: Audit | OneRunAudit, runs: int, beta: float) -> Result | OneRunResult:
-    """Run an audit of two worlds, with ``runs`` in each, or of one run; beta bounds the probability of a false alarm."""
+    """Run an audit of two worlds, with ``runs`` in each, or of one run; beta bounds each test's probability of a false alarm."""
     return run_once(audit, beta) if isinstance(audit, OneRunAudit) else run_audit(audit, runs, beta)
 
 
@@ -93,7 +93,7 @@ def audit_table(results: Sequence[Result | OneRunResult], runs: int, beta: float
 
 def _caption(results: Sequence[Result | OneRunResult], beta: float) -> str:
     said = [
-        f">=: measured lower bounds of epsilon and mu; a true claim is called a violation with probability below {beta:g}."
+        f">=: measured lower bounds of epsilon and mu; by them a true claim is called a violation with probability below {beta:g}."
     ]
     if scales := [result.scale for result in results if result.scale is not None]:
         said.append(

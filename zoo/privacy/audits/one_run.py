@@ -140,7 +140,7 @@ def run_once(audit: OneRunAudit, beta: float = 1e-3, noise: NoiseSource | None =
 
     Args:
         audit: The claim and its test.
-        beta: Largest probability of a false alarm of the guesses.
+        beta: Largest probability of a false alarm of the guesses, and of the scale test.
         noise: None: the operating system.
 
     Examples:
@@ -153,4 +153,4 @@ def run_once(audit: OneRunAudit, beta: float = 1e-3, noise: NoiseSource | None =
     """
     correct, residuals = audit.release(NoiseSource.os() if noise is None else noise)
     found = one_run(correct, audit.guesses, audit.canaries, audit.epsilon, audit.delta, beta)
-    return OneRunResult(audit, found, scale_test(residuals, audit.sigma))
+    return OneRunResult(audit, found, scale_test(residuals, audit.sigma, beta))

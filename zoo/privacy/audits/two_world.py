@@ -321,7 +321,7 @@ def run_audit(audit: Audit, runs: int = RUNS, beta: float = 1e-3, noise: NoiseSo
     Args:
         audit: The claim and its test.
         runs: Number of runs in each world.
-        beta: Largest probability of a false alarm of the two worlds; the scale test has another 1e-3.
+        beta: Largest probability of a false alarm of the two worlds, and of the scale test.
         noise: One stream for all runs; None: the operating system. A seeded one repeats the verdict.
 
     Examples:
@@ -342,5 +342,5 @@ def run_audit(audit: Audit, runs: int = RUNS, beta: float = 1e-3, noise: NoiseSo
         # Small sound audits are blind at times. Bounds of both runs would double the rate of false alarms.
         comparison = replace(comparison, power=compared(_AGAIN * runs).power)
     if audit.residuals is not None and audit.sigma is not None:
-        scale = scale_test(audit.residuals(COORDINATES, noise), audit.sigma)
+        scale = scale_test(audit.residuals(COORDINATES, noise), audit.sigma, beta)
     return Result(audit, comparison, scale)

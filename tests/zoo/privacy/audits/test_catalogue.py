@@ -7,7 +7,7 @@ from zoo.privacy.audits.projection import projection_audits
 from zoo.privacy.audits.two_world import Audit, run_audit
 from zoo.privacy.randomness.noise import NoiseSource
 
-# A fresh seed fails a sound mechanism with probability at most 1e-4, and 1e-3 more where its noise is measured; and the
+# A fresh seed fails a sound mechanism with probability at most 1e-4, and as much more where its noise is measured; and the
 # power check of the smallest mu here about once in a thousand times. The streams below are fixed.
 BETA = 1e-4
 AUDITS = all_audits(2.0, dim=16, num_items=160)
@@ -26,6 +26,7 @@ def test_what_holds_passes_and_what_does_not_is_caught(audit: Audit, noise: Nois
     result = run_audit(audit, beta=BETA, noise=noise)
     assert result.verdict == ("pass" if audit.holds else "violation")
     assert result.as_expected
+    assert result.scale is None or result.scale.alpha == BETA
     if audit.mu is not None or audit.delta == 0:
         assert result.two_world.power is not None  # it has shown that it sees
 
