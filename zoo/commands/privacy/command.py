@@ -57,8 +57,7 @@ def parser() -> Arguments:
 def _add_accounts(commands: Commands) -> None:
     plan = commands.add_parser("plan", help="planned privacy loss of publishing, without opening data")
     plan.add_argument("--config", type=Path, required=True, help="experiment, as for publish")
-    plan.add_argument("--users", type=int, help="public number of users (default: of the list in the config)")
-    plan.add_argument("--items", type=int, help="public number of items (default: of the catalogue in the config)")
+    _add_sizes(plan)
     repeat = "also the total of N releases of the same data, such as 52 for a year of weekly releases"
     plan.add_argument("--repeat", type=int, metavar="N", help=repeat)
     plan.set_defaults(run=_plan)
@@ -97,7 +96,12 @@ def _add_measurements(commands: Commands) -> None:
     option("--all", action="store_true", help="audit every mechanism, and published ones with wrong claims")
     option("--epsilon", type=float, default=1.0, help="claimed epsilon for --all (default: %(default)s)")
     option("--runs", type=int, default=40_000, help="runs per world (default: %(default)s)")
-    option("--beta", type=float, default=1e-3, help="largest probability of a false alarm (default: %(default)s)")
+    option(
+        "--beta",
+        type=float,
+        default=1e-3,
+        help="largest probability of a false alarm, of each test (default: %(default)s)",
+    )
     option("--out", type=Path, metavar="FILE", help="also write the table as CSV, to an existing folder")
     option("--json", action="store_true", help=JSON)
     audit.set_defaults(run=_audit)
@@ -118,9 +122,16 @@ def _add_measurements(commands: Commands) -> None:
     curve = commands.add_parser("curve", help="plot delta and, with results, utility against epsilon")
     curve.add_argument("releases", type=Path, nargs="*", metavar="RELEASE", help="folders of releases")
     curve.add_argument("--config", type=Path, help="or an experiment with a planned release")
+    _add_sizes(curve)
     curve.add_argument("--results", type=Path, help="results.csv of a report")
     curve.add_argument("--out", type=Path, default=Path("curve.png"), help="file to write (default: %(default)s)")
     curve.set_defaults(run=_curve)
+
+
+def _add_sizes(command: argparse.ArgumentParser) -> None:
+    for name, where in (("users", "list"), ("items", "catalogue")):
+        text = f"public number of {name} of a planned release (default: of the {where} in the config)"
+        command.add_argument(f"--{name}", type=int, help=text)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -148,25 +159,30 @@ def _plan(options: argparse.Namespace, overrides: list[str], console: Console) -
         repeat_table,
     )
 
-    for name in ("users", "items", "repeat"):
-        if getattr(options, name) is not None and getattr(options, name) < 1:
-            raise ValueError(f"--{name} is {getattr(options, name)}. It must be at least 1.")
+    _check_counts(options)
     experiment = read_experiment(options.config, overrides)
     releases = planned_releases(experiment, options.users, options.items)
     known = options.users or experiment.users
     if options.json:
         print(_json("plan", releases, known or USERS, "given" if known else "default", options.repeat))
         return
-    users = count_of(known, "user") if known else f"at most {USERS:,} users (set --users N)"
+    users = count_of(known, "user") if known else f"{USERS:,} users (set --users N)"
     known_items = options.items or all(source in experiment.items for source in experiment.sources or ("source",))
     items = "" if known_items else f" and {ITEMS:,} items (set --items N)"
-    console.print(plan_table(releases, f"{users}{items}"))
+    assumed = "" if known and known_items else ". With other numbers, delta, noise and totals differ"
+    console.print(plan_table(releases, f"{users}{items}{assumed}"))
     if options.repeat:
         console.print(repeat_table(releases, options.repeat))
     if (table := paper_table(releases[0].record)) is not None:
         console.print(table)
     for text in notes_of(releases):
         console.print(escape(text), soft_wrap=True)
+
+
+def _check_counts(options: argparse.Namespace) -> None:
+    for name in ("users", "items", "repeat"):
+        if (count := getattr(options, name, None)) is not None and count < 1:
+            raise ValueError(f"--{name} is {count}. It must be at least 1.")
 
 
 def _show(options: argparse.Namespace, *_: object) -> None:
@@ -311,6 +327,7 @@ def _curve(options: argparse.Namespace, overrides: list[str], _: Console) -> Non
     from zoo.commands.privacy.curve import draw_curve
     from zoo.release.release import Release
 
+    _check_counts(options)
     accounts = {}
     for path in options.releases:
         release = Release.load(path)
@@ -318,8 +335,9 @@ def _curve(options: argparse.Namespace, overrides: list[str], _: Console) -> Non
     if options.config is not None:
         from zoo.commands.privacy.plan import planned_releases, read_experiment
 
-        for planned in planned_releases(read_experiment(options.config, overrides), None, None):
-            name = f"{planned.source} ({planned.record.mechanism.name}, planned)"
+        for planned in planned_releases(read_experiment(options.config, overrides), options.users, options.items):
+            sizes = "{:,} users and {:,} items".format(*planned.sizes)
+            name = f"{planned.source} ({planned.record.mechanism.name}, planned for {sizes})"
             accounts[name] = (planned.record, planned.events)
     if not accounts:
         raise ValueError("Nothing to draw. Pass folders of releases, or --config FILE.")

@@ -118,6 +118,7 @@ class Planned:
     source: str
     record: PrivacyRecord
     events: tuple[PrivacyEvent, ...]
+    sizes: tuple[int, int] = (USERS, ITEMS)  # numbers of users and items that it was planned for
 
 
 def planned_releases(experiment: Experiment, users: int | None, items: int | None) -> list[Planned]:
@@ -130,7 +131,7 @@ def planned_releases(experiment: Experiment, users: int | None, items: int | Non
         record = maker.forecast(num_users, num_items, experiment.applied.get(source, ())).claimed_by(type(maker))
         record = record.assuming(CHOSEN_BY_METRICS) if experiment.validated else record
         events = maker.plan(num_users, num_items) if isinstance(maker, Publisher) else maker.events(num_users)
-        planned.append(Planned(source, record, tuple(events)))
+        planned.append(Planned(source, record, tuple(events), (num_users, num_items)))
     return planned
 
 

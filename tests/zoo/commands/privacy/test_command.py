@@ -66,7 +66,7 @@ def test_a_plan_takes_overrides_and_the_number_of_users_sets_delta(capsys: pytes
     main(["plan", "--config", CONFIG, "--publisher", "FlippedRows", "--publisher.epsilon", "2"])
     said = out(capsys)
     assert "delta │ 0" in said
-    assert "set --users N" in said
+    assert "10,000 users (set --users N) and 1,000 items (set --items N). With other numbers, delta, noise" in said
 
 
 def test_a_plan_without_guarantee_shows_no_epsilon(capsys: pytest.CaptureFixture[str]) -> None:
@@ -329,8 +329,7 @@ def test_a_curve_is_a_picture_of_ledgers_and_results(tmp_path: Path, capsys: pyt
         [
             "curve",
             str(tmp_path / "release"),
-            "--config",
-            CONFIG,
+            *("--config", CONFIG, "--users", "60", "--items", "40"),
             "--results",
             str(results),
             "--out",
@@ -341,7 +340,7 @@ def test_a_curve_is_a_picture_of_ledgers_and_results(tmp_path: Path, capsys: pyt
     said = out(capsys)
     assert "c.png" in said
     assert f"{tmp_path / 'release'} (JLT): proved" in said
-    assert "(JLT, planned): conditional (assumes that the user list is public" in said
+    assert "(JLT, planned for 60 users and 40 items): conditional (assumes that the user list is public" in said
     assert not list(tmp_path.glob(".*"))
 
 
