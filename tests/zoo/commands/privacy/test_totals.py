@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from zoo.runs.publishing import budget_summary, publish_release
 ROOT = Path(__file__).parents[4]
 CONFIG = str(ROOT / "configs" / "pricdr" / "douban.yaml")
 ABOUT = ReleaseMetadata.today(Statement(contact="privacy@books.example"), "cdr-zoo 9")
+KEYS = " ".join((ROOT / "docs/privacy/record.md").read_text(encoding="utf-8").partition("## Answers")[2].split())
 TWICE = gauss_epsilon(1e-5, gauss_mu(2.0, 1e-5) * 2**0.5)
 """Of two releases of epsilon 2 at delta 1e-5."""
 
@@ -49,7 +51,21 @@ def values(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, 
     main([*map(str, arguments), "--json"])
     answer: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert (answer["schema"], answer["command"]) == (1, arguments[0])
+    part = re.findall(rf"- (`{arguments[0]}`: .*?)(?: - `|$)", KEYS)[0]
+    assert lacking(part, answer) == {"schema", "command"}, "every other key is on the page on records"
     return answer
+
+
+def lacking(part: str, answer: dict[str, Any]) -> set[str]:
+    """Keys that a part of the page on records does not list; an inner object has its own part."""
+    kinds = re.findall(r"an? (account|total)", part)
+    listed = " ".join([part, *(re.findall(rf"\*{kind}\* is (.*?)\.", KEYS)[0] for kind in kinds)])
+    found = answer.keys() - set(re.findall(r"`(\w+)`", listed))
+    for key in {"releases", "together", "repeated", "domains", "spent", "cap", "several_ratings"} & answer.keys():
+        for inner in answer[key] if isinstance(answer[key], list) else [answer[key]]:
+            if isinstance(inner, dict):  # `releases` of `domains` are names
+                found |= lacking(re.findall(rf"`{key}` (?:\(|has )([^.)]*)", part)[0], inner)
+    return found
 
 
 def refused(*arguments: object) -> str:
@@ -91,15 +107,8 @@ def test_a_report_and_the_command_have_the_same_total(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PL_GLOBAL_SEED", "0")
     network = SPPG(
-        epsilon=4.0,
-        delta=1e-5,
-        steps=14,
-        sample_size=1,
-        n_critic=1,
-        condition_dim=4,
-        generator_dims=(8,),
-        critic_dims=(4,),
-    )
+        epsilon=4.0, delta=1e-5, steps=14, sample_size=1, n_critic=1, condition_dim=4, generator_dims=(8,), critic_dims=(4,)
+    )  # fmt: skip
     data = Synthetic(num_users=100, num_items=30, ratings_per_user=4, sources=["book", "film", "music"], target="game")
     run = fit(
         PPGenCDR(dims=(8, 4), encoder_dims=(8,)), data, publisher=GeneratorPublisher(network), max_epochs=1,
