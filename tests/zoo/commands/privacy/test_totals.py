@@ -297,6 +297,8 @@ def test_a_page_in_json_holds_the_numbers_as_they_are(tmp_path: Path, capsys: py
     assert 0.5 < answer["guess"] < 0.7
     assert answer["guess_choice"] == answer["guess"], "one rating is one step away from any other"
     assert [group["ratings"] for group in answer["several_ratings"]] == [1, 2, 5, 10, 50]
+    for name in ("data_protection", "tutorials/choose_epsilon"):
+        assert "for 1, 2, 5, 10 and 50 ratings" in (ROOT / f"docs/{name}.md").read_text(encoding="utf-8")
     assert answer["several_ratings"][0]["epsilon"] == pytest.approx(2.0, rel=1e-8)
     page = said(capsys, "show", path)
     for several in answer["several_ratings"]:
