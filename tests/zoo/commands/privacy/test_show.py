@@ -93,6 +93,7 @@ def test_a_page_bounds_guesses_by_the_curve_of_its_own_mechanism() -> None:
         other = replace(noisy, record=of_another_package(epsilon, 0.0, "L1"), ledger=(LaplaceEvent(0.5),))
         page = {part.title: part for part in parts(other, Path("other"))}
         assert f"detects at most {rates}" in page["Summary"].lines[2]
+        assert ("epsilon asked for, in the settings of its package", "9") in page["Guarantee"].rows
         assert [said.split()[0] for _, said in page["Several ratings of one person"].rows] == rows
     assert group_epsilon(other.record, [LaplaceEvent(2e-100)], 40) is None, "no event costs so much"
 
@@ -169,8 +170,10 @@ def test_a_page_says_what_was_checked_and_under_what_it_is_proved() -> None:
 
 def of_another_package(epsilon: float = 1.0, delta: float = 1e-5, norm: str = "L2") -> PrivacyRecord:
     noise, relation = NoiseSource.of(None), Relation.CHANGE_ONE_RATING
-    stated: dict[str, Any] = {"sensitivity": 1.0, "sensitivity_norm": norm, "noise_scale": 4.0}
-    return PrivacyRecord.proved_unless_seeded("MyRows", noise, relation, epsilon=epsilon, delta=delta, **stated)
+    stated: dict[str, Any] = {"sensitivity_norm": norm, "noise_scale": 4.0, "requested_epsilon": 9.0}
+    return PrivacyRecord.proved_unless_seeded(
+        "MyRows", noise, relation, epsilon=epsilon, delta=delta, sensitivity=1.0, **stated
+    )
 
 
 @pytest.mark.parametrize(
