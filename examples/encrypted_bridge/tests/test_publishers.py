@@ -146,6 +146,9 @@ def test_the_record_of_the_map_names_what_encryption_rests_on(handed_over: Path)
         "sees their ids, the record of their release and" in text for text in encrypted.sentences("not_protected")
     )
     assert any("ring learning with errors" in text for text in encrypted.sentences("conditions"))
+    claim = encrypted.claimed_by(EncryptedBridgePublisher).sentences("conditions")[-1]
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    assert f'"{claim}"' in " ".join(readme.split())
     limited = EncryptedBridgePublisher(None, handed_over / "places", attack_success=0.6).forecast(8, 7)
     assert limited.attack_success == pytest.approx(0.6)
 

@@ -21,7 +21,7 @@ class LaplaceRows(Publisher):
     epsilon with delta 0, in exact real arithmetic. Allowed use: any, any number of times. An example of a mechanism:
     `zoo.FlippedRows` is more accurate at the same epsilon.
 
-    Its records say "it is as claimed by shop_zoo.publishers.LaplaceRows, not audited here".
+    Its condition in records: "the claim of shop_zoo.publishers.LaplaceRows is true, not audited here".
 
     Args:
         epsilon: Privacy loss.
@@ -41,7 +41,6 @@ class LaplaceRows(Publisher):
             Relation.CHANGE_ONE_RATING,
             epsilon=self.epsilon,
             delta=0.0,
-            requested_epsilon=self.epsilon,
             sensitivity=1.0,
             sensitivity_norm="L1",
             noise_scale=self.scale,

@@ -47,7 +47,10 @@ def test_noise_has_the_scale_that_the_record_states() -> None:
     assert np.abs(noise).mean() == pytest.approx(0.5, rel=0.03)
     assert release.record.epsilon == 2.0
     assert release.record.delta == 0.0
-    assert "the claim of shop_zoo.publishers.LaplaceRows is true, not audited here" in release.record.standing
+    assert release.record.requested_epsilon is None, "the release alone costs the epsilon of its settings"
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    for text in (release.record.standing, readme, LaplaceRows.__doc__ or ""):
+        assert "the claim of shop_zoo.publishers.LaplaceRows is true, not audited here" in " ".join(text.split())
 
 
 def test_the_map_finds_what_the_release_tells_and_the_callback_ends_it(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from zoo.commands.privacy.audit import finding
 from zoo.commands.privacy.plan import Planned
 from zoo.commands.privacy.plan import total as planned_total
 from zoo.commands.privacy.several import several_ratings
-from zoo.commands.privacy.show import UNITS, checked, fingerprint, guaranteed, is_sealed, unchecked
-from zoo.privacy.accounting.accountant import detection_rates_of
+from zoo.commands.privacy.show import UNITS, checked, detection_rates, fingerprint, guaranteed, is_sealed, unchecked
 from zoo.privacy.accounting.events import PrivacyEvent, event_to_dict
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.audits.one_run import OneRunResult
@@ -68,12 +67,7 @@ def show_values(release: Release, path: Path, key: str | None, trusted: TrustedK
         "guess": record.attack_success,
         "guess_scope": record.view.attack_scope,
         "guess_choice": record.choice_success,
-        "detection_rates": {
-            f"{alarm:g}": found
-            for alarm, found in (
-                {} if record.attack_success is None else detection_rates_of(record.ledger, record.relation)
-            ).items()
-        },
+        "detection_rates": {f"{alarm:g}": found for alarm, found in detection_rates(record, ledger).items()},
         "several_ratings": [
             {"ratings": of.ratings, "epsilon": _number(of.epsilon), "guess": of.guess, "shown": _shown(of.epsilon)}
             for of in (several_ratings(record, ledger) if per_rating else ())

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from zoo.privacy.accounting.accountant import UnsupportedEventError, attack_success_of, epsilon_of, flattened
 from zoo.privacy.accounting.events import (
+    EventError,
     GaussianEvent,
     GaussianProjectionEvent,
+    LaplaceEvent,
     NoOpEvent,
     PrivacyEvent,
     PureEvent,
@@ -101,12 +103,10 @@ def group_epsilon(
     record: PrivacyRecord, ledger: Sequence[PrivacyEvent], ratings: int, stretch: float | None = None
 ) -> float | None:
     """Return epsilon for several ratings of one person at the record's delta, or None; ``stretch`` as in `group_events`."""
-    together = group_events(record, ledger, ratings, stretch)
-    if record.delta is None or together is None:
-        return None
     try:
-        return epsilon_of(together, record.delta)
-    except UnsupportedEventError:
+        together = group_events(record, ledger, ratings, stretch)
+        return None if record.delta is None or together is None else epsilon_of(together, record.delta)
+    except (EventError, UnsupportedEventError):
         return None
 
 
@@ -136,6 +136,8 @@ def group_events(
             more = GaussianEvent(event.noise_multiplier / factor)
         elif isinstance(event, GaussianProjectionEvent):
             more = GaussianProjectionEvent(event.noise_multiplier / through, event.dim)
+        elif isinstance(event, LaplaceEvent | PureEvent):  # k steps, whatever the mechanism is
+            more = PureEvent(ratings * epsilon_of([event], 0.0))
         elif isinstance(event, NoOpEvent):
             continue
         else:

@@ -3,13 +3,13 @@
 import hashlib
 import html
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from zoo.commands.privacy.several import basis, several_ratings
 from zoo.privacy.accounting.accountant import detection_rates_of
-from zoo.privacy.accounting.events import event_to_dict
+from zoo.privacy.accounting.events import PrivacyEvent, event_to_dict
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.mechanisms.goodness_of_fit import FALSE_ALARM
 from zoo.privacy.mechanisms.jlt import JLT
@@ -97,7 +97,7 @@ def _signed_by(key: str | None, trusted: TrustedKeys | None) -> str:
 
 def parts(release: Release, path: Path, key: str | None = None, trusted: TrustedKeys | None = None) -> list[Part]:
     """Return the page of a release that was loaded with ``trusted`` keys, so that all is checked; ``key`` signed it."""
-    record = release.record
+    record, ledger = release.record, release.ledger
     facts = [
         ("folder", str(path)),
         ("domain", release.domain),
@@ -106,7 +106,7 @@ def parts(release: Release, path: Path, key: str | None = None, trusted: Trusted
         ("SHA-256", release.digest),
         ("signed by", _signed_by(key, trusted)),
     ]
-    page = [Part("Release", rows=facts), Part("Summary", summary(record))]
+    page = [Part("Release", rows=facts), Part("Summary", summary(record, ledger))]
     if record.claims:
         page.append(Part("Guarantee", rows=[*guaranteed(record).items()]))
         if record.conditions:
@@ -162,7 +162,14 @@ def unchecked(record: PrivacyRecord, *, sealed: bool = False) -> list[str]:
     return [UNKNOWN if isinstance(record.mechanism, ThirdPartyMechanism) else ours, *seed, *chosen, *UNSEEN]
 
 
-def summary(record: PrivacyRecord) -> list[str]:
+def detection_rates(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> dict[float, float]:
+    """Return the largest detection rates by rate of false alarms; of another package by its ledger, if that can be added up."""
+    outside = isinstance(record.mechanism, ThirdPartyMechanism) and not record.exceeds(ledger)
+    events = ledger if outside else record.ledger
+    return {} if record.attack_success is None else detection_rates_of(events, record.relation)
+
+
+def summary(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:
     """Return a summary without jargon; an attack bound is given for what the guarantee covers alone."""
     view = record.view
     if record.unit is None or view.attack_success is None:
@@ -178,7 +185,7 @@ def summary(record: PrivacyRecord) -> list[str]:
     success = f"correctly in at most {share(view.attack_success)} of cases{own}"
     if own:
         success += ". The vectors of other users reveal more of the user, and no bound covers them"
-    rates = detection_rates_of(record.ledger, record.relation)
+    rates = detection_rates(record, ledger)
     alarms, found = _listed(f"{100 * alarm:g} %" for alarm in rates), _listed(map(share, rates.values()))
     return [
         *([f"This is {view.label}: the attack bound exceeds 99 %."] if view.label else []),

@@ -320,7 +320,9 @@ class PrivacyRecord(Derived):
     def requested_scope(self) -> str:
         """Scope of the requested epsilon, in words."""
         shared = self.mechanism.public_inputs.get("num_releases")
-        return "in the paper's formula" if shared is None else f"of all {shared} releases together"
+        outside = isinstance(self.mechanism, ThirdPartyMechanism) and not self.mechanism.built_in
+        alone = "in the settings of its package" if outside else "in the paper's formula"
+        return alone if shared is None else f"of all {shared} releases together"
 
     def __str__(self) -> str:
         """Return the record as text; an epsilon comes only with a guarantee, and always with its conditions."""

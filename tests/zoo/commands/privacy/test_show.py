@@ -41,7 +41,7 @@ from zoo.commands.privacy.show import (
 )
 from zoo.commands.privacy.total import total_parts
 from zoo.data.ratings import Step
-from zoo.privacy.accounting.events import GaussianEvent
+from zoo.privacy.accounting.events import GaussianEvent, LaplaceEvent
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import PrivacyRecord
@@ -80,13 +80,22 @@ def test_a_page_bounds_guesses_by_the_curve_of_its_own_mechanism() -> None:
     """For Gaussian noise ``Phi(mu/2)``, far below what epsilon and delta alone allow."""
     noisy = NoisyRows(epsilon=8.0, delta=1e-5).publish(binary(), "books")
     flipped = FlippedRows(epsilon=1.0).publish(binary(), "books")
-    assert "at most 79.76 % of cases" in summary(noisy.record)[1]
-    assert "at most 73.11 % of cases" in summary(flipped.record)[1]
+    assert "at most 79.76 % of cases" in summary(noisy.record, noisy.ledger)[1]
+    assert "at most 73.11 % of cases" in summary(flipped.record, flipped.ledger)[1]
     mu = 1.6660305978457182
     page = {part.title: part for part in parts(noisy, Path("noisy"))}
     for ratings, said in page["Several ratings of one person"].rows:
         guess = norm.cdf(math.sqrt(float(ratings.split()[0])) * mu / 2)
         assert f"(attack success {share(guess)})" in said
+    # Laplace noise: e^2 a, and above e^-2 / 2 it is 1 - e^-2 / 4a. A larger epsilon than the ledger gives is that of no ledger.
+    known = ["2.00", "4.00", "10.0", "20.0", "100"], "0.74 %, 7.39 % and 66.17 %"
+    for epsilon, (rows, rates) in {2.0: known, 3.0: (["unknown"] * 5, "100 %, 100 % and 100 %")}.items():
+        other = replace(noisy, record=of_another_package(epsilon, 0.0, "L1"), ledger=(LaplaceEvent(0.5),))
+        page = {part.title: part for part in parts(other, Path("other"))}
+        assert f"detects at most {rates}" in page["Summary"].lines[2]
+        assert ("epsilon asked for, in the settings of its package", "9") in page["Guarantee"].rows
+        assert [said.split()[0] for _, said in page["Several ratings of one person"].rows] == rows
+    assert group_epsilon(other.record, [LaplaceEvent(2e-100)], 40) is None, "no event costs so much"
 
 
 def test_an_attack_bound_is_for_what_the_guarantee_covers_alone() -> None:
@@ -94,11 +103,11 @@ def test_an_attack_bound_is_for_what_the_guarantee_covers_alone() -> None:
     record = ProjectionPublisher(epsilon=1.0).forecast(100, 40)
     bound = share(norm.cdf(record.mu / 2))  # type: ignore[operator]
     scope = "for this user's own vector alone, on whether this user's ratings were used at all"
-    assert f"in at most {bound} of cases for this user's own vector alone" in " ".join(summary(record))
+    assert f"in at most {bound} of cases for this user's own vector alone" in " ".join(summary(record, record.ledger))
     assert f"at most {bound}, {scope}" in str(record)
     assert record.view.to_dict()["attack_scope"] == scope
     large, small = (NoisyRows(epsilon=epsilon).forecast(9, 7) for epsilon in (1e6, 8.0))
-    assert "no meaningful guarantee" in summary(large)[0]
+    assert "no meaningful guarantee" in summary(large, large.ledger)[0]
     for text in (str(large), large.summary(), large.view.label):
         assert "no meaningful guarantee" in text
     assert "meaningful" not in f"{small} {small.summary()} {small.view.label}"
@@ -121,15 +130,11 @@ def test_zeroing_a_user_out_bounds_no_choice_between_two_sets_of_ratings() -> No
     assert zeroed.attack_success < item < zeroed.choice_success  # type: ignore[operator]
     assert zeroed.choice_success == pytest.approx(norm.cdf(zeroed.mu))  # type: ignore[arg-type]  # of the shift 2 clip
     assert replaced.choice_success == replaced.attack_success
-    said = " ".join(summary(zeroed))
-    assert (
-        "tells whether this user's ratings were used at all, with even odds beforehand, correctly in at most 79.76 %"
-        in said
-    )
+    said = " ".join(summary(zeroed, zeroed.ledger))
+    assert "whether this user's ratings were used at all, with even odds beforehand, correctly in at most 79.76" in said
     assert "Any other yes-or-no question about these ratings is answered correctly in at most 95.22 % of cases." in said
-    assert "a yes-or-no question about it, with even odds beforehand, correctly in at most" in " ".join(
-        summary(replaced)
-    )
+    said = summary(replaced, replaced.ledger)[1]
+    assert "a yes-or-no question about it, with even odds beforehand, correctly in at most" in said
     assert zeroed.view.bound == "79.76 %, on whether this user's ratings were used at all"
     assert replaced.view.attack_scope == ""
     sampled = GeneratorPublisher(SPPG(epsilon=1.0, steps=9, sample_size=2)).forecast(9, 7)
@@ -159,10 +164,10 @@ def test_a_page_says_what_was_checked_and_under_what_it_is_proved() -> None:
     assert {part.title: part.lines for part in parts(silent, Path("x"))}["Not protected"] == [UNSTATED]
 
 
-def of_another_package() -> PrivacyRecord:
+def of_another_package(epsilon: float = 1.0, delta: float = 1e-5, norm: str = "L2") -> PrivacyRecord:
     noise, relation = NoiseSource.of(None), Relation.CHANGE_ONE_RATING
-    stated: dict[str, Any] = {"sensitivity": 1.0, "sensitivity_norm": "L2", "noise_scale": 4.0}
-    return PrivacyRecord.proved_unless_seeded("MyRows", noise, relation, epsilon=1.0, delta=1e-5, **stated)
+    stated: dict[str, Any] = {"sensitivity_norm": norm, "noise_scale": 4.0, "requested_epsilon": 9.0, "delta": delta}
+    return PrivacyRecord.proved_unless_seeded("MyRows", noise, relation, epsilon=epsilon, sensitivity=1.0, **stated)
 
 
 @pytest.mark.parametrize(
@@ -170,11 +175,7 @@ def of_another_package() -> PrivacyRecord:
     [
         (lambda: NoisyRows(epsilon=1.0).forecast(9, 7), {COMPARED, PLAUSIBLE}, UNSEEN_ROWS),
         (lambda: FlippedRows(epsilon=1.0).forecast(9, 7), {COMPARED, PLAUSIBLE}, UNSEEN_ROWS),
-        (
-            lambda: GeneratorPublisher(SPPG(epsilon=9.0, steps=9, sample_size=2)).forecast(9, 7),
-            {COMPARED},
-            UNSEEN_WEIGHTS,
-        ),
+        (lambda: GeneratorPublisher(SPPG(steps=9, sample_size=2)).forecast(9, 7), {COMPARED}, UNSEEN_WEIGHTS),
         (of_another_package, set(), UNKNOWN),
     ],
     ids=["NoisyRows", "FlippedRows", "SPPG", "MyRows"],

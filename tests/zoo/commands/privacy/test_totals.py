@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from zoo.runs.publishing import budget_summary, publish_release
 ROOT = Path(__file__).parents[4]
 CONFIG = str(ROOT / "configs" / "pricdr" / "douban.yaml")
 ABOUT = ReleaseMetadata.today(Statement(contact="privacy@books.example"), "cdr-zoo 9")
+KEYS = " ".join((ROOT / "docs/privacy/record.md").read_text(encoding="utf-8").partition("## Answers")[2].split())
 TWICE = gauss_epsilon(1e-5, gauss_mu(2.0, 1e-5) * 2**0.5)
 """Of two releases of epsilon 2 at delta 1e-5."""
 
@@ -49,7 +51,21 @@ def values(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, 
     main([*map(str, arguments), "--json"])
     answer: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert (answer["schema"], answer["command"]) == (1, arguments[0])
+    part = re.findall(rf"- (`{arguments[0]}`: .*?)(?: - `|$)", KEYS)[0]
+    assert lacking(part, answer) == {"schema", "command"}, "every other key is on the page on records"
     return answer
+
+
+def lacking(part: str, answer: dict[str, Any]) -> set[str]:
+    """Keys that a part of the page on records does not list; an inner object has its own part."""
+    kinds = re.findall(r"an? (account|total)", part)
+    listed = " ".join([part, *(re.findall(rf"\*{kind}\* is (.*?)\.", KEYS)[0] for kind in kinds)])
+    found = answer.keys() - set(re.findall(r"`(\w+)`", listed))
+    for key in {"releases", "together", "repeated", "domains", "spent", "cap", "several_ratings"} & answer.keys():
+        for inner in answer[key] if isinstance(answer[key], list) else [answer[key]]:
+            if isinstance(inner, dict):  # `releases` of `domains` are names
+                found |= lacking(re.findall(rf"`{key}` (?:\(|has )([^.)]*)", part)[0], inner)
+    return found
 
 
 def refused(*arguments: object) -> str:
@@ -91,15 +107,8 @@ def test_a_report_and_the_command_have_the_same_total(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PL_GLOBAL_SEED", "0")
     network = SPPG(
-        epsilon=4.0,
-        delta=1e-5,
-        steps=14,
-        sample_size=1,
-        n_critic=1,
-        condition_dim=4,
-        generator_dims=(8,),
-        critic_dims=(4,),
-    )
+        epsilon=4.0, delta=1e-5, steps=14, sample_size=1, n_critic=1, condition_dim=4, generator_dims=(8,), critic_dims=(4,)
+    )  # fmt: skip
     data = Synthetic(num_users=100, num_items=30, ratings_per_user=4, sources=["book", "film", "music"], target="game")
     run = fit(
         PPGenCDR(dims=(8, 4), encoder_dims=(8,)), data, publisher=GeneratorPublisher(network), max_epochs=1,
@@ -148,10 +157,8 @@ def test_domains_add_up_unless_their_ratings_are_stated_to_be_distinct(
     answer = values(capsys, "total", books, films, "--distinct-ratings")
     assert answer["together"]["epsilon"] == pytest.approx(3.0, rel=1e-2)
     assert answer["together"]["conditions"][DISTINCT] == [str(books), str(films)]
-    assert {domain["domain"]: domain["releases"] for domain in answer["domains"]} == {
-        "book": [str(books)],
-        "films": [str(films)],
-    }
+    found = {domain["domain"]: domain["releases"] for domain in answer["domains"]}
+    assert found == {"book": [str(books)], "films": [str(films)]}
     assert "the releases of all domains add up" in said(capsys, "total", books, films)
     page = said(capsys, "total", books, films, "--distinct-ratings")
     assert f"{DISTINCT} ({books}, {films})" in page
@@ -195,16 +202,12 @@ def test_a_budget_is_made_and_shown(tmp_path: Path, capsys: pytest.CaptureFixtur
     apart = said(capsys, "budget", tmp_path / "apart.jsonl", *made, "--distinct-ratings")
     assert "cap epsilon 4 at delta 1e-05, each domain" in apart
     assert f"Conditions {DISTINCT}" in apart
-    release = publish_release(
-        JLT(epsilon=2.0, num_components=5), conditional(), "book", tmp_path / "a", ABOUT, Budget(file)
-    )
+    release = publish_release(NoisyRows(2.0), conditional(), "book", tmp_path / "a", ABOUT, Budget(file))
     page = said(capsys, "budget", file)
     assert "Used all domains epsilon 2.00, under the conditions below" in page
     assert f"SHA-256 {release.digest}" in page
     answer = values(capsys, "budget", file)
-    assert answer["cap"] == {"epsilon": 4.0, "delta": 1e-5, "unit": "rating", "relation": "change_one_rating"} | {
-        "distinct_ratings": False
-    }
+    assert [*answer["cap"].values()] == [4.0, 1e-5, "rating", "change_one_rating", False]
     assert answer["spent"][0]["epsilon"] == pytest.approx(2.0, rel=1e-8)
     assert (answer["releases"][0]["line"], answer["releases"][0]["digest"]) == (2, release.digest)
     assert conditional().digest() not in json.dumps(answer)
@@ -256,10 +259,7 @@ def test_a_page_says_who_published_and_who_signed(tmp_path: Path, capsys: pytest
     assert f"The signature was checked; the key is among the trusted keys of {public}" in page
     assert f"the signature of the manifest, which is by a trusted key: fingerprint {fingerprint}" in page
     unconfirmed = said(capsys, "show", signed, "--html", tmp_path / "page.html")
-    assert (
-        f"fingerprint SHA-256 {fingerprint}. The signature fits; the key was compared with no trusted key"
-        in unconfirmed
-    )
+    assert f"SHA-256 {fingerprint}. The signature fits; the key was compared with no trusted key" in unconfirmed
     assert "by a trusted key" not in unconfirmed
     assert fingerprint in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "contact privacy@books.example" in page
@@ -288,12 +288,12 @@ def test_a_page_in_json_holds_the_numbers_as_they_are(tmp_path: Path, capsys: py
     assert 0.5 < answer["guess"] < 0.7
     assert answer["guess_choice"] == answer["guess"], "one rating is one step away from any other"
     assert [group["ratings"] for group in answer["several_ratings"]] == [1, 2, 5, 10, 50]
+    for name in ("data_protection", "tutorials/choose_epsilon"):
+        assert "for 1, 2, 5, 10 and 50 ratings" in (ROOT / f"docs/{name}.md").read_text(encoding="utf-8")
     assert answer["several_ratings"][0]["epsilon"] == pytest.approx(2.0, rel=1e-8)
     page = said(capsys, "show", path)
     for several in answer["several_ratings"]:
-        assert f"{several['shown']['epsilon']} (attack success {share(several['guess'])})" in page, (
-            "the page says no other number"
-        )
+        assert f"{several['shown']['epsilon']} (attack success {share(several['guess'])})" in page
     assert all(text in " ".join(page.split()) for text in [*answer["checked"], *answer["unchecked"]])
     plain = values(capsys, "show", saved(tmp_path / "b", Plaintext()))
     assert (len(plain["checked"]), plain["unchecked"]) == (2, [])

@@ -1,6 +1,9 @@
 """Vectors that are clipped and noised: how much noise, what is bounded, and what is refused."""
 
 import math
+import re
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from zoo.privacy.accounting.gaussian import gauss_epsilon
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.mechanisms.vectors import UserVectors, clip_vectors, noisy_vectors
 from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing
+from zoo.privacy.record.view import rounded_up
 
 VECTORS = np.random.default_rng(0).normal(size=(40, 3, 5)) * 4
 
@@ -63,13 +67,14 @@ def test_an_epsilon_of_which_nothing_is_left_for_each_is_refused() -> None:
         UserVectors.calibrate(epsilon=0.001, delta=1e-5, clip=1.0, num_layers=2, num_releases=10_000)
 
 
-def test_noise_at_another_clip() -> None:
-    assert UserVectors.calibrate(epsilon=8, delta=1e-5, clip=1.0, num_layers=30).noise_std == pytest.approx(
-        6.5752, abs=5e-5
-    )
-    assert UserVectors.calibrate(epsilon=8, delta=1e-5, clip=3.0, num_layers=30).noise_std == pytest.approx(
-        19.7256, abs=2e-4
-    )
+def test_noise_at_another_clip_and_for_several_domains_on_the_page() -> None:
+    text = (Path(__file__).parents[4] / "docs" / "privacy" / "models.md").read_text(encoding="utf-8")
+    part = text.partition("the target (L = 2")[2].partition(", `num_releases`")[0]
+    shown = re.findall(r"([\d.]+)(?: \||\)| at)", part)
+    eight = partial(UserVectors.calibrate, epsilon=8, delta=1e-5)
+    plans = [eight(clip=1.0, num_layers=2, num_releases=int(domains) - 1) for domains in shown[:3]]
+    assert shown[3:] == [*(f"{plan.noise_std:.2f}" for plan in plans), rounded_up(plans[-1].epsilon), shown[2]]
+    assert eight(clip=3.0, num_layers=30).noise_std == pytest.approx(19.7256, abs=2e-4)
 
 
 def test_published_noise_is_for_less_than_moves() -> None:
