@@ -31,9 +31,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 53_400,
-    "lines of tests": 54_940,
-    "collected tests": 6_898,
+    "lines of code": 53_460,
+    "lines of tests": 54_960,
+    "collected tests": 6_901,
 }
 
 

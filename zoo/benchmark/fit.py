@@ -97,8 +97,8 @@ def check(arguments: Sequence[str], folder: Path) -> None:
         run.check()
     if given := sorted(run.datamodule.release_paths):
         raise ValueError(
-            f"data.releases gives {given}, and a row's publisher would not be applied. Omit it. Compare fits of a given "
-            "release by `python -m zoo report RUN RUN`."
+            f"data.releases gives {given}, and a row has its own publisher. Omit it, or compare fits by "
+            "`python -m zoo report RUN RUN`."
         )
 
 
