@@ -344,14 +344,17 @@ def infer_row(publisher: Any, run: Run) -> Row:  # noqa: ANN401  plain settings
 
 def _published(publisher: Any) -> Row:  # noqa: ANN401  plain settings
     name, given = class_name(publisher), init_args(publisher)
-    if name == "Noise":
+    if name in ("Noise", "Partial", "Thinned"):
         of = _published(given.get("of") or "")
-        return Row("", "", f"Noise ({of.release})", "noise", of.release, of.epsilon)
-    epsilon = given.get("epsilon")
-    number = float(epsilon) if isinstance(epsilon, int | float) else None
-    shown = name if number is None else f"{name} eps {number:g}"
+        if name == "Noise":
+            return Row("", "", f"Noise ({of.release})", "noise", of.release, of.epsilon)
+        shown = f"{name} {given.get('share')} ({of.release})"
+        return replace(of, release=shown, control="control" if of.control else "", of="")
+    numbers = (given.get(key) for key in ("epsilon", "attack_success"))
+    number, limit = (float(value) if isinstance(value, int | float) else None for value in numbers)
+    shown = f" eps {number:g}" if number is not None else "" if limit is None else f" attack success {limit:g}"
     is_control = PUBLISHERS.get(name, "").endswith(".controls")
-    return Row("", "", shown, "control" if is_control else "", "", number)
+    return Row("", "", name + shown, "control" if is_control else "", "", number)
 
 
 def class_name(settings: Any) -> str:  # noqa: ANN401  plain settings

@@ -102,6 +102,8 @@ def test_a_seed_that_is_run_twice_is_a_row_of_its_own(tmp_path: Path) -> None:
 def test_rows_name_their_releases_and_find_their_noise_controls(tmp_path: Path) -> None:
     noise = {"class_path": "zoo.Noise", "init_args": {"of": JLT, "seed": 3}}
     records = {"book": proved(8.0)}
+    limited = {"class_path": "zoo.JLT", "init_args": {"attack_success": 0.6}}
+    thin = [{"class_path": "zoo.Thinned", "init_args": {"of": of, "share": 0.5}} for of in (JLT, limited, noise)]
     given, own, made = ({"releases": {"book": str(tmp_path / at / "book")}} for at in ("given", "b/releases", "made"))
     runs = [
         a_run(tmp_path / "a", "PriCDR", data=made, publisher=JLT, records=records),
@@ -110,6 +112,7 @@ def test_rows_name_their_releases_and_find_their_noise_controls(tmp_path: Path) 
         a_run(tmp_path / "d", "PriCDR", publisher={"class_path": "zoo.Nothing"}, records={"book": unproved("nothing")}),
         a_run(tmp_path / "e", "UserKNN", data=given, publisher=noise, records=records),
         a_run(tmp_path / "f", "DMF", publisher=JLT),
+        *(a_run(tmp_path / f"h{k}", "EASE", publisher=of, records=records) for k, of in enumerate(thin)),
     ]
     (tmp_path / "b" / "releases" / "book").mkdir(parents=True)
     (tmp_path / "made").mkdir()
@@ -119,9 +122,10 @@ def test_rows_name_their_releases_and_find_their_noise_controls(tmp_path: Path) 
     found = {line.name: line for line in lines}
     assert list(found) == [
         *("PriCDR, JLT eps 8", "PriCDR, Noise (JLT eps 8)", "PriCDR, Plaintext", "PriCDR, Nothing"),
-        *("UserKNN, JLT eps 8", "DMF"),
+        *("UserKNN, JLT eps 8", "DMF", "EASE, Thinned 0.5 (JLT eps 8)", "EASE, Thinned 0.5 (JLT attack success 0.6)"),
+        "EASE, Thinned 0.5 (Noise (JLT eps 8))",
     ]
-    assert [line.row.control for line in lines] == ["", "noise", "", "control", "", ""]
+    assert [line.row.control for line in lines] == ["", "noise", "", "control", "", "", "", "", "control"]
     assert control_of(results, found["PriCDR, JLT eps 8"], NOISE_BASELINE) is found["PriCDR, Noise (JLT eps 8)"]
     assert (found["PriCDR, JLT eps 8"].epsilon, found["DMF"].epsilon) == (8.0, None)
     of = {**JLT, "init_args": {**JLT["init_args"], "num_components": 9}}
