@@ -32,7 +32,7 @@ RATCHET = {
     "arrows": 70,
     "files with one importer": 96,
     "lines of code": 53_460,
-    "lines of tests": 54_960,
+    "lines of tests": 54_970,
     "collected tests": 6_901,
 }
 

@@ -13,7 +13,7 @@ from zoo.benchmark.fit import Trial, private_trainings, train_and_test, trial
 from zoo.benchmark.grid import SEARCH, TRIALS, Range, Search, as_argument
 from zoo.runs.cli import DivergedError
 from zoo.runs.publishing import save_chosen
-from zoo.runtime.run_folder import RELEASES, write_json
+from zoo.runtime.run_folder import PUBLISHER, RELEASES, write_json
 
 
 def run_best(search: Search, arguments: list[str], folder: Path, seed: int) -> None:
@@ -137,4 +137,5 @@ def _counted(folder: Path, best: int, trials: int) -> list[str]:
         if path.is_dir():
             others = [folder / f"trial-{n}" / RELEASES / path.name for n in range(trials) if n != best]
             save_chosen(path, others, folder / RELEASES / path.name)
+            shutil.copy(path.parent / PUBLISHER, folder / RELEASES)  # so that `fit` knows its publisher
     return _released(folder)

@@ -230,6 +230,7 @@ def test_releases_without_a_guarantee_claim_nothing_together(made: Made, place: 
         made(**searching({"publisher.seed": {"choices": [1, 2]}}, 2, releases=[release])), place / "runs"
     )
     record = json.loads((searched.folder / "privacy.json").read_text())["book"]
+    assert (searched.folder / "search" / "releases" / "publisher.json").is_file(), "so that `fit` knows whose it is"
     assert record["guarantee"] == "none"
     assert record["epsilon"] is None
     assert record["reasons"] == ["seeded noise"]

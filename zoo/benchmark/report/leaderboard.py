@@ -80,7 +80,9 @@ def seed_notes(lines: Sequence[Line]) -> list[str]:
     few = [f"{line.name} ({len(line.runs)})" for line in lines if len(line.runs) < FEWEST_SEEDS]
     notes = [f"Fewer than {FEWEST_SEEDS} seeds: {', '.join(few)}."] if few else []
     if any(line.epsilon is not None for line in lines):
-        notes.append("Each run publishes with new noise, so the seeds of a private row are also its draws of noise.")
+        notes.append(
+            "A run that publishes draws new noise, so the seeds of such a private row are also its draws of noise."
+        )
     return notes
 
 

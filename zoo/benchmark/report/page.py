@@ -213,10 +213,12 @@ def _over_noise(results: Results, found: Sequence[Gain]) -> str:
     if not own:
         return "Transfer: no row has a noise baseline (a release of random ratings), so transfer cannot be measured."
     significant = [gain for gain in own if gain.users_holm < 0.05 and gain.users.difference > 0]
-    most = max(own, key=lambda gain: gain.users.difference)
+    named = [gain for gain in own if not gain.line.view.label] or own
+    most = max(named, key=lambda gain: gain.users.difference)
+    less = ", rows marked § excluded" * (len(named) < len(own))
     return (
         f"Transfer: {len(significant)} of {count_of(len(own), 'row')} gain significantly over their noise baseline (p < .05, "
-        f"Holm). Largest gain: {most.line.name}, {tables.format_signed(most.users.difference)} "
+        f"Holm). Largest gain{less}: {most.line.name}, {tables.format_signed(most.users.difference)} "
         f"{tables.metric_title(PRIMARY_METRIC)}."
     )
 

@@ -17,19 +17,7 @@ from zoo.benchmark.grid import Row, slug
 from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results, ResultsError, Run, read_files
 from zoo.benchmark.runs import BENCHMARK
 from zoo.runtime.exports import PUBLISHERS
-from zoo.runtime.run_folder import (
-    CASES,
-    CONFIG,
-    DATA,
-    FREE,
-    METRICS,
-    PRIVACY,
-    PUBLISHER,
-    RELEASES,
-    differing,
-    flat,
-    read_summary,
-)
+from zoo.runtime.run_folder import CASES, CONFIG, DATA, FREE, METRICS, PRIVACY, RELEASES, differing, flat, read_summary
 from zoo.runtime.settings_files import check_size, read_yaml
 
 #: Settings in which runs of one row differ.
@@ -71,12 +59,7 @@ class RunFolder:
     @cached_property
     def row(self) -> Row:
         """Release that it was trained with, as in a row of a benchmark, without task and system."""
-        given = (self.settings.get("data", {}).get("init_args", {}).get("releases") or {}).items()
-        # A release that was given to the run has another publisher than its config may name.
-        made = [
-            (self.path / RELEASES / name).is_dir() or (Path(path).parent / PUBLISHER).is_file() for name, path in given
-        ]
-        return infer_row(self.settings.get("publisher") if all(made) else None, self.run)
+        return infer_row(self.settings.get("publisher"), self.run)
 
     @property
     def target(self) -> dict[str, Any]:
@@ -218,6 +201,12 @@ def read_run(folder: Path) -> RunFolder:
         report, privacy = read_files(folder)
         data = read_summary(path) if (path := folder / DATA).is_file() else {}
         versions = dict(re.findall(r"^#\s*([\w-]+)[= ]+([\w.+-]+)", text, re.M)[:1])
+        given = (settings.get("data", {}).get("init_args") or {}).get("releases") or {}
+        # The config may name another publisher than that of a given release. `fit` refuses controls for one.
+        if _published(settings.get("publisher")).control == "" and not all(
+            (folder / RELEASES / name).is_dir() for name in given
+        ):
+            settings["publisher"] = None
         own = identifying_settings(settings, with_publisher=bool(report["release_bytes"]))
         run = Run(int(report["seed"]), folder, report, privacy, float(report["train_seconds"]), 0, versions, None, own)
         made = RunFolder(folder, run, settings, data)

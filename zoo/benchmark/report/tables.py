@@ -108,14 +108,16 @@ def leader_table(found: Sequence[Gain], ranking: str, measure: str) -> Table | N
             groups.setdefault((str(line.guarantee or "none"), epsilon), []).append(gain)
     if all(len(group) < 2 for group in groups.values()):
         return None
-    rows = []
+    rows, leaders = [], []
     for (guarantee, epsilon), group in sorted(groups.items(), key=lambda entry: _by_epsilon(*entry[0])):
         best = max(group, key=lambda gain: gain.users.difference)
-        rows.append([best.line.name, guarantee, epsilon, *_gain_entries(best), str(len(group))])
+        shown = epsilon + (marks(best.line) if best.line.epsilon is not None else "")
+        rows.append([best.line.name, guarantee, shown, *_gain_entries(best), str(len(group))])
+        leaders.append(best.line)
     columns = ["row", "guarantee", "epsilon", "gain", "p over users", "p over seeds", "of rows"]
     note = f"The row with the largest gain over its {NOISE_BASELINE}, of all rows with this guarantee and epsilon."
     title = f"Largest {metric_title(measure)} gain over {NOISE_BASELINE}, {RANKINGS[ranking]}"
-    return Table(title, columns, rows, [note], num_text_columns=2)
+    return Table(title, columns, rows, [note, *condition_notes(leaders)], num_text_columns=2)
 
 
 def transfer_table(found: Sequence[Transfer], ranking: str, measure: str) -> Table | None:
@@ -242,8 +244,8 @@ def search_table(lines: Sequence[Line]) -> Table | None:
             chosen = ", ".join(f"{name} {value}" for name, value in shown.items())
             rows.append([line.name, chosen, str(run.seed), str(len(run.search["trials"])), f"{best:.4f}"])
     note = (
-        "Chosen by validation NDCG@10. A row with one line and several seeds uses these settings for all seeds. The epsilon does "
-        "not include the release that the search used."
+        "Chosen by validation NDCG@10. A row with one line and several seeds uses these settings for all seeds. The epsilon of a "
+        "run covers all trials of its own search, and no release of another seed's."
     )
     columns = ["row", "chosen", "seed", "trials", metric_title(PRIMARY_METRIC)]
     return Table("Hyperparameter search", columns, rows, [note], num_text_columns=2, collapsed=True) if rows else None

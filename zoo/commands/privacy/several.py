@@ -123,15 +123,15 @@ def group_events(
     if record.exceeds(ledger):
         return None
     outside = any(code.startswith(CLAIMED_BY) for code in record.conditions)
-    independent = record.mechanism.independent_ratings and record.selection is None
+    independent = record.mechanism.independent_ratings and record.selection is None and not outside
     worst, through = math.sqrt(ratings) if independent else float(ratings), ratings if outside else math.sqrt(ratings)
-    factor = worst if stretch is None else min(worst, stretch)
+    factor = worst if stretch is None or outside else min(worst, stretch)
     grown: list[PrivacyEvent] = []
     for event, count in (single for one in ledger for single in flattened(one, 1.0)):
         more: PrivacyEvent
         if isinstance(event, RandomisedResponseEvent):
-            p, apart = event.flip_probability, independent and not outside
-            more = SelfComposedEvent(event, ratings) if apart else PureEvent(ratings * flips_epsilon(p, p))
+            p = event.flip_probability
+            more = SelfComposedEvent(event, ratings) if independent else PureEvent(ratings * flips_epsilon(p, p))
         elif isinstance(event, GaussianEvent):
             more = GaussianEvent(event.noise_multiplier / factor)
         elif isinstance(event, GaussianProjectionEvent):

@@ -102,21 +102,20 @@ def test_a_seed_that_is_run_twice_is_a_row_of_its_own(tmp_path: Path) -> None:
 def test_rows_name_their_releases_and_find_their_noise_controls(tmp_path: Path) -> None:
     noise = {"class_path": "zoo.Noise", "init_args": {"of": JLT, "seed": 3}}
     records = {"book": proved(8.0)}
+    wide = {"class_path": "zoo.JLT", "init_args": {"epsilon": 1.0}}
     limited = {"class_path": "zoo.JLT", "init_args": {"attack_success": 0.6}}
     thin = [{"class_path": "zoo.Thinned", "init_args": {"of": of, "share": 0.5}} for of in (JLT, limited, noise)]
-    given, own, made = ({"releases": {"book": str(tmp_path / at / "book")}} for at in ("given", "b/releases", "made"))
+    given = {"releases": {"book": str(tmp_path / "given")}}
     runs = [
-        a_run(tmp_path / "a", "PriCDR", data=made, publisher=JLT, records=records),
-        a_run(tmp_path / "b", "PriCDR", data=own, publisher=noise, records={"book": unproved("control")}),
+        a_run(tmp_path / "a", "PriCDR", data=given, publisher=JLT, records=records),
+        a_run(tmp_path / "b", "PriCDR", data=given, publisher=noise, records={"book": unproved("control")}),
         a_run(tmp_path / "c", "PriCDR", publisher="Plaintext", records={"book": unproved()}),
         a_run(tmp_path / "d", "PriCDR", publisher={"class_path": "zoo.Nothing"}, records={"book": unproved("nothing")}),
-        a_run(tmp_path / "e", "UserKNN", data=given, publisher=noise, records=records),
+        a_run(tmp_path / "e", "UserKNN", data=given, publisher=wide, records=records),
         a_run(tmp_path / "f", "DMF", publisher=JLT),
         *(a_run(tmp_path / f"h{k}", "EASE", publisher=of, records=records) for k, of in enumerate(thin)),
     ]
-    (tmp_path / "b" / "releases" / "book").mkdir(parents=True)
-    (tmp_path / "made").mkdir()
-    (tmp_path / "made" / "publisher.json").touch()
+    (tmp_path / "a" / "releases" / "book").mkdir(parents=True)
     results = read_run_folders(runs)
     [lines] = results.lines.values()
     found = {line.name: line for line in lines}

@@ -139,10 +139,11 @@ def test_at_each_epsilon_the_row_that_gains_most_over_noise_is_told() -> None:
     assert table.title == "Largest NDCG@10 gain over noise baseline, all items"
     kind = "one rating (change one rating), delta 1e-05"
     assert table.rows == [
-        ["B, JLT", kind, "8.00", "+0.0300 [+0.0200, +0.0400]", "**.040**", "-", "2"],
-        ["A, JLT", kind, "16.0", "-0.0100 [-0.0200, +0.0000]", "**.040**", "-", "1"],
+        ["B, JLT", kind, "8.00 §", "+0.0300 [+0.0200, +0.0400]", "**.040**", "-", "2"],
+        ["A, JLT", kind, "16.0 §", "-0.0100 [-0.0200, +0.0000]", "**.040**", "-", "1"],
         ["A, JLT", "none", "-", "+0.0500 [+0.0400, +0.0600]", "**.040**", "-", "2"],
     ]
+    assert table.notes[-1].startswith("§ no meaningful guarantee")
     assert tables.leader_table(found[2:5], "full", "ndcg@10") is None, "nobody competes"
     assert tables.leader_table(found, "sampled", "ndcg@10") is None
 

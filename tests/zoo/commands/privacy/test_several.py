@@ -99,6 +99,9 @@ def test_a_rating_moves_its_own_row_of_a_map() -> None:
     assert several.group_epsilon(record, record.ledger, 9) == pytest.approx(
         gauss_epsilon(record.delta or 0, 3 * (record.mu or 0))
     )
+    outside = record.claimed_by(type("Mine", (BridgePublisher,), {}))
+    most = gauss_epsilon(record.delta or 0, 9 * (record.mu or 0))
+    assert several.group_epsilon(outside, record.ledger, 9) == pytest.approx(most), "how it moves others is unknown"
 
 
 @pytest.mark.parametrize(
