@@ -33,7 +33,7 @@ RATCHET = {
     "files with one importer": 96,
     "lines of code": 53_460,
     "lines of tests": 54_970,
-    "collected tests": 6_901,
+    "collected tests": 6_902,
 }
 
 

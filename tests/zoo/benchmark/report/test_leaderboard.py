@@ -132,7 +132,7 @@ def test_rows_ranked_by_item_counts_are_marked(results: Results) -> None:
         assert first.notes[0] == "† The method cannot score some users; they are ranked by item counts."
         assert WEAK in first.notes
         assert "Fewer than 3 seeds: EASE (1), Popularity (1)." in first.notes
-        assert first.notes[-1].startswith("Each run publishes with new noise")
+        assert first.notes[-1].startswith("A run that publishes draws new noise")
         assert "†" not in str(controls.rows)
     assert leaderboards(in_memory([line_of(results, TASK, "DMF")]), TASK, "full")[0].notes == []
 
