@@ -194,25 +194,24 @@ PRICDR = [
     for kind, whole in (("JLT", "JLT eps 8"), ("SJLT", "SJLT eps 8"), ("Plaintext", "Plaintext"))
 ]
 PRICDR += [(across, label, [source]) for across in PRICDR_AXES for label, source in PRICDR_LEVELS.items()]
-#: PPGenCDR's figures 3 and 4.
-MECHANISMS = [
+#: PPGenCDR's figures 4 and 3.
+WHOLE = ("PPGenCDR", "private_d eps 5")
+PPGENCDR_LEVELS = {"Nothing": ("PPGenCDR", "Nothing"), "Popularity": ("Popularity", "")}
+WEIGHTS = [
+    ("lambda_A", "PPGenCDR", [(f"lambda_A {NUMBER}", WHOLE[1]), (*WHOLE, 1.0)]),
+    ("tau", "PPGenCDR", [("PPGenCDR", f"tau {NUMBER}"), (*WHOLE, 2.0)]),
+]
+ROBUSTNESS = [
+    ("lambda_R", "PPGenCDR", [(f"lambda_R {NUMBER}", WHOLE[1]), (*WHOLE, 10 / 77.344)]),  # weight 77.344 is lambda_R 1
+    ("ratings of the source, %", "PPGenCDR", [("PPGenCDR", f"ratings {NUMBER} %"), (*WHOLE, 100.0)]),
+]
+BUDGETS = [
     ("epsilon for a whole user, delta 1e-5", kind, [("PPGenCDR", f"{kind} eps {NUMBER}")])
     for kind in ("private_d", "first_layer_only", "gs_wgan")
 ]
-WHOLE = ("PPGenCDR", "private_d eps 5")
-WEIGHTS = [
-    (across, label, points)
-    for across, swept, place in (("lambda_A", (f"lambda_A {NUMBER}", WHOLE[1]), 1.0), ("tau", ("PPGenCDR", f"tau {NUMBER}"), 2.0))
-    for label, points in (
-        ("PPGenCDR", [swept, (*WHOLE, place)]), ("Nothing", [("PPGenCDR", "Nothing")]), ("Popularity", [("Popularity", "")]),
-    )
-]  # fmt: skip
-PPGENCDR = [
-    ("lambda_R", "PPGenCDR", [(f"lambda_R {NUMBER}", ".*")]),
-    ("ratings of the source, %", "PPGenCDR", [("PPGenCDR", f"density {NUMBER} %"), (*WHOLE, 100.0)]),
-    ("ratings of the source, %", "PriCDR, JLT at 8 for one rating",
-     [("PriCDR", f"density {NUMBER} %"), ("PriCDR", "JLT eps 8", 100.0)]),
-]  # fmt: skip
+for entries in (WEIGHTS, ROBUSTNESS, BUDGETS):
+    axes = dict.fromkeys(across for across, *_ in entries)
+    entries += [(across, label, [source]) for across in axes for label, source in PPGENCDR_LEVELS.items()]
 
 
 def by_task(rows: list[Row], word: str, across: str) -> Iterator[Line]:
@@ -326,9 +325,9 @@ FIGURES = [
     Figure("results/overlap/results.csv", "overlap.png", partial(by_task, word="overlap", across="users in the release, %")),
     Figure("results/density/results.csv", "density.png", partial(by_task, word="ratings", across="ratings of the source, %")),
     Figure("results/pricdr_sweeps/results.csv", "sweeps.png", partial(sweeps, entries=PRICDR), 2, [*PRICDR_AXES][:1], share=True),
-    Figure("results/ppgencdr_sweeps/results.csv", "sweeps.png", partial(sweeps, entries=PPGENCDR), 2, LAMBDAS, share=True),
     Figure("results/ppgencdr_weights/results.csv", "sweeps.png", partial(sweeps, entries=WEIGHTS), 2, LAMBDAS, share=True),
-    Figure("results/ppgencdr_sweeps/results.csv", "epsilon.png", partial(sweeps, entries=MECHANISMS), powers=[MECHANISMS[0][0]]),
+    Figure("results/ppgencdr_robustness/results.csv", "sweeps.png", partial(sweeps, entries=ROBUSTNESS), 2, LAMBDAS, share=True),
+    Figure("results/ppgencdr_budgets/results.csv", "epsilon.png", partial(sweeps, entries=BUDGETS), powers=[BUDGETS[0][0]]),
     Figure("results/sppg/critic_gap.csv", "critic_gap.png", critic_gap, share=True),
     Figure("results/*/negative_transfer.csv", "negative_transfer_5.png", partial(negative_transfer, k=5), **TRANSFER),
     Figure("results/*/negative_transfer.csv", "negative_transfer_10.png", partial(negative_transfer, k=10), **TRANSFER),

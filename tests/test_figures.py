@@ -98,17 +98,23 @@ def test_the_figure_of_pricdr_shows_its_sweeps_and_in_each_the_row_at_8(figures:
     assert levels == [("Plaintext, all ratings", 0.4), ("Nothing", 0.4), ("Popularity", 0.3)]
 
 
-def test_the_figure_of_ppgencdr_shows_its_sweeps_and_in_each_the_row_at_5(figures: ModuleType) -> None:
-    rows = [("t", "PPGenCDR", name, 0.5) for name in ("private_d eps 5", "gs_wgan eps 1", "tau 1", "density 25 %")]
+def test_the_figures_of_ppgencdr_show_its_sweeps_and_in_each_the_row_at_5(figures: ModuleType) -> None:
+    names = "private_d eps 5", "gs_wgan eps 1", "tau 1", "ratings 25 %", "Nothing"
+    rows = [("t", "PPGenCDR", name, 0.5) for name in names]
     rows += [("t", f"lambda_{which} 10", "private_d eps 5", 0.4) for which in "AR"]
-    rows += [("t", "PriCDR", name, 0.4) for name in ("JLT eps 8", "density 25 %")]
-    reports = "ppgencdr_weights", "ppgencdr_sweeps"
-    found = {key: line for one in reports for key, line in drawn(figures, "sweeps.png", results(*rows), one).items()}
-    assert {(axis.split()[0], label.split(",")[0]): [at for at, *_ in line] for (axis, _, label), line in found.items()} == {
-        ("lambda_A", "PPGenCDR"): [1.0, 10.0], ("tau", "PPGenCDR"): [1.0, 2.0], ("lambda_R", "PPGenCDR"): [10.0],
-        ("ratings", "PPGenCDR"): [25.0, 100.0], ("ratings", "PriCDR"): [25.0, 100.0],
+    both = [drawn(figures, "sweeps.png", results(*rows), f"ppgencdr_{one}") for one in ("weights", "robustness")]
+    budgets = drawn(figures, "epsilon.png", results(*rows))
+    found = {
+        (axis.split()[0], label): [at for at, *_ in line]
+        for one in (*both, budgets)
+        for (axis, _, label), line in one.items()
+    }
+    assert found == {
+        ("lambda_A", "PPGenCDR"): [1.0, 10.0], ("tau", "PPGenCDR"): [1.0, 2.0],
+        ("lambda_R", "PPGenCDR"): [pytest.approx(0.1293, abs=1e-4), 10.0], ("ratings", "PPGenCDR"): [25.0, 100.0],
+        ("epsilon", "private_d"): [5.0], ("epsilon", "gs_wgan"): [1.0],
+        **{(axis, "Nothing"): [None] for axis in ("lambda_A", "tau", "lambda_R", "ratings", "epsilon")},
     }  # fmt: skip
-    assert [label for _, _, label in drawn(figures, "epsilon.png", results(*rows))] == ["private_d", "gs_wgan"]
 
 
 @pytest.mark.parametrize(("name", "word"), [("overlap.png", "overlap"), ("density.png", "ratings")])
