@@ -25,8 +25,8 @@ NOISE_BASELINE, NO_RELEASE = "noise baseline", "single-domain baseline"
 Kind = Literal["soft", "hard"]
 #: Metrics of negative transfer, as in the paper.
 TRANSFER_METRICS = ("hit_rate@5", "ndcg@5", "hit_rate@10", "ndcg@10")
-#: Metric of sweeps, as in the papers' figures.
-SWEEP_METRIC, SWEPT, SWEPT_GAIN = "hit_rate@10", "HR@10", "HR@10 gain over noise baseline"
+#: Figures of sweeps: that of the papers' figures, and the one that leaders are chosen by.
+SWEPT = {("sampled", "hit_rate@10"): "HR@10, 1 + 99", ("full", PRIMARY_METRIC): "NDCG@10, all items"}
 
 
 @dataclass(frozen=True)
@@ -108,15 +108,15 @@ def corrected(family: Sequence[Gain]) -> list[Gain]:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The shape of HR@10, or of its gain over noise baselines, along the rows of a sweep."""
+    """The shape of a figure of `SWEPT`, or of its gain over noise baselines, along the rows of a sweep."""
 
     task: str
     title: str
-    of: str  # `SWEPT` or `SWEPT_GAIN`
+    of: str
     rows: Sequence[Line]
     seeds: int
     shape: Shape
-    trend_holm: float = 1.0  # p-values corrected for all sweeps of the task
+    trend_holm: float = 1.0  # p-values corrected for all sweeps of the task and figure
     bend_holm: float = 1.0
 
     @property
@@ -128,35 +128,34 @@ class Sweep:
 
 
 def sweeps(results: Results) -> list[Sweep]:
-    """Return the shape of each finished sweep, corrected within each task."""
-    made: list[Sweep] = []
-    for (task, lines), (title, names) in product(results.lines.items(), results.benchmark.get("sweeps", {}).items()):
-        rows = [line for name in names for line in lines if line.name == name]
-        noise = [control_of(results, line, NOISE_BASELINE) for line in rows]
-        if len(rows) == len(names):
-            made += filter(None, [_sweep(task, title, rows, []), _sweep(task, title, rows, noise)])
+    """Return the shapes of each finished sweep, corrected within each task and figure."""
     family: list[Sweep] = []
-    for task in results.lines:
-        own = [each for each in made if each.task == task]
-        trends, bends = holm([each.shape.p_trend for each in own]), holm([each.shape.bend.p_value for each in own])
-        family += [replace(s, trend_holm=t, bend_holm=b) for s, t, b in zip(own, trends, bends, strict=True)]
+    for (task, lines), name in product(results.lines.items(), SWEPT):
+        made: list[Sweep] = []
+        for title, names in results.benchmark.get("sweeps", {}).items():
+            rows = [line for row in names for line in lines if line.name == row]
+            noise = [control_of(results, line, NOISE_BASELINE) for line in rows]
+            if len(rows) == len(names):
+                made += filter(None, [_sweep(name, task, title, rows, others) for others in ([], noise)])
+        trends, bends = holm([each.shape.p_trend for each in made]), holm([each.shape.bend.p_value for each in made])
+        family += [replace(s, trend_holm=t, bend_holm=b) for s, t, b in zip(made, trends, bends, strict=True)]
     return family
 
 
-def _sweep(task: str, title: str, rows: Sequence[Line], noise: Sequence[Line | None]) -> Sweep | None:
+def _sweep(
+    name: tuple[str, str], task: str, title: str, rows: Sequence[Line], noise: Sequence[Line | None]
+) -> Sweep | None:
     """Return the shape of rows, less their noise baselines if given; None if one lacks or without two common seeds."""
     others = [line for line in noise if line is not None]
     seeds = sorted(set.intersection(*({run.seed for run in line.runs} for line in [*rows, *others])))
-    if len(others) < len(noise) or len(seeds) < 2:
+    if len(others) < len(noise) or len(seeds) < 2 or not all(line.has(*name) for line in [*rows, *others]):
         return None
-    ranking = "sampled" if all(line.has("sampled", SWEEP_METRIC) for line in [*rows, *others]) else "full"
     ours, theirs = (
-        np.array([[run.figure(ranking, SWEEP_METRIC) for run in line.runs if run.seed in seeds] for line in some])
+        np.array([[run.figure(*name) for run in line.runs if run.seed in seeds] for line in some])
         for some in (rows, others)
     )
-    return Sweep(
-        task, title, SWEPT_GAIN if noise else SWEPT, rows, len(seeds), shape((ours - theirs if noise else ours).T)
-    )
+    of = f"{SWEPT[name]}, gain over noise" if noise else SWEPT[name]
+    return Sweep(task, title, of, rows, len(seeds), shape((ours - theirs if noise else ours).T))
 
 
 @dataclass(frozen=True)

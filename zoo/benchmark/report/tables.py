@@ -150,7 +150,7 @@ def sweep_table(found: Sequence[Sweep]) -> Table:
     note = (
         "Trend: mean over seeds of Spearman's correlation of setting and figure, with Page's trend test. Bend: the middle above "
         "the ends of a parabola through each seed's levels, with a 95 % interval and a t-test over seeds; positive for a bell. "
-        "p-values are two-sided and Holm-corrected for the rows of this table. The tests say whether the shape holds when "
+        "p-values are two-sided and Holm-corrected for the rows of one metric. The tests say whether the shape holds when "
         "training is repeated. '-': none is significant, which does not show that there is none."
     )
     columns = ["sweep", "of", "levels x seeds", "trend", "p of trend", "bend", "p of bend", "shape"]

@@ -320,25 +320,25 @@ def test_the_shape_of_a_sweep_compares_rows_of_a_seed_and_their_noise(tmp_path: 
         tmp_path / "runs", grid, lambda row, seed: None if row.control and seed == 1 else facts_of(row, seed)
     )
     found = sweeps(results)
-    assert [(each.task, each.title, each.of) for each in found] == [
-        (TASK, "epsilon", "HR@10"),
-        (TASK, "epsilon", "HR@10 gain over noise baseline"),
-        (TASK, "with a control", "HR@10"),
+    assert [(each.task, each.title, each.of, each.seeds) for each in found] == [
+        (TASK, title, f"{figure}{gain}", seeds)
+        for figure in ("HR@10, 1 + 99", "NDCG@10, all items")
+        for title, gain, seeds in (("epsilon", "", 3), ("epsilon", ", gain over noise", 2), ("with a control", "", 2))
     ], "the other task lacks a row, and the control has no noise baseline"
-    assert [each.seeds for each in found] == [3, 2, 2]
-    figures = [[run.figure("sampled", "hit_rate@10") for run in line_of(results, TASK, name).runs] for name in names]
-    noise = [
-        [r.figure("sampled", "hit_rate@10") for r in line_of(results, TASK, f"PriCDR, Noise ({n[8:]})").runs]
-        for n in names
-    ]
-    assert found[0].shape == shape(np.array(figures).T)
-    assert found[1].shape == shape((np.array(figures)[:, [0, 2]] - noise).T)
-    assert [each.trend_holm for each in found] == holm([each.shape.p_trend for each in found])
+    for own, name in ((found[:3], ("sampled", "hit_rate@10")), (found[3:], ("full", "ndcg@10"))):
+        lines = [line_of(results, TASK, row) for row in names]
+        others = [line_of(results, TASK, f"PriCDR, Noise ({row[8:]})") for row in names]
+        figures = np.array([[run.figure(*name) for run in line.runs] for line in lines])
+        noise = np.array([[run.figure(*name) for run in line.runs] for line in others])
+        assert own[0].shape == shape(figures.T)
+        assert own[1].shape == shape((figures[:, [0, 2]] - noise).T)
+        assert [each.trend_holm for each in own] == holm([each.shape.p_trend for each in own])
+        assert [each.bend_holm for each in own] == holm([each.shape.bend.p_value for each in own])
     significant = replace(found[0], trend_holm=0.01, bend_holm=0.01)
     words = (found[0].shape.correlation > 0, found[0].shape.bend.difference > 0)
     assert significant.verdict == f"{('falls', 'rises')[words[0]]}, {('valley', 'bell')[words[1]]}"
     assert replace(found[0], trend_holm=0.06, bend_holm=0.06).verdict == "-"
     written = write_report(results, tmp_path / "report")
-    assert written.files["sweeps.csv"].count("\n") == 4
+    assert written.files["sweeps.csv"].count("\n") == 7
     assert "### Shape of sweeps" in written.files["README.md"]
-    assert "| with a control | HR@10 | 4 x 2 |" in written.files["README.md"]
+    assert "| with a control | HR@10, 1 + 99 | 4 x 2 |" in written.files["README.md"]
