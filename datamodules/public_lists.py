@@ -87,7 +87,7 @@ def _columns(users: str) -> list[str]:
     return [] if users in (OWN, COMMON) or not path.is_file() else column_names(path)
 
 
-def list_steps(users: str, *, derived: bool, catalogue: Path | int | None, shipped: bool) -> tuple[Step, Step]:
+def list_steps(users: str, *, derived: bool, catalogue: Path | int | None, shipped: bool) -> tuple[Step, ...]:
     """Return the steps that define a domain's users and items, with the conditions of a guarantee on them.
 
     Args:
@@ -96,25 +96,29 @@ def list_steps(users: str, *, derived: bool, catalogue: Path | int | None, shipp
         catalogue: List of items, or number of columns that they are hashed to.
         shipped: Whether the data set defines both.
     """
-    if users == COMMON or derived:
-        words = "users are those in common, derived from all domains' ratings (research only)"
-        of_users = Step(words, "users_in_common")
-    elif users != OWN and is_intersection(users):
+    if users != OWN and is_intersection(users):
         words = "users are those of both parties' lists, found by private set intersection without an epsilon"
-        of_users = Step(words, "users_by_intersection")
+        steps = [Step(words, "users_by_intersection")]
+        if derived:
+            steps.append(
+                Step("the list before the intersection was derived from ratings (research only)", "users_in_common")
+            )
+    elif users == COMMON or derived:
+        words = "users are those in common, derived from all domains' ratings (research only)"
+        steps = [Step(words, "users_in_common")]
     elif users != OWN:
-        of_users = Step("users are a list agreed on beforehand")
+        steps = [Step("users are a list agreed on beforehand")]
     elif shipped:
-        of_users = Step("users are defined by the data set")
+        steps = [Step("users are defined by the data set")]
     else:
-        of_users = Step("users are derived from the ratings", "users_from_ratings")
+        steps = [Step("users are derived from the ratings", "users_from_ratings")]
     if isinstance(catalogue, int):
-        return of_users, Step(f"items are hashed to {catalogue} columns (number and hash are public)")
+        return *steps, Step(f"items are hashed to {catalogue} columns (number and hash are public)")
     if catalogue is not None:
-        return of_users, Step("items are a public catalogue")
+        return *steps, Step("items are a public catalogue")
     if shipped:
-        return of_users, Step("items are defined by the data set")
-    return of_users, Step("items are derived from the ratings", "items_from_ratings")
+        return *steps, Step("items are defined by the data set")
+    return *steps, Step("items are derived from the ratings", "items_from_ratings")
 
 
 def write_users(users: Sequence[str], path: Path) -> Path:

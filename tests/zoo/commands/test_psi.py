@@ -84,6 +84,10 @@ def test_a_list_derived_from_ratings_stays_marked_and_a_request_waits_for_anothe
         step(words)
     assert is_derived_list("agreed_a.csv")
     assert not is_derived_list("agreed_b.csv")
+    for name, derived in (("agreed_a.csv", True), ("agreed_b.csv", False)):
+        record = NoisyRows(epsilon=2.0).publish(Synthetic(num_users=100, users=name).source("book"), "book").record
+        assert "users_by_intersection" in record.conditions
+        assert ("users_in_common" in record.conditions) == derived
 
 
 def test_only_the_size_is_learned(capsys: pytest.CaptureFixture[str]) -> None:

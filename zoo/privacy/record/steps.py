@@ -50,7 +50,7 @@ _KNOWN = (
     (r"users are those of both parties lists", "users_by_intersection", "all"),
     (r"users are derived from the ratings", "users_from_ratings", "all"),
     (r"items are derived from the ratings", "items_from_ratings", "all"),
-    (r"held out items of this domain removed split global time", "times_from_rows", "all"),
+    (r"held out items of this domain removed split global time(?! from\d)", "times_from_rows", "all"),
     (r"held out items of this domain removed split given", "validation_given", "row"),
     (r"held out items of this domain removed split cold start", "cold_start_drawn", "all"),
     (r"held out items of this domain removed split (ratio)", r"held_out_by_split:\1:3", "row"),

@@ -37,7 +37,7 @@ def test_an_unfinished_run_says_so(caplog: pytest.LogCaptureFixture) -> None:
     assert "stops after 2 iterations without having converged to a tolerance of 1e-09" in caplog.text
 
 
-def test_a_run_ends_by_itself_and_another_epoch_changes_nothing() -> None:
+def test_a_run_ends_by_itself_and_another_fit_says_that_it_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     model = method(GradientPerturbation(2.0, steps=4))
     log = Log()
     data = low_rank()
@@ -45,8 +45,10 @@ def test_a_run_ends_by_itself_and_another_epoch_changes_nothing() -> None:
     run.fit(model, datamodule=data)
     assert len(log.logged) == 4
     matrix = model.matrix.clone()
+    assert "stay those of its first fit" not in caplog.text
     trainer().fit(model, datamodule=data)
     assert torch.equal(model.matrix, matrix)
+    assert "stay those of its first fit" in caplog.text
 
 
 def test_everybody_is_scored_where_pairs_are_hidden() -> None:

@@ -219,6 +219,7 @@ def test_a_listed_step_without_its_condition_contradicts_a_proved_guarantee() ->
     """For the steps of every datamodule: words are enough, whatever the file says of condition and reach. Earlier files, too."""
     splits = [Evaluation(split=split).step for split in get_args(SplitName)]
     splits.append(Evaluation("latest2", hold_out_of_sources=True, earlier_sources=True).source_step)
+    splits.append(Evaluation("global_time", moments=("2014-01-01", "2014-04-01")).step)  # needs no condition
     filters = [step for one in (Filters("mean"), Filters(None, 1, 5), Filters(None, 2)) for step in one.steps]
     lists = list_steps(OWN, derived=False, catalogue=None, shipped=False)
     common = list_steps(COMMON, derived=True, catalogue=3, shipped=False)
