@@ -38,6 +38,9 @@ STYLE = {"text.parse_math": False, "axes.titlesize": 10, "xtick.labelsize": 8}  
 DASHED = ", (published|printed|noise|expected)$"  # variants, of the line with the rest of the name
 DASHES = (":", "-.", "--", (0, (1, 3)), (0, (5, 5)))
 
+#: Rows that cross the panels of sweeps.
+LEVELS = {"Plaintext, all": ("PriCDR", "Plaintext"), "Nothing": (".*", "Nothing"), "Popularity": ("Popularity", "")}
+
 #: Place on the horizontal axis (None: a level across it), mean, and spread over seeds or draws.
 Point = tuple[Any, float, float]
 
@@ -168,9 +171,11 @@ def means(rows: Sequence[Row], key: str = "epsilon") -> list[Point]:
 def sweeps(rows: list[Row], entries: Sequence[tuple[str, str, list[tuple[Any, ...]]]]) -> Iterator[Line]:
     """Yield a line for each entry: axis, label, and the arguments of `hits`: of the swept rows, and of those to add.
 
-    Noise baselines of the rows have a line, too, and all points their 95 % interval.
+    Noise baselines of the rows have a line, too, all points their 95 % interval, and the panels the levels of some rows.
     """
-    for across, label, own in entries:
+    axes = dict.fromkeys(across for across, *_ in entries)
+    levels = [(across, label, [row]) for across in axes for label, row in LEVELS.items()]
+    for across, label, own in (*entries, *levels):
         noise = [(system, rf"Noise \({release}\)", *place) for system, release, *place in own]
         for name, (swept, *others) in ((label, own), (f"{label}, noise", noise)):
             line = hits(rows, *swept, interval=True)
@@ -186,17 +191,13 @@ PRICDR_AXES = {
     "density of the projection": ("density", "", 0.5),
     "ratings of the source, %": ("ratings", " %", 100.0),
 }
-PRICDR_LEVELS = {"Plaintext, all ratings": ("PriCDR", "Plaintext"), "Nothing": ("PriCDR", "Nothing")}
-PRICDR_LEVELS["Popularity"] = ("Popularity", "")
 PRICDR = [
     (across, kind, [("PriCDR", f"{kind} {word} {NUMBER}{sign}"), ("PriCDR", whole, place)])
     for across, (word, sign, place) in PRICDR_AXES.items()
     for kind, whole in (("JLT", "JLT eps 8"), ("SJLT", "SJLT eps 8"), ("Plaintext", "Plaintext"))
 ]
-PRICDR += [(across, label, [source]) for across in PRICDR_AXES for label, source in PRICDR_LEVELS.items()]
 #: PPGenCDR's figures 4 and 3.
 WHOLE = ("PPGenCDR", "private_d eps 5")
-PPGENCDR_LEVELS = {"Nothing": ("PPGenCDR", "Nothing"), "Popularity": ("Popularity", "")}
 WEIGHTS = [
     ("lambda_A", "PPGenCDR", [(f"lambda_A {NUMBER}", WHOLE[1]), (*WHOLE, 1.0)]),
     ("tau", "PPGenCDR", [("PPGenCDR", f"tau {NUMBER}"), (*WHOLE, 2.0)]),
@@ -209,9 +210,6 @@ BUDGETS = [
     ("epsilon for a whole user, delta 1e-5", kind, [("PPGenCDR", f"{kind} eps {NUMBER}")])
     for kind in ("private_d", "first_layer_only", "gs_wgan")
 ]
-for entries in (WEIGHTS, ROBUSTNESS, BUDGETS):
-    axes = dict.fromkeys(across for across, *_ in entries)
-    entries += [(across, label, [source]) for across in axes for label, source in PPGENCDR_LEVELS.items()]
 
 
 def by_task(rows: list[Row], word: str, across: str) -> Iterator[Line]:

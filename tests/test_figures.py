@@ -95,20 +95,16 @@ def test_the_figure_of_pricdr_shows_its_sweeps_and_in_each_the_row_at_8(figures:
         ("density", "SJLT"): [(0.1, 0.4, 0.0), (0.5, 0.5, 0.01)],
     }
     levels = [(label, line[0][1]) for (axis, _, label), line in found.items() if axis == "n'" and line[0][0] is None]
-    assert levels == [("Plaintext, all ratings", 0.4), ("Nothing", 0.4), ("Popularity", 0.3)]
+    assert levels == [("Plaintext, all", 0.4), ("Nothing", 0.4), ("Popularity", 0.3)]
 
 
 def test_the_figures_of_ppgencdr_show_its_sweeps_and_in_each_the_row_at_5(figures: ModuleType) -> None:
     names = "private_d eps 5", "gs_wgan eps 1", "tau 1", "ratings 25 %", "Nothing"
     rows = [("t", "PPGenCDR", name, 0.5) for name in names]
     rows += [("t", f"lambda_{which} 10", "private_d eps 5", 0.4) for which in "AR"]
-    both = [drawn(figures, "sweeps.png", results(*rows), f"ppgencdr_{one}") for one in ("weights", "robustness")]
-    budgets = drawn(figures, "epsilon.png", results(*rows))
-    found = {
-        (axis.split()[0], label): [at for at, *_ in line]
-        for one in (*both, budgets)
-        for (axis, _, label), line in one.items()
-    }
+    shown = {"weights": "sweeps.png", "robustness": "sweeps.png", "budgets": "epsilon.png"}
+    each = [drawn(figures, name, results(*rows), f"ppgencdr_{one}").items() for one, name in shown.items()]
+    found = {(axis.split()[0], label): [at for at, *_ in line] for one in each for (axis, _, label), line in one}
     assert found == {
         ("lambda_A", "PPGenCDR"): [1.0, 10.0], ("tau", "PPGenCDR"): [1.0, 2.0],
         ("lambda_R", "PPGenCDR"): [pytest.approx(0.1293, abs=1e-4), 10.0], ("ratings", "PPGenCDR"): [25.0, 100.0],

@@ -419,8 +419,7 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
         learned = [one for one in self.parameters() if one.requires_grad]  # a callback may freeze some
         if not learned:
             raise ValueError(
-                f"{type(self).__name__} has no parameter to learn: those of a loaded run are fixed. "
-                "Pass a new method, with warm_start=RUN to begin at that run's factors."
+                f"{type(self).__name__} of a loaded run has fixed parameters. Pass a new one, and warm_start=RUN."
             )
         return torch.optim.Adam(learned, lr=self.lr, weight_decay=self.weight_decay, fused=True)
 

@@ -44,7 +44,7 @@ def refused(words: str, message: str, mode: str = "list") -> None:
         step(words, mode)
 
 
-def test_both_get_the_same_marked_list_and_records_name_it() -> None:
+def test_both_get_the_same_marked_list() -> None:
     for words in ("ask a >1", "serve b <1 >2", "ask a <2 >3 =agreed_a.csv", "serve b <3 =agreed_b.csv"):
         step(words)
     assert read_users(Path("agreed_a.csv")) == sorted({*HERE} & {*THERE})
@@ -56,10 +56,6 @@ def test_both_get_the_same_marked_list_and_records_name_it() -> None:
         assert b"u0045" not in Path(message).read_bytes()
     assert b"u0045" in Path("3").read_bytes()
     assert b"u0001" not in Path("3").read_bytes()
-    source = Synthetic(num_users=100, users="agreed_a.csv").source("book")
-    record = NoisyRows(epsilon=2.0).publish(source, "book").record
-    assert "users_by_intersection" in record.conditions
-    assert any("no epsilon covers that" in text and "semi-honest" in text for text in record.sentences("conditions"))
 
 
 def test_long_lists_have_a_range_of_hashes_that_an_int64_holds() -> None:
@@ -70,7 +66,7 @@ def test_long_lists_have_a_range_of_hashes_that_an_int64_holds() -> None:
     assert _false_positive(100_000, 100_000) == pytest.approx(2.168e-9, rel=1e-3)
 
 
-def test_a_list_derived_from_ratings_stays_marked_and_a_request_waits_for_another() -> None:
+def test_records_name_a_found_list_and_one_derived_from_ratings_and_a_request_waits() -> None:
     write_users(HERE, Path("a.csv"))
     step("ask a >1")
     other = Thread(target=step, args=("serve b <1 >2",))
@@ -82,12 +78,12 @@ def test_a_list_derived_from_ratings_stays_marked_and_a_request_waits_for_anothe
     other.join()
     for words in ("ask a <2 >3 =agreed_a.csv", "serve b <3 =agreed_b.csv"):
         step(words)
-    assert is_derived_list("agreed_a.csv")
-    assert not is_derived_list("agreed_b.csv")
     for name, derived in (("agreed_a.csv", True), ("agreed_b.csv", False)):
-        record = NoisyRows(epsilon=2.0).publish(Synthetic(num_users=100, users=name).source("book"), "book").record
-        assert "users_by_intersection" in record.conditions
-        assert ("users_in_common" in record.conditions) == derived
+        record = NoisyRows(2.0).publish(Synthetic(num_users=100, users=name).source("book"), "book").record
+        assert ("users_in_common" in record.conditions) == derived == is_derived_list(name)
+        assert any(
+            "no epsilon covers that" in text and "semi-honest" in text for text in record.sentences("conditions")
+        )
 
 
 def test_only_the_size_is_learned(capsys: pytest.CaptureFixture[str]) -> None:

@@ -326,12 +326,11 @@ def test_the_shape_of_a_sweep_compares_rows_of_a_seed_and_their_noise(tmp_path: 
         for title, gain, seeds in (("epsilon", "", 3), ("epsilon", ", gain over noise", 2), ("with a control", "", 2))
     ], "the other task lacks a row, and the control has no noise baseline"
     for own, name in ((found[:3], ("sampled", "hit_rate@10")), (found[3:], ("full", "ndcg@10"))):
-        lines = [line_of(results, TASK, row) for row in names]
-        others = [line_of(results, TASK, f"PriCDR, Noise ({row[8:]})") for row in names]
-        figures = np.array([[run.figure(*name) for run in line.runs] for line in lines])
-        noise = np.array([[run.figure(*name) for run in line.runs] for line in others])
-        assert own[0].shape == shape(figures.T)
-        assert own[1].shape == shape((figures[:, [0, 2]] - noise).T)
+        figures, noise = (
+            np.array([[run.figure(*name) for run in line_of(results, TASK, row).runs] for row in rows])
+            for rows in (names, [f"PriCDR, Noise ({row[8:]})" for row in names])
+        )
+        assert (own[0].shape, own[1].shape) == (shape(figures.T), shape((figures[:, [0, 2]] - noise).T))
         assert [each.trend_holm for each in own] == holm([each.shape.p_trend for each in own])
         assert [each.bend_holm for each in own] == holm([each.shape.bend.p_value for each in own])
     significant = replace(found[0], trend_holm=0.01, bend_holm=0.01)
@@ -340,5 +339,4 @@ def test_the_shape_of_a_sweep_compares_rows_of_a_seed_and_their_noise(tmp_path: 
     assert replace(found[0], trend_holm=0.06, bend_holm=0.06).verdict == "-"
     written = write_report(results, tmp_path / "report")
     assert written.files["sweeps.csv"].count("\n") == 7
-    assert "### Shape of sweeps" in written.files["README.md"]
     assert "| with a control | HR@10, 1 + 99 | 4 x 2 |" in written.files["README.md"]
