@@ -117,7 +117,7 @@ class JLT(Mechanism):
         * ``gaussian``: M as in the paper; its random column norms are accounted for. Holds if the data do not depend on M.
           The only one for whole users.
         * ``max``: Gaussian M, with noise for its largest column norm, ``largest_norm``. Holds for all data.
-        * ``paper``: Gaussian M and the paper's w. The mechanism's epsilon is the proved one, far above the requested one.
+        * ``paper``: Gaussian M and the paper's w. The mechanism's epsilon is the proved one, far below the requested one.
         """
         check_dim(dim)
         if calibration not in get_args(Calibration):
