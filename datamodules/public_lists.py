@@ -99,7 +99,7 @@ def list_steps(users: str, *, derived: bool, catalogue: Path | int | None, shipp
     if users != OWN and is_intersection(users):
         words = "users are those of both parties' lists, found by private set intersection without an epsilon"
         steps = [Step(words, "users_by_intersection")]
-        steps += [Step("a list before it was derived from ratings (research only)", "users_in_common")] * derived
+        steps += [Step("a prior list was derived from ratings", "users_in_common")] * derived
     elif users == COMMON or derived:
         words = "users are those in common, derived from all domains' ratings (research only)"
         steps = [Step(words, "users_in_common")]

@@ -418,9 +418,7 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
             return None
         learned = [one for one in self.parameters() if one.requires_grad]  # a callback may freeze some
         if not learned:
-            raise ValueError(
-                f"{type(self).__name__} of a loaded run has fixed parameters. Pass a new one, and warm_start=RUN."
-            )
+            raise ValueError(f"{type(self).__name__} of a loaded run is fixed. Pass a new one.")
         return torch.optim.Adam(learned, lr=self.lr, weight_decay=self.weight_decay, fused=True)
 
 

@@ -146,7 +146,7 @@ class OneBitMC(Recommender):
         """Draw the one-time noise, or resume from the checkpoint."""
         super().on_train_start()
         if self.complete:
-            logger.warning("OneBitMC is complete and stays as it is. Pass a new one for other data.")
+            logger.warning("OneBitMC is complete and stays as it is.")
             return
         problem, kept = self.problem(), self._resumed
         if kept is not None:
