@@ -147,7 +147,7 @@ class TrainedPublisher(Publisher):
             trainer.fit(network, datamodule=source)
         if trainer.current_epoch < max_epochs:
             raise ValueError(
-                f"Training on {source.target!r} stopped after {trainer.current_epoch} of {max_epochs} epochs, a number which "
-                "the ratings may have chosen. Omit callbacks that stop it, or lower max_epochs."
+                f"Training on {source.target!r} stopped after {trainer.current_epoch} of {max_epochs} epochs, as "
+                "the ratings may have decided. Omit callbacks that stop it, or lower max_epochs."
             )
         return network

@@ -45,7 +45,7 @@ def refuse_shared_projection(records: Iterable[Derived]) -> None:
             first, mean = seen.get(seed, (0, False))
             if first and (mean or seed in means):
                 raise RecordError(
-                    f"Releases {first} and {number} share the projection with seed {seed}. Each release needs its own. "
+                    f"Releases {first} and {number} share the projection with seed {seed}. "
                     "Publish the second without a seed; count each release once."
                 )
             seen[seed] = (first or number, mean or seed in means)

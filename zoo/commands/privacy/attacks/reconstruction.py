@@ -38,7 +38,7 @@ class Adversary(NamedTuple):
         if min(count, len(users) - count) < 2:
             raise ValueError(
                 f"Of {len(users)} users {count} are known and {len(users) - count} attacked. At least two of each are needed. "
-                "Change the share, or use more users."
+                "Change the share."
             )
         return cls(users[:count], users[count:])
 
