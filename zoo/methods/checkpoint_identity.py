@@ -19,7 +19,7 @@ from zoo.methods.target_data import ReleaseMismatchError, Sizes, TargetData, Tar
 from zoo.runtime.run_folder import differing, flat
 
 #: What a checkpoint, and a bundle made of it, state of their training.
-STATED = ("own_rows", "chosen_by_metrics", "ended_by_ratings")
+STATED = ("own_rows", "chosen_by_metrics", "ended_by_ratings", "learned_elsewhere")
 
 
 class CheckpointIdentity(EpochMeans, TargetModule):
@@ -30,6 +30,8 @@ class CheckpointIdentity(EpochMeans, TargetModule):
     chosen_by_metrics: bool
     #: Sources whose rows the training of a loaded checkpoint, or of a member's run, read without noise.
     own_rows: frozenset[str] = frozenset()
+    #: Whether weights were also learned from other ratings, as after a warm start or a second fit.
+    learned_elsewhere: bool = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,6 +40,7 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         self._ended_by_ratings = False
         #: Digest of each release that the weights were learned from, without its denoiser, by source.
         self.learned_from: dict[str, str] = {}
+        self._digests: Mapping[str, str] | None = None  # of the data that the weights were learned from
 
     def _build_once(self, sizes: Sizes) -> None:
         if self.sizes is None:
@@ -64,6 +67,7 @@ class CheckpointIdentity(EpochMeans, TargetModule):
             "own_rows": [*self.own_rows_read(self.data)],
             "chosen_by_metrics": self.chosen_by_metrics,
             "ended_by_ratings": self.ended_by_ratings(),
+            "learned_elsewhere": self.learned_elsewhere,
         }
 
     def ended_by_ratings(self) -> bool:
@@ -81,10 +85,12 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         self.own_rows |= {*own}
         self.chosen_by_metrics |= bool(kept.get("chosen_by_metrics", own))
         self._ended_by_ratings |= bool(kept.get("ended_by_ratings"))
-        self.learned_from = digests_of_releases(kept["sizes"], kept["digests"])
+        self.learned_elsewhere |= bool(kept.get("learned_elsewhere"))
+        self.learned_from, self._digests = digests_of_releases(kept["sizes"], kept["digests"]), kept["digests"]
 
     def refuse_other_releases(self) -> None:
         """Refuse to train weights further on other releases: they hold what the earlier ones tell, and no record would say so."""
+        self.learned_elsewhere |= self._digests not in (None, self.data.digests)
         now = digests_of_releases(self.data.sizes, self.data.digests) if self.learned_from else {}
         if changed := sorted(name for name, digest in self.learned_from.items() if now.get(name) != digest):
             raise ReleaseMismatchError(
@@ -104,6 +110,7 @@ class CheckpointIdentity(EpochMeans, TargetModule):
     def on_train_start(self) -> None:
         """Start a random stream for each process, or continue those of a checkpoint as an uninterrupted run would."""
         super().on_train_start()
+        self._digests = self.data.digests
         if self.data.sizes["sources"]:
             self.learned_from = digests_of_releases(self.data.sizes, self.data.digests)
         states, self._random_states = self._random_states, []

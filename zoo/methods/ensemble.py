@@ -136,6 +136,7 @@ class Ensemble(Recommender):
         for method in known:
             _check_method(method)
             self.own_rows |= method.own_rows
+            self.learned_elsewhere |= method.learned_elsewhere
             self.chosen_by_metrics |= method.chosen_by_metrics and "map" in method.accepted_releases
         self.accepted_releases = frozenset[str]().union(*(method.accepted_releases for method in known))
         self.scoring_needs = frozenset[str]().union(*(method.scoring_needs for method in known))

@@ -104,7 +104,7 @@ def export(
     if not (predictor.folder / BEST).is_file():
         raise UsageError(f"{predictor.folder} has no {BEST}, so it is no run. Pass a run.")
     if push is not None:
-        hub.check_push(predictor.data, push, registry, with_ratings=with_ratings)
+        hub.check_push(predictor.data, push, registry, predictor.method.learned_elsewhere, with_ratings=with_ratings)
     content = _Content.of(predictor, with_user_ids, with_ratings)
     with atomic_folder(out) as folder:
         _write(content, predictor.folder, folder)
@@ -371,6 +371,10 @@ def privacy(folder: Path, manifest: Mapping[str, Any], shown: Callable[[str], st
         lines.append(
             f"**Users are embedded by their own ratings of {' and '.join(maps)}, without noise or epsilon**, if available in "
             "training. The weights then reveal these ratings: give them only to parties that have them. Metrics are not protected."
+        )
+    if manifest.get("learned_elsewhere"):
+        lines.append(
+            "**The weights were also learned from other ratings**, as by a warm start. They may reveal these, too."
         )
     counts = "the number of ratings of each user and each item, " if manifest["holds"].get("counts", True) else ""
     lines.append(

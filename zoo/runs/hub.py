@@ -56,8 +56,8 @@ def located(name: str, registry: Path | str) -> Path:
     return root / repository
 
 
-def check_push(data: Any, name: str, registry: str, *, with_ratings: bool) -> None:  # noqa: ANN401  a datamodule
-    """Refuse to publish a bundle whose data set is not public, or that has ratings.
+def check_push(data: Any, name: str, registry: str, elsewhere: bool, *, with_ratings: bool) -> None:  # noqa: ANN401  a datamodule
+    """Refuse to publish a bundle whose data set is not public, that was also learned elsewhere, or that has ratings.
 
     A proved record is no reason: it covers a release or a training. A bundle also has counts, digests and metrics without noise.
     """
@@ -65,10 +65,10 @@ def check_push(data: Any, name: str, registry: str, *, with_ratings: bool) -> No
         raise UsageError(f"push is {name!r}. A push makes a revision. Pass OWNER/NAME.")
     if not _is_address(registry):
         raise UsageError(f"registry is {str(registry)!r}. Pass an address such as {HUB}; for a folder, export into it.")
-    if not vars(type(data)).get("terms"):
+    if elsewhere or not vars(type(data)).get("terms"):
+        whose = "also those of an earlier fit" if elsewhere else type(data).__name__
         raise UsageError(
-            f"The data are {type(data).__name__}, which names no terms of a public data set. Nothing was pushed. Export "
-            "without push."
+            f"The data are {whose}, which names no terms of a public data set. Nothing was pushed. Export without push."
         )
     if with_ratings:
         raise UsageError("push takes no ratings: a bundle with ratings is a copy of the data set. Omit with_ratings.")

@@ -553,8 +553,13 @@ def test_a_push_of_private_data_or_of_ratings_is_refused_before_anything_is_writ
 
     predictor = zoo.load(finished)
     predictor.data.__class__ = Mine
-    with pytest.raises(UsageError, match="The data are Mine, which names no terms of a public data set"):
-        zoo.export(predictor, tmp_path / "b", push=NAMED)
+    for changed, whose in (
+        ({"learned_elsewhere": False}, "Mine"),
+        ({"learned_elsewhere": True}, "also those of an earlier fit"),
+    ):
+        vars(predictor.method).update(changed)
+        with pytest.raises(UsageError, match=f"The data are {whose}, which names no terms of a public data set"):
+            zoo.export(predictor, tmp_path / "b", push=NAMED)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(UsageError, match="huggingface_hub is not installed"):
         zoo.export(finished, tmp_path / "b", push=NAMED)

@@ -295,6 +295,13 @@ def test_a_warm_start_takes_factors_by_id_and_keeps_those_of_new_ones(
         for row, one in enumerate(getattr(new.data.train, ids).tolist()):
             same = one in before and torch.allclose(ours[row], theirs[before.index(one)], atol=1e-6)
             assert same == (one in before), "new ones keep their random start"
+    again = zoo.fit(zoo.BPR(8), new.data, runs=tmp_path, warm_start=new, **QUIET)  # the same ratings
+    second = zoo.fit(
+        old.method, Files("files", "old", root=tmp_path, evaluation=Evaluation("none")), runs=tmp_path, **QUIET
+    )
+    for number, (run, stated) in enumerate([(old, False), (new, True), (again, True), (second, True)]):
+        text = (zoo.export(run.folder, tmp_path / f"bundle-{number}") / "README.md").read_text()
+        assert ("**The weights were also learned from other ratings**" in text) == stated
     everything = Files("files", "new", root=tmp_path, evaluation=Evaluation("none"))
     whole = zoo.fit(zoo.BPR(8), everything, runs=tmp_path, keep_ratings=True, **QUIET)
     held_out = len(new.data.validation.users) + len(new.data.test.users)

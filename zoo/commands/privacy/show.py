@@ -29,8 +29,8 @@ UNITS = {
     Unit.USER: "all ratings of one user; the list of users is public",
 }
 SEVERAL = (
-    "The guarantee is for one rating. For several ratings of one person together, or a property that they share, the larger "
-    "epsilon below holds. For tens of ratings it may mean little."
+    "The guarantee is for one rating. For several ratings of one person together the larger epsilon below holds. A question "
+    "between two tastes counts the ratings of both. For tens of ratings it may mean little."
 )
 ONLY_IF = "The guarantee holds for the source's own file only if:"
 #: Checks of every release; then those of guarantees, of our mechanisms, and of rows.
