@@ -34,7 +34,7 @@ from datamodules.data_quality import (
     warn_once,
 )
 from datamodules.filters import binarise, common_users, filter_counts
-from datamodules.protocol import Evaluation, Filters
+from datamodules.protocol import NOTHING_HELD_OUT, Evaluation, Filters
 from datamodules.public_lists import COMMON, OWN
 from datamodules.splits import PAIR, Split, before_held_out, hold_out, ties_in_time
 from datamodules.tables import merge_repeats, with_categories
@@ -207,18 +207,19 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         on_lists = (shipped or self.users not in (OWN, COMMON)) and (shipped or name in self.catalogues)
         table, evaluation = self._filtered(name, may_be_empty=on_lists), self.evaluation
         held_out = evaluation.hold_out_of_sources and evaluation.split != "cold_start"
-        if evaluation.split == "given" and self.shipped_rows(name) is None:
-            held_out = False  # it ships no held-out rows
+        steps = self.steps(name)
+        if evaluation.split == "given" and self.shipped_rows(name) is None:  # it ships no held-out rows
+            held_out, steps = False, tuple(NOTHING_HELD_OUT if s == evaluation.source_step else s for s in steps)
         part = self._split(name, table).train if held_out else table
         if evaluation.earlier_sources:
             with needing_all_domains("evaluation.earlier_sources"):
                 held_out_of_target = self._split(self.target, self._filtered(self.target))
             part = before_held_out(part, held_out_of_target, name)
         users, items = self._ids(name, table)
-        return Ratings.from_table(part, users if listed is None else listed, items, self.steps(name))
+        return Ratings.from_table(part, users if listed is None else listed, items, steps)
 
     def steps(self, name: str) -> tuple[Step, ...]:
-        """Return the steps of preprocessing before a domain is published or learned from; they depend on settings alone."""
+        """Return the steps before a domain is published or learned from, by settings alone; `source` knows if none is held out."""
         last = self.evaluation.step if name == self.target else self.evaluation.source_step
         users, shipped = self.users if self.limited_to_list(name) else OWN, self.public_ids(name) is not None
         derived, catalogue = self._derived_users, self.catalogues.get(name)

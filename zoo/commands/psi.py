@@ -103,13 +103,10 @@ def ask(options: argparse.Namespace) -> str:
     state = _read_state(options.state)
     if options.receive is None:
         client = psi.client.CreateWithNewKey(reveal)
+        key = client.GetPrivateKeyBytes().hex()
         fields = _fields("request", secrets.token_hex(16), options.mode, ids)
         message = _message(fields, client.CreateRequest(ids).SerializeToString())
-        state[fields["session"]] = {
-            "key": client.GetPrivateKeyBytes().hex(),
-            "ids": _digest(ids),
-            "request": _sha(message),
-        }
+        state[fields["session"]] = {"key": key, "ids": _digest(ids), "request": _sha(message)}
         _write_state(options.state, state)
         return _sent(options.send, message)
     fields, (setup, response) = _received(options.receive, "reply", options.mode, ids, 2)
@@ -124,11 +121,8 @@ def ask(options: argparse.Namespace) -> str:
     parsed = _called(options, psi.ServerSetup.FromString, setup), _called(options, psi.Response.FromString, response)
     narrowest = 0.99 * fields["count"] * len(ids) / _false_positive(fields["count"], len(ids))
     wide = parsed[0].gcs.hash_range >= narrowest  # else it finds users who are not in common; 0 of another filter
-    if (
-        not wide
-        or not _is_whole(parsed[0].gcs, fields["count"])
-        or not _are_points(parsed[1].encrypted_elements, len(ids))
-    ):
+    points = _are_points(parsed[1].encrypted_elements, len(ids))
+    if not (wide and points and _is_whole(parsed[0].gcs, fields["count"])):
         raise PsiError(f"{options.receive} has a false filter or false users.")
     found = sorted(ids[at] for at in _called(options, client.GetIntersection, *parsed)) if reveal else []
     size = len(found) if reveal else int(_called(options, client.GetIntersectionSize, *parsed))
@@ -204,19 +198,30 @@ def checked_users(path: Path) -> list[str]:
 
 
 def spelling_of(ids: Sequence[str]) -> dict[str, Any]:
-    """Return how ids are written: case and signs of most, and leading zeros of any; it becomes known to the other party.
+    """Return how ids are written, which becomes known to the other party: case of most, leading zeros, and signs.
+
+    Zeros are those of numbers at the end, after a prefix (or none) that several ids and a tenth share, unlike a name like max007.
+    Signs are of more than a tenth of the ids; one in less than nine tenths is written twice.
 
     Examples:
         >>> spelling_of(["u-01", "u-02"])
         {'letters': 'lower', 'padded': True, 'signs': '-'}
     """
-    cases = Counter(_case(user) for user in ids)
-    signs = Counter(sign for user in ids for sign in {*user} if not sign.isalnum())
+    few, starts = len(ids) / 10, [user.rstrip("0123456789") for user in ids]
+    shared, signs = Counter(starts), Counter(sign for user in ids for sign in {*user} if not sign.isalnum())
+    numbers = (user[len(start) :] for user, start in zip(ids, starts, strict=True) if shared[start] > max(1, few))
     return {
-        "letters": cases.most_common(1)[0][0],
-        "padded": any(re.search(r"(?<!\d)0\d", user) is not None for user in ids),
-        "signs": "".join(sorted(sign for sign, count in signs.items() if 2 * count > len(ids))),
+        "letters": Counter(map(_case, ids)).most_common(1)[0][0],
+        "padded": any(re.match("0[0-9]", number) for number in numbers),
+        "signs": "".join(sign * (1 + (count < 9 * few)) for sign, count in sorted(signs.items()) if count > few),
     }
+
+
+def _alike(there: Any, own: dict[str, Any]) -> bool:  # noqa: ANN401  of another party
+    """Return whether spellings agree: only signs differ, and none is in nearly all ids of one list and in few of the other."""
+    signs: Any = there.get("signs") if isinstance(there, dict) else None
+    alike = isinstance(signs, str) and there == {**own, "signs": signs}
+    return alike and all({signs.count(sign), own["signs"].count(sign)} != {0, 1} for sign in signs + own["signs"])
 
 
 def _false_positive(one: int, other: int) -> float:
@@ -261,12 +266,10 @@ def _received(
         raise PsiError(
             f"{path} is a {fields['step']!r} of mode {fields['mode']!r}. Expected: {step!r} of mode {mode!r}."
         )
-    if fields["spelling"] != (own := spelling_of(ids)):
+    if not _alike(fields["spelling"], own := spelling_of(ids)):
         raise PsiError(f"The ids are spelled {fields['spelling']} there and {own} here. Write both lists in one way.")
     sizes = fields["parts"]
-    right = (
-        isinstance(sizes, list) and len(sizes) == num_parts and all(type(size) is int and size >= 0 for size in sizes)
-    )
+    right = isinstance(sizes, list) and [type(size) is int and size >= 0 for size in sizes] == [True] * num_parts
     if not right or sum(sizes) != len(content) or type(fields["count"]) is not int or not 0 < fields["count"] < 2**31:
         raise PsiError(f"{path} is cut off or was altered. Ask for it again.")
     ends = [sum(sizes[: at + 1]) for at in range(num_parts)]

@@ -50,7 +50,8 @@ class GeneratorPublisher(TrainedPublisher):
 
     Args:
         network: The trained and released network: `SPPG`, or another LightningModule with `release`.
-        callbacks: Callbacks of the training, such as `GANStabilizer` and `PrivacyBudget`; no guarantee depends on them.
+        callbacks: Callbacks of the training, such as `GANStabilizer` and `PrivacyBudget`; no guarantee depends on them. A budget
+            file judges the whole planned training before it starts: lower the network's epsilon or steps for it.
         attack_success: Must be null: the network has an epsilon.
         **training: Further arguments of :class:`TrainedPublisher`.
 
@@ -77,7 +78,7 @@ class GeneratorPublisher(TrainedPublisher):
         super().__init__(network, callbacks, **training)
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
-        """Plan the whole training; callbacks such as `PrivacyBudget` may allow fewer steps, which changes the record."""
+        """Plan the whole training, which a budget file judges; `PrivacyBudget` may allow fewer steps, which the record states."""
         record = self.network.forecast(sizes.num_users, sizes.num_items, sizes.applied)
         events = tuple(self.network.events(sizes.num_users))
         return PlannedRelease(self._claimed(record), events, self.publish)

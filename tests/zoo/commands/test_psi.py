@@ -81,17 +81,20 @@ def test_records_name_a_found_list_and_one_derived_from_ratings_and_a_request_wa
     for name, derived in (("agreed_a.csv", True), ("agreed_b.csv", False)):
         record = NoisyRows(2.0).publish(Synthetic(num_users=100, users=name).source("book"), "book").record
         assert ("users_in_common" in record.conditions) == derived == is_derived_list(name)
-        assert any(
-            "no epsilon covers that" in text and "semi-honest" in text for text in record.sentences("conditions")
-        )
+        said = record.sentences("conditions")
+        assert any("no epsilon covers that" in text and "semi-honest" in text for text in said)
 
 
 def test_only_the_size_is_learned(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of lists with one spelling: a sign is in about half of the ids of each, and two names of one list end in 007."""
+    mails = [f"kim{'.' * (at % 2)}{chr(97 + at)}@mail" for at in range(26)]
+    listed("a", mails[1:])
+    listed("b", [*mails[:25], "max007@mail", "max007"])
     for words in ("ask a >1", "serve b <1 >2", "ask a <2 >3 =agreed.csv", "serve b <3 =agreed.csv"):
         step(words, "size")
-    assert capsys.readouterr().out.count("20 users in common.") == 2
+    assert capsys.readouterr().out.count("24 users in common.") == 2
     assert not Path("agreed.csv").exists()
-    assert b"u00" not in b"".join(Path(message).read_bytes() for message in "123")
+    assert b"kim" not in b"".join(Path(message).read_bytes() for message in "123")
 
 
 def test_a_result_that_is_refused_uses_up_its_session() -> None:
@@ -159,9 +162,10 @@ def test_wrong_and_altered_files_are_refused() -> None:
         whole[:-1], whole + b"x", header, header + b"\n" + content[::-1],
         json.dumps({**fields, "count": 59}).encode() + b"\n" + content,
         json.dumps({**fields, "parts": [1, -1]}).encode() + b"\n" + content,
+        json.dumps({**fields, "spelling": ["-"]}).encode() + b"\n" + content,
     ):  # fmt: skip
         Path("bad").write_bytes(bad)
-        refused("serve b <bad >2", "cut off|altered|no message|another number")
+        refused("serve b <bad >2", "cut off|altered|no message|another number|are spelled")
     assert not Path("2").exists()
     for words in ("serve b <1 >2", "ask a <2 >3"):
         step(words)
@@ -179,10 +183,7 @@ def test_wrong_and_altered_files_are_refused() -> None:
         (lambda setup, _: setattr(setup.bloom_filter, "bits", b"\xff" * 64), "has a false filter"),
         (lambda setup, _: setattr(setup.gcs, "div", -1), "has a false filter"),
         (lambda setup, _: setattr(setup.gcs, "div", 63), "has a false filter"),
-        (
-            lambda setup, _: [setattr(setup.gcs, "div", 0), setattr(setup.gcs, "bits", b"\xff" * 64)],
-            "has a false filter",
-        ),
+        (lambda setup, _: [setattr(setup.gcs, "div", 0), setattr(setup.gcs, "bits", b"\xff" * 64)], "false filter"),
         (lambda setup, _: setattr(setup.gcs, "bits", b"\x01"), "has a false filter"),  # the library reads on behind it
         (lambda _, points: points.extend(points[:1]), "false users"),
         (lambda _, points: points.__setitem__(0, points[1]), "false users"),

@@ -11,8 +11,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
-from scipy.special import ndtr, ndtri
-from scipy.stats import binom, norm
+from scipy.special import log_ndtr, ndtr, ndtri, ndtri_exp
+from scipy.stats import binom
 
 from zoo.privacy.accounting.gaussian import target_mu
 from zoo.privacy.accounting.relation import Relation, Unit
@@ -136,8 +136,8 @@ class NoisyRows(GaussianMechanism):
         sigma, threshold = self.noise_std, self.threshold
         if threshold is not None:
             zero, one = (float(ndtr((value - threshold) / sigma)) for value in (0.0, 1.0))
-            # Half of a zero's values are at least that; rounding moves them by half a step.
-            middle = sigma * float(norm.isf(zero / 2)) - lattice_spacing(sigma)
+            # Half of a zero's values are at least that; rounding moves them by half a step. `zero` may underflow, its log not.
+            middle = -sigma * float(ndtri_exp(log_ndtr(-threshold / sigma) - math.log(2))) - lattice_spacing(sigma)
             kept = released_counts(self, tensors, sigma, threshold, middle)
             above = Finding("too few of its values are large", float(binom.cdf(kept.large, kept.total, 0.5)))
             return [*count_findings(kept, zero, one), above]

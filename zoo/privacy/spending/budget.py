@@ -353,7 +353,7 @@ class Budget:
         before = total_of(earlier, self.cap.delta).shown if earlier else rounded_up(0.0)
         whose = repr(account.domain) if self.cap.distinct_ratings else "all domains"
         return (
-            f"Epsilon of {whose} would rise from {before} to {after}. The cap is "
+            f"Epsilon of {whose} could rise from {before} to {after}. The cap is "
             f"{self.cap.epsilon:g} at delta {self.cap.delta:g} ({self.path}). Publish with a smaller epsilon."
         )
 
