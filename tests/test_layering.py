@@ -31,8 +31,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 53_460,
-    "lines of tests": 54_970,
+    "lines of code": 53_480,
+    "lines of tests": 54_990,
     "collected tests": 6_902,
 }
 
