@@ -84,8 +84,8 @@ class Wrapper(Publisher):
 class Noise(Wrapper):
     """Noise baseline: another publisher's release of random ratings, with the same users, shape, scale and noise.
 
-    Every user has the mean number of items, drawn uniformly. Research only: it reads the set of users and the mean, and has no
-    guarantee.
+    Every user has the mean number of items, drawn uniformly. Research only: it reads the set of users and the mean, which one
+    rating can move by one for all users, and has no guarantee.
 
     Args:
         of: The imitated publisher.

@@ -190,7 +190,8 @@ def summary(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:
     return [
         *([f"This is {view.label}: the attack bound exceeds 99 %."] if view.label else []),
         f"The guarantee protects {UNITS[record.unit]}.",
-        f"An attacker with this release and all other data {question}, with even odds beforehand, {success}.",
+        f"An attacker with this release and all other data {question}, with even odds beforehand, {success}. "
+        "The question is fixed before the release. Of the answers that the release supports best, more are right.",
         f"At a false-alarm rate of {alarms}, a test of {fact} detects at most {found} of the true cases.",
         *other,
         "This holds for every use of the release, any number of times.",

@@ -135,6 +135,7 @@ def test_zeroing_a_user_out_bounds_no_choice_between_two_sets_of_ratings() -> No
     assert "Any other yes-or-no question about these ratings is answered correctly in at most 95.22 % of cases." in said
     said = summary(replaced, replaced.ledger)[1]
     assert "a yes-or-no question about it, with even odds beforehand, correctly in at most" in said
+    assert "The question is fixed before the release." in said
     assert zeroed.view.bound == "79.76 %, on whether this user's ratings were used at all"
     assert replaced.view.attack_scope == ""
     sampled = GeneratorPublisher(SPPG(epsilon=1.0, steps=9, sample_size=2)).forecast(9, 7)
