@@ -338,7 +338,7 @@ def adaptive_epsilon(
         return whole.epsilon(delta)
     unbounded = whole._projections or whole._sampled
     if (first._bits or first._laplace) and not (first._projections or first._sampled):
-        delta /= 2
+        delta *= 0.5
     bounds = [whole.epsilon(delta)] if all(tuple(ledger) == tuple(ledgers[0]) for ledger in ledgers) else []
     if not unbounded and not whole._square:
         bounds.append(whole._pure_epsilon())
