@@ -212,8 +212,8 @@ GUARANTEES = (
         ),
         (
             "a publisher trusts what it read before",
-            "            self._read()\n            self.total_after(account, data)\n",
-            "            self.total_after(account, data)\n",
+            "            self._read()\n            self.total_after(account, data, request)\n",
+            "            self.total_after(account, data, request)\n",
         ),
         ("each domain has its own cap", "everything = not self.cap.distinct_ratings", "everything = False"),
         (

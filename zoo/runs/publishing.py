@@ -191,7 +191,9 @@ def publish_release(
     data = "" if budget is None else ratings.rated().digest()
     if budget is not None:
         planned = Stamped(publisher).prepare(PublicSizes.of(ratings))
-        budget.total_after(Account("the release", name, ratings.num_users, planned.record, planned.events), data)
+        budget.total_after(
+            Account("the release", name, ratings.num_users, planned.record, planned.events), data, request
+        )
     release = replace(Stamped(publisher).publish(ratings, name), metadata=about)
     if budget is None:
         release.save(out, key)

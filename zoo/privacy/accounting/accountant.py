@@ -2,11 +2,12 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Self
 
 from scipy.optimize import minimize_scalar
-from scipy.special import ndtr, ndtri
+from scipy.special import erfinv, expit, ndtr, ndtri
 
 from zoo.privacy.accounting.events import (
     SINGLE_EVENTS,
@@ -315,6 +316,39 @@ def epsilon_of(events: Iterable[PrivacyEvent], delta: float, relation: Relation 
         1.993
     """
     return Accountant(relation, events).epsilon(delta)
+
+
+def adaptive_epsilon(
+    ledgers: Sequence[Iterable[PrivacyEvent]], delta: float, relation: Relation | None = None
+) -> float:
+    """Return epsilon of releases that were each chosen after seeing earlier ones, rounded up; infinite if no bound is known.
+
+    Refusing all above a cap keeps the cap, whatever the choices (Rogers, Roth, Ullman & Vadhan, NeurIPS 2016). One release has its
+    exact epsilon. Of several the smallest of these counts:
+
+    - Equal ledgers: the exact epsilon, because choices only end a fixed sequence.
+    - Pure events: their plain sum, which is the largest loss on any path.
+    - Gaussian and pure events: that of the sum of mu^2 (Smith & Thakurta, 2022). The convex curve of a Gaussian release is below
+      that of a pure event if both meet where the two errors are equal (Dong, Roth & Su, JRSS B 2022).
+
+    After a first pure release, what it shows may decide between the first way and the third, so each has half of delta.
+    """
+    first, whole = Accountant(relation, ledgers[0]), Accountant(relation, chain.from_iterable(ledgers))
+    if len(ledgers) == 1 or not whole._private:
+        return whole.epsilon(delta)
+    unbounded = whole._projections or whole._sampled
+    if (first._bits or first._laplace) and not (first._projections or first._sampled):
+        delta *= 0.5
+    bounds = [whole.epsilon(delta)] if all(tuple(ledger) == tuple(ledgers[0]) for ledger in ledgers) else []
+    if not unbounded and not whole._square:
+        bounds.append(whole._pure_epsilon())
+    if not unbounded and delta:
+        pure = [*whole._bits.items(), *((1 / scale, count) for scale, count in whole._laplace.items())]
+        # Of the two forms of mu one is accurate for small losses and one for large.
+        mus = [max(2**1.5 * erfinv(math.tanh(once / 2)), -2 * ndtri(expit(-once))) for once, _ in pure]
+        square = whole._square + sum(count * mu * mu for mu, (_, count) in zip(mus, pure, strict=True))
+        bounds.append(gauss_epsilon(delta, math.sqrt(square)))
+    return min(bounds, default=math.inf)
 
 
 def attack_success_of(events: Iterable[PrivacyEvent], relation: Relation | None = None) -> float:

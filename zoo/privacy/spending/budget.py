@@ -26,6 +26,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from zoo.privacy.accounting.accountant import adaptive_epsilon
 from zoo.privacy.accounting.events import MAX_COUNT, EventError, event_to_dict, read_ledger
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.record.record import PrivacyRecord, RecordError, rounded_up
@@ -164,7 +165,7 @@ class Budget:
         _sync_folder(path.parent)
         return cls(path)
 
-    def total_after(self, account: Account, data: str) -> Total:
+    def total_after(self, account: Account, data: str, request: str | None = None) -> Total:
         """Return the total with one more release of these data; a `BudgetError` if the budget does not allow it.
 
         ``data`` is the digest of the ratings without users and items that have none: `Ratings.rated`, then `Ratings.digest`.
@@ -186,16 +187,29 @@ class Budget:
                     f"The domain is {account.domain!r}. Line {entry.number} of {self.path} published these ratings as "
                     f"{entry.account.domain!r}. Use that name."
                 )
-        total = self.total(account)
+        total = self.total(account, request)
         if total.epsilon is None:
             raise BudgetError(f"{self.path} does not cover the release: {total.reason}.")
         if total.epsilon > self.cap.epsilon * (1 + _ROUNDING):
             raise BudgetExceededError(self._exceeded(account, total.shown))
         return total
 
-    def total(self, account: Account) -> Total:
-        """Return the total of an account and all entries that compose with it, at the cap's delta."""
-        return total_of([*self._composing(account), account], self.cap.delta)
+    def total(self, account: Account, request: str | None = None) -> Total:
+        """Return the total of an account and all entries that compose with it, at the cap's delta.
+
+        If one answers a request, it may have been chosen after seeing others. Then epsilon is that of `adaptive_epsilon`.
+        """
+        earlier = self._composing(account)
+        together = [*(entry.account for entry in earlier), account]
+        total = total_of(together, self.cap.delta)
+        if total.epsilon is None or (request is None and all(entry.request is None for entry in earlier)):
+            return total
+        epsilon = adaptive_epsilon([one.ledger for one in together], self.cap.delta, self.cap.relation)
+        if math.isinf(epsilon):
+            return replace(
+                total, epsilon=None, reason="on requests only Gaussian noise and flips may vary; publish before any"
+            )
+        return replace(total, epsilon=epsilon)
 
     def total_by_domain(self) -> dict[str, Total]:
         """Return the total at the cap's delta of all domains under the name "", or per domain if ratings are distinct."""
@@ -233,7 +247,7 @@ class Budget:
         """
         with _locked(self.path):
             self._read()
-            self.total_after(account, data)
+            self.total_after(account, data, request)
             return self._append(
                 {
                     "entry": "spent",
@@ -336,11 +350,11 @@ class Budget:
 
     # Totals and messages.
 
-    def _composing(self, account: Account) -> list[Account]:
+    def _composing(self, account: Account) -> list[BudgetEntry]:
         """Return the entries that compose with an account: all, or those of its domain if ratings are distinct."""
         everything = not self.cap.distinct_ratings
         own = normalize_domain(account.domain)
-        return [entry.account for entry in self.entries if everything or normalize_domain(entry.account.domain) == own]
+        return [entry for entry in self.entries if everything or normalize_domain(entry.account.domain) == own]
 
     def _altered(self, number: int, why: str) -> BudgetError:
         return BudgetError(
@@ -349,7 +363,7 @@ class Budget:
         )
 
     def _exceeded(self, account: Account, after: str) -> str:
-        earlier = self._composing(account)
+        earlier = [entry.account for entry in self._composing(account)]
         before = total_of(earlier, self.cap.delta).shown if earlier else rounded_up(0.0)
         whose = repr(account.domain) if self.cap.distinct_ratings else "all domains"
         return (

@@ -7,7 +7,8 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,8 @@ import pytest
 
 from tests.kills import begun, ended, killed_at, moments
 from tests.zoo.privacy.spending.accounts import RATING, USER, account
+from zoo.privacy.accounting.accountant import adaptive_epsilon, epsilon_of
+from zoo.privacy.accounting.events import GaussianProjectionEvent, RandomisedResponseEvent
 from zoo.privacy.accounting.gaussian import gauss_epsilon
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.mechanisms.noisy_rows import NoisyRows
@@ -113,6 +116,57 @@ def test_releases_of_pure_epsilon_reach_their_cap_exactly(tmp_path: Path) -> Non
         Budget(file).spend(account("a", flips=0.25, delta=0.0), DATA)
     with pytest.raises(BudgetError, match=r"does not cover the release.*the joint epsilon is infinite at delta 0"):
         Budget(file).total_after(account("a"), DATA)
+
+
+def flip(epsilon: float) -> RandomisedResponseEvent:
+    return RandomisedResponseEvent(1 / (1 + math.exp(epsilon)))
+
+
+def losses(epsilon: float, count: int) -> list[tuple[float, float]]:
+    """Of each number of wrong reports, the privacy loss and its probability."""
+    wrong = 1 / (1 + math.exp(epsilon))
+    chances = (math.comb(count, k) * wrong**k * (1 - wrong) ** (count - k) for k in range(count + 1))
+    return [((count - 2 * k) * epsilon, chance) for k, chance in enumerate(chances)]
+
+
+def test_a_target_that_chooses_by_what_it_saw_stays_within_the_cap(tmp_path: Path) -> None:
+    """After ten flips it takes the best of these for each report; each path costs 8 at 1e-5 if it was fixed beforehand."""
+
+    def delta(plans: list[tuple[float, int]]) -> float:
+        rests = [losses(*plan) for plan in plans]
+        after = (
+            (p, [sum(q * -math.expm1(min(0.0, 8 - one - two)) for two, q in rest) for rest in rests])
+            for one, p in first
+        )
+        return sum(p * max(each) for p, each in after)
+
+    first, plans = losses(0.12, 10), [(6.8043, 1), (0.8624, 8), (0.5577, 13), (0.47097, 16), (0.12, 147), (0.1, 200)]
+    ledgers = {one: [(flip(0.12),)] * 10 + [(flip(one),)] * most for one, most in plans}
+    granted = [max(k for k in range(n + 1) if adaptive_epsilon(ledgers[one][: 10 + k], 1e-5) <= 8) for one, n in plans]
+    assert delta(plans[:4]) > 2e-5
+    assert 0 < delta([(one, count) for (one, _), count in zip(plans, granted, strict=True)]) <= 1e-5
+    assert granted[:4] == [0, 7, 12, 14]
+    assert min(granted[4:]) > 68, "of small ones more than the sum allows"
+    small, large = (account("a", flips=flip(one).flip_probability) for one in (0.12, 6.8043))
+    for asked in (None, "r"):
+        file = Budget.create(tmp_path / f"{asked}.jsonl", Cap(8.0, 1e-5, RATING)).path
+        for number in range(10):
+            Budget(file).spend(small, DATA, asked and f"r{number}")
+        for late in (None, "late"):
+            with nullcontext() if asked is late is None else pytest.raises(BudgetExceededError):
+                Budget(file).total_after(large, DATA, late)
+
+
+def test_what_a_request_may_vary_is_gaussian_or_pure(file: Path) -> None:
+    for number, mu in enumerate((0.5, 0.3, 0.4)):  # squares add up to those of the cap
+        Budget(file).spend(account("a", 1 / mu), DATA, f"r{number}")
+    with pytest.raises(BudgetExceededError):
+        Budget(file).spend(account("a", 1000.0), DATA)
+    other = replace(account("p", 1000.0), ledger=(GaussianProjectionEvent(1000.0, 16),))
+    with pytest.raises(BudgetError, match="on requests only Gaussian noise and flips may vary"):
+        Budget(file).total_after(other, DATA, "p")
+    for equal, delta in ((GaussianProjectionEvent(20.0, 16), 1e-5), (flip(0.12), 5e-6)):
+        assert adaptive_epsilon([(equal,)] * 90, 1e-5) == epsilon_of([equal] * 90, delta) < math.inf
 
 
 @pytest.mark.parametrize(
