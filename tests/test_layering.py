@@ -31,9 +31,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 53_480,
-    "lines of tests": 54_990,
-    "collected tests": 6_902,
+    "lines of code": 53_530,
+    "lines of tests": 55_040,
+    "collected tests": 6_904,
 }
 
 
