@@ -8,6 +8,18 @@ RELEASE, PUBLISHERS = "zoo/release", "zoo/publishers"
 GUARANTEES = (
     *edits_of(
         f"{ACCOUNTING}/accountant.py",
+        ("tests/zoo/privacy/spending/test_budget.py",),
+        ("what a first flip shows decides nothing", "delta *= 0.5", "delta *= 1.0"),
+        ("any mechanism may vary on request", "unbounded = whole._projections or whole._sampled", "unbounded = {}"),
+        ("a flip is a Gaussian release of its epsilon", "count * mu * mu for", "count * mu for"),
+    ),
+    *edits_of(
+        "zoo/privacy/spending/budget.py",
+        ("tests/zoo/privacy/spending/test_budget.py",),
+        ("requests count as decided beforehand", "request is None and all(", "request is None or all("),
+    ),
+    *edits_of(
+        f"{ACCOUNTING}/accountant.py",
         (
             "tests/zoo/privacy/accounting/test_accountant.py",
             "tests/zoo/privacy/accounting/test_losses.py",
