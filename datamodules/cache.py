@@ -175,7 +175,8 @@ def load_or_prepare(
     with collected_warnings() as warned:
         made = make()
     if _key(existing, settings) == key:  # no file changed while it was read
-        shutil.rmtree(folder, ignore_errors=True)  # a damaged cache
+        if folder.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # a damaged cache
         made.save(folder, warned)
     return made
 

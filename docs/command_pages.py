@@ -132,7 +132,10 @@ def fit_help() -> str:
     printed = subprocess.run(
         [sys.executable, "-m", "zoo", "fit", "--help-all"], cwd=ROOT, capture_output=True, check=True
     )
-    return f"```text\n{printed.stdout.decode('utf-8').rstrip()}\n```"
+    # In the form of Python 3.13, which names a value once.
+    text = re.sub(r"^(  \S+) ([A-Z]+), (\S+ \2)$", r"\1, \3", printed.stdout.decode("utf-8"), flags=re.MULTILINE)
+    text = re.sub("(-c, --config CONFIG)\n {22}", r"\1 ", text)
+    return f"```text\n{text.rstrip()}\n```"
 
 
 def parts() -> dict[Path, dict[str, str]]:
