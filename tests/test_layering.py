@@ -31,7 +31,7 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 53_530,
+    "lines of code": 53_535,
     "lines of tests": 55_040,
     "collected tests": 6_904,
 }

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -123,10 +124,15 @@ def _intro(results: Results, task: str, lines: Sequence[Line]) -> str:
 
 
 def _probed(folder: Path) -> str:
-    """Return what trivial rules reach on the data of a run, from a process of its own: a report loads no torch."""
+    """Return what trivial rules reach on the data of a run. A report loads no torch, so it asks a process of its own."""
     unavailable = "Probes: not measured, since the data of these runs are not available here."
     if not (folder / CONFIG).is_file():
         return unavailable
+    if "pytorch_lightning" in sys.modules:
+        try:
+            return str(import_module("zoo.runs.probing").verdict_of_run(folder))
+        except Exception:  # as of the other process, whatever the data lack
+            return unavailable
     code = "import sys, pathlib, zoo.runs.probing as p; print(p.verdict_of_run(pathlib.Path(sys.argv[1])))"
     paths = os.pathsep.join(filter(None, [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-c", code, str(folder)]
