@@ -33,7 +33,7 @@ RATCHET = {
     "files with one importer": 96,
     "lines of code": 53_535,
     "lines of tests": 55_040,
-    "collected tests": 6_904,
+    "collected tests": 6_905,
 }
 
 
