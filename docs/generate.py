@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from textwrap import fill, wrap
 
@@ -64,6 +65,7 @@ def pages() -> dict[str, tuple[Path, dict[str, str]]]:
     return {(found := front_matter(page))["method"]: (page, found) for page in sorted(METHODS.glob("*.md"))}
 
 
+@cache
 def results() -> list[Row]:
     """Return every line of every report's table of results, with the report's name."""
     paths = sorted(RESULTS.glob("*/results.csv"))

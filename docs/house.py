@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -27,7 +27,7 @@ def module_of(name: str) -> Path | None:
     return next(found, None)
 
 
-@lru_cache
+@cache
 def imported(file: Path) -> set[Path]:
     """Return the modules that a module imports, also inside functions; for ``from package import module``, the module."""
     names: set[str] = set()
@@ -40,7 +40,7 @@ def imported(file: Path) -> set[Path]:
     return {found for name in names if name.split(".")[0] in TOPS and (found := module_of(name))} - {file}
 
 
-@lru_cache
+@cache
 def arrows() -> dict[Path, set[Path]]:
     """Return for every room the rooms that it imports from."""
     found: dict[Path, set[Path]] = {}
@@ -49,7 +49,7 @@ def arrows() -> dict[Path, set[Path]]:
     return {room: below - {room} for room, below in found.items()}
 
 
-@lru_cache
+@cache
 def floor(room: Path) -> int:
     """Return the level of a room: one above the highest that it imports from."""
     return 1 + max((floor(below) for below in arrows()[room]), default=0)

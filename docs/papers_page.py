@@ -15,6 +15,7 @@ from tables import Row, name, read, table, where
 
 from zoo.benchmark.experiments import papers
 from zoo.benchmark.grid import Benchmark
+from zoo.benchmark.grid import Row as GridRow
 from zoo.benchmark.grid_file import read_benchmark
 from zoo.benchmark.report.papers import Measured, PaperComparison, Published, all_published, compared, published
 from zoo.benchmark.report.results import MEASURES
@@ -32,6 +33,12 @@ HEADING, BEFORE = "### Comparison with published figures\n\n", "### Consistency 
 def grid(key: str) -> Benchmark:
     """Return a grid by its name."""
     return read_benchmark(GRIDS / f"{key}.yaml")
+
+
+@cache
+def rows_of(key: str) -> list[GridRow]:
+    """Return the rows of a grid."""
+    return [*grid(key).rows()]
 
 
 def reports(key: str) -> list[Path]:
@@ -52,7 +59,7 @@ def comparisons(report: Path, key: str) -> dict[str, list[PaperComparison]]:
     for task, about in grid(key).tasks.items():
         rows = {name(row): Measured(row["system"], row["release"], row["control"], figures(row))
                 for row in where(read(report / "results.csv"), task=task)}  # fmt: skip
-        claims = [(row.published_as, row.reason, rows[row.name]) for row in grid(key).rows()
+        claims = [(row.published_as, row.reason, rows[row.name]) for row in rows_of(key)
                   if row.task == task and row.name in rows]  # fmt: skip
         place = vars(about.published) if about.published else None
         if made := compared(place, claims, [*rows.values()]):
@@ -66,7 +73,7 @@ def claimed(key: str) -> list[Published]:
     places = {task: about.published for task, about in made.tasks.items() if about.published}
     return [
         paper
-        for row in made.rows()
+        for row in rows_of(key)
         if (place := places.get(row.task))
         for paper in published(place.dataset, place.source, place.target)
         if paper.method in row.published_as.split(", ")
@@ -116,7 +123,7 @@ def grid_status(paper: str, item: str, key: str, pattern: str) -> str:
     if counts:
         return ", ".join(f"{count} {what}" for what, count in counts.most_common())
     seeds = {(row["task"], name(row)): row["seeds"] for report in reports(key) for row in read(report / "results.csv")}
-    wanted = [(row.task, row.name) for row in grid(key).rows()
+    wanted = [(row.task, row.name) for row in rows_of(key)
               if any(fnmatch.fnmatch(f"{folder_of(row)}/seed-0", one) for one in pattern.split())]  # fmt: skip
     measured = sorted(int(seeds[row]) for row in wanted if row in seeds)
     if not measured:

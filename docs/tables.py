@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 
 from zoo.privacy.record.words import MEANINGLESS, MOST_SUCCESS
@@ -18,8 +19,9 @@ MARKS = {
 }
 
 
+@cache
 def read(path: Path) -> list[Row]:
-    """Return the rows of a CSV file with a header."""
+    """Return the rows of a CSV file with a header. Nobody changes them: several pages have the same."""
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 

@@ -210,13 +210,13 @@ def never_fewer(folder: Path, names: list[str]) -> None:
 QUOTED = st.lists(st.text(st.sampled_from('ab" 1'), max_size=5), min_size=1, max_size=12)
 
 
-@cases(1_000, 100_000)
+@cases(300, 100_000)
 @given(table=TABLES)
 def test_every_row_that_was_written_is_read(tmp_path: Path, table: Table) -> None:
     as_written(tmp_path, table)
 
 
-@cases(1_000, 100_000)
+@cases(300, 100_000)
 @given(names=QUOTED)
 def test_no_row_is_lost_to_a_stray_quote(tmp_path: Path, names: list[str]) -> None:
     never_fewer(tmp_path, names)

@@ -80,9 +80,10 @@ def gauss_curve(epsilon: float, mu: Floats) -> Floats:
         centre = epsilon / mu
         w = centre - _ROUNDED * (centre + mu / 2) - mu / 2
         density = np.exp(-w * w / 2) / math.sqrt(2 * math.pi)
-        narrow = density * mu * _mean_slope(w, mu)
-        wide = np.where(w > 0, density * _mills(np.maximum(w, 0.0)), ndtr(-w)) - density * _mills(w + mu)
-    values = np.where(mu < _NARROW, narrow, np.where(np.isinf(mu), 1.0, wide))
+        values = np.where(w > 0, density * _mills(np.maximum(w, 0.0)), ndtr(-w)) - density * _mills(w + mu)
+        narrow = mu < _NARROW
+        values[narrow] = (density * mu)[narrow] * _mean_slope(w[narrow], mu[narrow])
+    values[np.isinf(mu)] = 1.0
     return np.where((mu > 0) & (density > 0), np.clip(values * (1 + DELTA_MARGIN), 0.0, 1.0), np.where(w < 0, 1.0, 0.0))
 
 

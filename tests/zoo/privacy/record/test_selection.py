@@ -192,7 +192,7 @@ def test_other_relations_are_refused() -> None:
     assert record.relation is Relation.ZERO_OUT_ONE_USER
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(ledgers=st.lists(st.lists(events, min_size=1, max_size=2), min_size=2, max_size=4), data=st.data())
 def test_the_order_does_not_matter(ledgers: list[list[PrivacyEvent]], data: st.DataObject) -> None:
     accounts = [account(*ledger) for ledger in ledgers]
