@@ -15,6 +15,9 @@ from zoo.runs.cli import DivergedError
 from zoo.runs.publishing import save_chosen
 from zoo.runtime.run_folder import PUBLISHER, RELEASES, write_json
 
+#: Trials whose settings are drawn at random, before the sampler looks at results.
+STARTUP = 10
+
 
 def run_best(search: Search, arguments: list[str], folder: Path, seed: int) -> None:
     """Search settings on top of the arguments of ``fit``, and test the best ones in the folder.
@@ -24,11 +27,15 @@ def run_best(search: Search, arguments: list[str], folder: Path, seed: int) -> N
     so the record of the selected release counts all trials, and a new run is trained with it. The record of a private training
     counts the trainings of all trials, and that of projections, which the target published in every trial, all of them.
 
+    If every trial publishes or trains privately, all settings are drawn at random, as the joint epsilon of the trials holds for
+    settings that were fixed before the first of them.
+
     If there are as many combinations of choices as trials, each is tried once; the first of equally good ones is selected. Trials
     and ``search.json`` go to the subfolder ``search``; the seed is that of the sampler.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+    sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
     if search.trials == search.combinations:
         for numbers in product(*(range(len(values.choices)) for values in search.parameters.values())):
             study.enqueue_trial(dict(zip(search.parameters, numbers, strict=True)))
@@ -39,7 +46,11 @@ def run_best(search: Search, arguments: list[str], folder: Path, seed: int) -> N
         trial.set_user_attr("settings", chosen)
         return trials.run(trial.number, settings(chosen))
 
-    study.optimize(objective, n_trials=search.trials, show_progress_bar=False)
+    def keep_random(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+        if trial.number + 1 == STARTUP and (search.touches_source or private_trainings(folder / SEARCH)):
+            study.sampler = optuna.samplers.RandomSampler(seed=seed + 1)
+
+    study.optimize(objective, n_trials=search.trials, callbacks=[keep_random], show_progress_bar=False)
     best = study.best_trial
     chosen = best.user_attrs["settings"]
     tried = [{"settings": t.user_attrs["settings"], "val/ndcg@10": t.value} for t in study.trials]

@@ -385,6 +385,31 @@ def test_the_trial_that_is_tested_is_best_with_its_own_files(tmp_path: Path, mon
     assert [(tmp_path / "search" / f"trial-{n}" / "weights").read_text() for n in range(4)] == ["0", "1", "2", "3"]
 
 
+@pytest.mark.parametrize(
+    ("setting", "trains"), [("publisher.epsilon", False), ("model.epsilon", True), ("model.l2", False)]
+)
+def test_no_result_decides_what_is_published_next(
+    setting: str, trains: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a smaller epsilon after a lucky release: then the sum over the trials would not bound what they reveal."""
+    from zoo.benchmark import search
+
+    monkeypatch.setattr(search, "private_trainings", lambda _: (1,) * trains)
+    for name, made in (("train_and_test", None), ("_counted", []), ("_Trials.test", None)):
+        owner, _, attribute = name.rpartition(".")
+        monkeypatch.setattr(getattr(search, owner) if owner else search, attribute, lambda *_, made=made, **__: made)
+    tried = []
+    for sign in (1, -1):
+        place, settings = tmp_path / f"{sign}", []
+        (place / "search").mkdir(parents=True)
+        by_value = lambda _, __, chosen, own=settings, sign=sign: own.append(chosen) or sign * float(chosen[1])  # noqa: E731
+        monkeypatch.setattr(search._Trials, "run", by_value)
+        search.run_best(Search(trials=15, parameters={setting: Range(low=0.1, high=8.0)}), [], place, 0)
+        tried.append(settings)
+    assert (tried[0] == tried[1]) == (setting != "model.l2")
+    assert len({text for _, text in tried[0]}) == 15
+
+
 def test_choices_may_be_of_any_kind() -> None:
     values = Range(choices=[[8, 4], None, "text", 1.5])
     assert [suggest(optuna.trial.FixedTrial({"s": n}), "s", values) for n in range(4)] == values.choices  # type: ignore[arg-type]

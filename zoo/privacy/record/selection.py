@@ -17,8 +17,8 @@ def chosen_among(chosen: RecordAndLedger, others: Sequence[RecordAndLedger]) -> 
     """Return record and ledger of a release that was chosen among releases of the same data by looking at results.
 
     The choice depends on all releases, so it costs as much as publishing all. (Liu & Talwar, STOC 2019, give less for a
-    random number of trials only.) Epsilon is that of the joined ledger, at the largest delta of the releases. The record has
-    no guarantee if one of them has none.
+    random number of trials only.) Epsilon is that of the joined ledger, at the largest delta of the releases, and holds if the
+    noise of each was decided before any was seen. The record has no guarantee if one of them has none.
 
     Raises:
         RecordError: The releases have different relations, share a projection (`refuse_shared_projection`), or state more than

@@ -48,6 +48,7 @@ _KNOWN = (
     (r"users with at least (?!1a)\d+ and items with at least 1 of them", "counts_decide", "row"),
     (r"users are those in common", "users_in_common", "all"),
     (r"users are those of both parties lists", "users_by_intersection", "all"),
+    (r"prior list was derived from ratings", "users_in_common", "all"),
     (r"users are derived from the ratings", "users_from_ratings", "all"),
     (r"items are derived from the ratings", "items_from_ratings", "all"),
     (r"held out items of this domain removed split global time(?! from\d)", "times_from_rows", "all"),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import zoo
 from datamodules import Evaluation, Filters
 from datamodules.protocol import SplitName
-from datamodules.public_lists import COMMON, OWN, list_steps
+from datamodules.public_lists import COMMON, INTERSECTION, OWN, list_steps
 from tests.samples import some_ratings
 from tests.zoo.methods.one_bit_mc.problems import problem
 from tests.zoo.privacy.record.stated import earlier_file
@@ -215,7 +215,7 @@ def test_a_step_that_makes_a_guarantee_conditional_contradicts_a_proved_one() ->
     assert "the user list is public; here it was derived from the ratings" in record.standing
 
 
-def test_a_listed_step_without_its_condition_contradicts_a_proved_guarantee() -> None:
+def test_a_listed_step_without_its_condition_contradicts_a_proved_guarantee(tmp_path: Path) -> None:
     """For the steps of every datamodule: words are enough, whatever the file says of condition and reach. Earlier files, too."""
     splits = [Evaluation(split=split).step for split in get_args(SplitName)]
     splits.append(Evaluation("latest2", hold_out_of_sources=True, earlier_sources=True).source_step)
@@ -223,7 +223,10 @@ def test_a_listed_step_without_its_condition_contradicts_a_proved_guarantee() ->
     filters = [step for one in (Filters("mean"), Filters(None, 1, 5), Filters(None, 2)) for step in one.steps]
     lists = list_steps(OWN, derived=False, catalogue=None, shipped=False)
     common = list_steps(COMMON, derived=True, catalogue=3, shipped=False)
-    steps = [*splits, *filters, *lists, *common, Step("read by plugin.Data", "read_by:plugin.Data", "values")]
+    (found_list := tmp_path / "users.csv").write_text(f"user_id,{INTERSECTION}\nu,true\n")
+    both = list_steps(str(found_list), derived=True, catalogue=3, shipped=False)
+    own_reader = Step("read by plugin.Data", "read_by:plugin.Data", "values")
+    steps = [*splits, *filters, *lists, *common, *both, own_reader]
     found = 0
     for step in steps:
         record = zoo.NoisyRows(4.0).prepare(PublicSizes(60, 70, (step,))).record
@@ -250,7 +253,7 @@ def test_a_listed_step_without_its_condition_contradicts_a_proved_guarantee() ->
         for file in (lie, old, *others, *again):
             with pytest.raises(InconsistentRecordError, match=r"without its condition|Allowed: printable ASCII"):
                 PrivacyRecord.from_dict(file)
-    assert found == 9 + 1 + 3 + 3 + 1
+    assert found == 9 + 1 + 3 + 3 + 2 + 1
     refuse_missing_conditions(["read by plugin.Data; users are hashed"], ["read_by:plugin.Data"], "rating")
     for text in ("read by plugin.Data", "read; by plugin.Data"):
         with pytest.raises(InconsistentRecordError, match="without its condition read_by:plugindata"):
