@@ -73,6 +73,10 @@ CONCLUSIONS = (
         ),
         ("a scale of logarithms is even", "values.high, log=values.log)", "values.high)"),
         ("a search ends before its last trial", "n_trials=search.trials,", "n_trials=max(search.trials - 1, 1),"),
-        ("a result decides the next epsilon", "(search.touches_source or private", "(search.touches_source and private"),
+        (
+            "a result decides the next epsilon",
+            "(search.touches_source or private",
+            "(search.touches_source and private",
+        ),
     ),
 )

@@ -398,16 +398,14 @@ def test_no_result_decides_what_is_published_next(
     for name, made in (("train_and_test", None), ("_counted", []), ("_Trials.test", None)):
         owner, _, attribute = name.rpartition(".")
         monkeypatch.setattr(getattr(search, owner) if owner else search, attribute, lambda *_, made=made, **__: made)
-    tried = []
-    for sign in (1, -1):
-        place, settings = tmp_path / f"{sign}", []
-        (place / "search").mkdir(parents=True)
-        by_value = lambda _, __, chosen, own=settings, sign=sign: own.append(chosen) or sign * float(chosen[1])  # noqa: E731
+    tried: dict[int, list[float]] = {1: [], -1: []}
+    for sign, own in tried.items():
+        (place := tmp_path / f"{sign}" / "search").mkdir(parents=True)
+        by_value = lambda _, __, chosen, own=own, sign=sign: own.append(float(chosen[1])) or sign * own[-1]  # noqa: E731
         monkeypatch.setattr(search._Trials, "run", by_value)
-        search.run_best(Search(trials=15, parameters={setting: Range(low=0.1, high=8.0)}), [], place, 0)
-        tried.append(settings)
-    assert (tried[0] == tried[1]) == (setting != "model.l2")
-    assert len({text for _, text in tried[0]}) == 15
+        search.run_best(Search(trials=15, parameters={setting: Range(low=0.1, high=8.0)}), [], place.parent, 0)
+    assert (tried[1] == tried[-1]) == (setting != "model.l2")
+    assert len({*tried[1]}) == 15
 
 
 def test_choices_may_be_of_any_kind() -> None:
