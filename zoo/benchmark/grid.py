@@ -21,8 +21,8 @@ from zoo.runtime import builtin_configs, plugins
 #: Settings that a search may set: none that changes the test data or the source's ratings.
 SEARCHABLE = ("model.", "trainer.", "publisher.", "data.batch_size")
 MOST_RUNS = 100_000
-#: Folder of a run's trials, and the file that lists them.
-SEARCH, TRIALS = "search", "search.json"
+#: Folder of a run's trials, the file that lists them, and how names of trials of an unfinished search begin.
+SEARCH, TRIALS, EARLIER = "search", "search.json", "earlier-"
 #: Refuse unknown keys and quoted numbers.
 STRICT = ConfigDict(extra="forbid", strict=True)
 

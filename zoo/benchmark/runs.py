@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from zoo.benchmark.grid import SEARCH, TRIALS, Benchmark, BenchmarkError, Row, slug
+from zoo.benchmark.grid import EARLIER, SEARCH, TRIALS, Benchmark, BenchmarkError, Row, slug
 from zoo.runtime.exports import VERSION
 from zoo.runtime.processes import provenance
-from zoo.runtime.run_folder import write_json
+from zoo.runtime.run_folder import PRIVACY, RELEASES, write_json
 
 #: Written last: a folder without it is incomplete. The name is that of version 0.2.
 RUN_FILE = "cell.json"
@@ -89,10 +89,21 @@ class BenchmarkRun:
         return found
 
     def prepare_folder(self) -> Path:
-        """Replace an incomplete folder by an empty one; return the path of its log."""
+        """Replace an incomplete folder by an empty one; return the path of its log.
+
+        Trials of an unfinished search that published or trained privately stay, as ``search/earlier-NUMBER``, as they count.
+        """
+        begun = not (self.folder / RUN_FILE).is_file()
         (self.folder / RUN_FILE).unlink(missing_ok=True)  # first: a partly removed run must not count as finished
+        kept = self.folder.with_name(f"{self.folder.name}.earlier")
+        for trial in sorted((self.folder / SEARCH).glob("*/")) if begun else ():
+            if (trial / PRIVACY).is_file() or any((trial / RELEASES).glob("*/")):
+                kept.mkdir(exist_ok=True)
+                trial.rename(kept / f"{EARLIER}{len(list(kept.iterdir()))}")
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
+        if kept.is_dir():
+            kept.rename(self.folder / SEARCH)
         return self.folder / LOG
 
     def execute(self, keep_checkpoints: bool = False) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import optuna
 
 from zoo.benchmark.fit import Trial, private_trainings, train_and_test, trial
-from zoo.benchmark.grid import SEARCH, TRIALS, Range, Search, as_argument
+from zoo.benchmark.grid import EARLIER, SEARCH, TRIALS, Range, Search, as_argument
 from zoo.runs.cli import DivergedError
 from zoo.runs.publishing import save_chosen
 from zoo.runtime.run_folder import PUBLISHER, RELEASES, write_json
@@ -25,7 +25,8 @@ def run_best(search: Search, arguments: list[str], folder: Path, seed: int) -> N
     If the search sets nothing of the publisher, the first trial publishes and all others read its release, at no further privacy
     cost; the best trial is tested. Otherwise every trial is a release. Selecting one by its result reveals information about all,
     so the record of the selected release counts all trials, and a new run is trained with it. The record of a private training
-    counts the trainings of all trials, and that of projections, which the target published in every trial, all of them.
+    counts the trainings of all trials, and that of projections, which the target published in every trial, all of them. Trials of
+    a search that did not finish count, too, but not a training that broke off.
 
     If every trial publishes or trains privately, all settings are drawn at random, as the joint epsilon of the trials holds for
     settings that were fixed before the first of them.
@@ -55,10 +56,12 @@ def run_best(search: Search, arguments: list[str], folder: Path, seed: int) -> N
     chosen = best.user_attrs["settings"]
     tried = [{"settings": t.user_attrs["settings"], "val/ndcg@10": t.value} for t in study.trials]
     private = bool(private_trainings(folder / SEARCH))
-    published = search.trials if private or (trials.released and search.touches_source) else int(bool(trials.released))
+    published = int(bool(trials.released))
+    if private or (trials.released and search.touches_source):
+        published = search.trials + len([*(folder / SEARCH).glob(f"{EARLIER}*")])
     write_json(folder / SEARCH / TRIALS, {"chosen": chosen, "trials_that_published": published, "trials": tried})
     if search.touches_source:
-        released = _counted(folder / SEARCH, best.number, search.trials)
+        released = _counted(folder / SEARCH, best.number)
         train_and_test([*arguments, *settings(chosen), *released], folder, chosen=True)
     else:
         trials.test(best.number)
@@ -142,11 +145,11 @@ def _released(run: Path) -> list[str]:
     return [argument for path in paths for argument in (f"--data.releases.{path.name}", str(path.resolve()))]
 
 
-def _counted(folder: Path, best: int, trials: int) -> list[str]:
+def _counted(folder: Path, best: int) -> list[str]:
     """Save the best trial's release of each source, with a record that counts all trials; return arguments with them."""
     for path in sorted((folder / f"trial-{best}" / RELEASES).glob("*")):
         if path.is_dir():
-            others = [folder / f"trial-{n}" / RELEASES / path.name for n in range(trials) if n != best]
+            others = [other for other in sorted(folder.glob(f"*/{RELEASES}/{path.name}")) if other != path]
             save_chosen(path, others, folder / RELEASES / path.name)
             shutil.copy(path.parent / PUBLISHER, folder / RELEASES)  # so that `fit` knows its publisher
     return _released(folder)

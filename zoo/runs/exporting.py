@@ -104,7 +104,10 @@ def export(
     if not (predictor.folder / BEST).is_file():
         raise UsageError(f"{predictor.folder} has no {BEST}, so it is no run. Pass a run.")
     if push is not None:
-        hub.check_push(predictor.data, push, registry, predictor.method.learned_elsewhere, with_ratings=with_ratings)
+        # Releases that the run did not publish are of somebody else's ratings.
+        own = all(path.resolve().is_relative_to(predictor.folder) for path in predictor.data.release_paths.values())
+        elsewhere = predictor.method.learned_elsewhere or not own
+        hub.check_push(predictor.data, push, registry, elsewhere, with_ratings=with_ratings)
     content = _Content.of(predictor, with_user_ids, with_ratings)
     with atomic_folder(out) as folder:
         _write(content, predictor.folder, folder)
@@ -375,6 +378,10 @@ def privacy(folder: Path, manifest: Mapping[str, Any], shown: Callable[[str], st
     if manifest.get("learned_elsewhere"):
         lines.append(
             "**The weights were also learned from other ratings**, as by a warm start. They may reveal these, too."
+        )
+    if bare := [shown(name) for name, record in records.items() if name != method and not record.claims]:
+        lines.append(
+            f"**The weights were also learned from releases without a guarantee** ({', '.join(bare)}), like ratings."
         )
     counts = "the number of ratings of each user and each item, " if manifest["holds"].get("counts", True) else ""
     lines.append(

@@ -66,7 +66,7 @@ def check_push(data: Any, name: str, registry: str, elsewhere: bool, *, with_rat
     if not _is_address(registry):
         raise UsageError(f"registry is {str(registry)!r}. Pass an address such as {HUB}; for a folder, export into it.")
     if elsewhere or not vars(type(data)).get("terms"):
-        whose = "also those of an earlier fit" if elsewhere else type(data).__name__
+        whose = "also those of an earlier fit or a given release" if elsewhere else type(data).__name__
         raise UsageError(
             f"The data are {whose}, which names no terms of a public data set. Nothing was pushed. Export without push."
         )

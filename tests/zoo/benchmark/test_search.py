@@ -222,6 +222,33 @@ def test_what_the_target_publishes_in_all_trials_is_counted(made: Made, place: P
     assert notes["projections of all trials"] == record_of(together).summary()
 
 
+def test_a_search_that_broke_off_counts_what_it_published(
+    made: Made, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from zoo.benchmark import search
+
+    trained = search.trial
+
+    def broken(arguments: list[str], folder: Path) -> Trial:
+        if folder.name == "trial-2":
+            raise OSError("no space left on device")
+        return trained(arguments, folder)
+
+    benchmark = made(**searching({"publisher.epsilon": {"choices": [1.0, 2.0, 4.0]}}))
+    for _ in range(2):
+        monkeypatch.setattr(search, "trial", broken)
+        with pytest.raises(OSError, match="no space"):
+            run_search(benchmark, place / "runs")
+    monkeypatch.setattr(search, "trial", trained)
+    searched = run_search(benchmark, place / "runs")
+    releases = [Release.load(path) for path in (searched.folder / "search").glob("[et]*-*/releases/book")]
+    assert len(releases) == 2 + 2 + 3
+    record = json.loads((searched.folder / "privacy.json").read_text())["book"]
+    assert (record["compositions"], searched.report["trials_that_published"]) == (7, 7)
+    together = epsilon_of([event for release in releases for event in release.ledger], record["delta"])
+    assert record["epsilon"] == pytest.approx(together, rel=1e-8)
+
+
 @pytest.mark.usefixtures("here")
 def test_releases_without_a_guarantee_claim_nothing_together(made: Made, place: Path) -> None:
     seeded = {"class_path": "JLT", "init_args": {"num_components": 8, "epsilon": 2.0, "noise_seed": 1}}

@@ -85,8 +85,8 @@ def test_texts_of_other_parties_are_no_markup_in_the_card(bare: Path, tmp_path: 
     tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(card(tmp_path, manifest))
     inline = [each for token in tokens for each in token.children or []]
     assert {each.type for each in inline} <= {"text", "text_special", "strong_open", "strong_close", "code_inline"}
-    assert sum(each.type == "strong_open" for each in inline) == 3, "those of the card"
-    assert sum(foreign in "".join(each.content for each in token.children or []) for token in tokens) == 7
+    assert sum(each.type == "strong_open" for each in inline) == 4, "those of the card"
+    assert sum(foreign in "".join(each.content for each in token.children or []) for token in tokens) == 8
     for file, damage in (("metrics.json", '{"metrics": []}'), ("metrics.json", "[" * 10**5), ("privacy.json", "[]")):
         (tmp_path / "metrics.json").write_text("{}")
         (tmp_path / file).write_text(damage)
@@ -553,13 +553,15 @@ def test_a_push_of_private_data_or_of_ratings_is_refused_before_anything_is_writ
 
     predictor = zoo.load(finished)
     predictor.data.__class__ = Mine
-    for changed, whose in (
-        ({"learned_elsewhere": False}, "Mine"),
-        ({"learned_elsewhere": True}, "also those of an earlier fit"),
-    ):
+    elsewhere = "also those of an earlier fit or a given release"
+    for changed, whose in (({"learned_elsewhere": False}, "Mine"), ({"learned_elsewhere": True}, elsewhere)):
         vars(predictor.method).update(changed)
         with pytest.raises(UsageError, match=f"The data are {whose}, which names no terms of a public data set"):
             zoo.export(predictor, tmp_path / "b", push=NAMED)
+    given = zoo.load(finished)
+    given.data.release_paths = {"book": tmp_path / "of another party"}
+    with pytest.raises(UsageError, match=f"The data are {elsewhere}, which names"):
+        zoo.export(given, tmp_path / "b", push=NAMED)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(UsageError, match="huggingface_hub is not installed"):
         zoo.export(finished, tmp_path / "b", push=NAMED)

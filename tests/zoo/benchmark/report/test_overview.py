@@ -38,6 +38,9 @@ def test_five_lines_say_what_the_tables_hold(results: Results, found: list[Gain]
     assert "epsilon 1.00 (proved) for one rating (change one rating), delta 1e-05" in private
     assert "64" not in private + best, "whose attack bound is above 99 %"
     assert best.startswith("Best, controls and rows marked § excluded, by NDCG@10: ")
+    assert private.endswith(
+        " Epsilon is that of one run; a choice by these results costs all releases of the ratings together."
+    )
     own = [g for g in found if (g.ranking, g.measure) == ("full", "ndcg@10") and not g.line.row.control]
     sure = [g for g in own if g.against == results.baseline and g.users_holm < 0.05]
     above = sum(g.users.difference > 0 for g in sure)
