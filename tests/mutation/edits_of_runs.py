@@ -106,7 +106,8 @@ RUNS = (
         ("each trial publishes for itself", "*chosen, *self.released], self.folder", "*chosen], self.folder"),
         ("a search tests its last trial", "or value > self._best[0]", "or True"),
         ("a trial's files stay for the next", "path.name not in self._others", "False"),
-        ("later trials are not counted", "for n in range(trials) if n != best", "for n in range(best)"),
+        ("later trials are not counted", "if other != path]", "if other < path]"),
+        ("trials before a break are not counted", 'f"*/{RELEASES}/', 'f"trial-*/{RELEASES}/'),
     ),
     *edits_of(
         f"{BENCHMARK}/cluster.py",

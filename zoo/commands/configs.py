@@ -1,6 +1,7 @@
 """``python -m zoo configs``: list, show and copy configs; a shown config is not run."""
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -92,6 +93,9 @@ def config_lines(config: Path) -> Iterator[str]:
         yield f"# It is not valid YAML ({type(error).__name__}), so none are listed. Do not run it."
         return
     names = {value for key, value in found if names_code(key, value)}
+    names |= {
+        word for kind in plugins.GROUPS for word in plugins.brought(kind) if re.search(rf"\b{re.escape(word)}\b", text)
+    }
     files = {value for _, value in found if _names_a_file(value, config.parent)}
     for name in sorted(names | files):
         owners = [origin(name)] if name in names else []

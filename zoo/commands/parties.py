@@ -189,7 +189,7 @@ class Party:
     def _intersect(self, source: str, request: str, send: Any) -> tuple[str, str]:  # noqa: ANN401  `exchange.Send`
         """Ask a source for the users in common, and return its code and a message."""
         from zoo.commands import psi
-        from zoo.runs.exchange import SENTENCES, Code, decode, encode
+        from zoo.runs.exchange import SENTENCES, Code, decode, encode, received_code
 
         out = self.folder / f"agreed-{source}.csv"
         if self.settings.get("users") is None or out.exists():
@@ -203,7 +203,7 @@ class Party:
                 answer = send({source: message}).get(source, encode({"code": Code.NO_REPLY}))
                 try:
                     fields, content = decode(answer)
-                    if (code := Code(fields["code"])) is not Code.OK:
+                    if (code := received_code(fields)) is not Code.OK:
                         return code, f"{said} {source}: {code}. {SENTENCES[code]}"
                     if step == "request":
                         reply.write_bytes(content)

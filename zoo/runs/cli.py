@@ -19,7 +19,8 @@ from zoo.methods.base import Recommender
 from zoo.methods.epoch_averages import DivergedError as DivergedError
 from zoo.privacy.spending.budget import Budget
 from zoo.publishers.base import Publisher
-from zoo.release.signature import SigningKey
+from zoo.release.files import manifest_bytes
+from zoo.release.signature import SigningKey, check_signature
 from zoo.runs.checks import check_inputs, check_run
 from zoo.runs.import_policy import importing_nothing
 from zoo.runs.inputs import UsageError, make_publisher, read_checkpoint
@@ -210,7 +211,13 @@ class ZooCLI(LightningCLI):
         counted = count_of(release.num_users, "user")
         print(f"{release.record}\n\nRelease of {release.domain!r} ({release.kind}, {counted}): {arguments['out']}")
         if (sign := arguments["sign"]) is not None:
-            print(f"Signed by the key {SigningKey.read(sign).public}.")
+            out, own = Path(arguments["out"]), SigningKey.read(sign).public
+            signed = check_signature(out, manifest_bytes(out), None) == own
+            print(
+                f"Signed by the key {own}."
+                if signed
+                else f"Not signed by the key {own}: the request was answered before."
+            )
         if (budget := arguments["budget"]) is not None:
             print(budget_summary(Budget(budget)))
 

@@ -72,6 +72,13 @@ SENTENCES: Mapping[Code, str] = {
 """Public sentence of each code."""
 
 
+def received_code(fields: Mapping[str, Any]) -> Code:
+    """Return the code of a source's reply; raise ValueError for one that only a target gives."""
+    if (code := Code(fields["code"])) in (Code.NO_REPLY, Code.REFUSED):
+        raise ValueError(f"The source sent the code {code}, which only a target gives. Ask the source party.")
+    return code
+
+
 def code_of(error: Exception) -> Code:
     """Return the code of an error at a source.
 
@@ -317,7 +324,7 @@ class TargetParty:
     def _take(self, source: str, reply: bytes, transfers: dict[str, Transfer], found: Collected) -> Code:
         """Take a reply: an offer, a part of the stream, or a code. Return the code if no later reply is of use."""
         fields, data = decode(reply)
-        if (code := Code(fields["code"])) is Code.BUSY:
+        if (code := received_code(fields)) is Code.BUSY:
             return code
         if code is not Code.OK:
             found.codes[source] = code

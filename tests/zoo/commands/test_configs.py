@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +11,7 @@ from zoo.__main__ import main
 from zoo.commands.configs import main as configs
 from zoo.commands.configs import names_code, origin, texts_in
 from zoo.commands.listing import listing
-from zoo.runtime import builtin_configs
+from zoo.runtime import builtin_configs, plugins
 
 ROOT = Path(__file__).parents[3]
 
@@ -90,6 +91,16 @@ def test_a_received_config_is_shown_and_not_run(tmp_path: Path, capsys: pytest.C
         "received_code.Optimizer": would,
         "zoo.JLT": "the zoo",
     }
+
+
+def test_a_plugin_is_listed_wherever_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {"Watcher": SimpleNamespace(package="partner-tools"), "Absent": SimpleNamespace(package="x")}
+    monkeypatch.setattr(plugins, "brought", lambda kind: found if kind == "callbacks" else {})
+    (tmp_path / "x.yaml").write_text("trainer: {callbacks: [Watcher]}\n")
+    configs(["show", str(tmp_path / "x.yaml")])
+    assert capsys.readouterr().out.endswith("#   Watcher: the installed package partner-tools\n")
 
 
 def test_what_is_no_config_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -232,6 +232,13 @@ def test_a_lying_offer_is_refused_and_the_others_go_on(party: Party, tmp_path: P
     assert found.codes == {"film": Code.OK, "book": Code.REFUSED}
 
 
+@pytest.mark.parametrize("code", ["no_reply", "refused"])
+def test_a_source_cannot_say_what_only_a_target_finds(tmp_path: Path, code: str) -> None:
+    found = TargetParty(tmp_path / "in", ["book"], "r1").collect(lambda _: {"book": encode({"code": code})})
+    assert found.codes == {"book": Code.REFUSED}
+    assert f"The source sent the code {code}, which only a target gives" in str(found)
+
+
 def test_a_release_of_another_silo_or_with_false_files_is_refused(party: Party, tmp_path: Path) -> None:
     source = party("book")
     source.handle(encode({"op": "publish", "request": "r1", "domain": "book"}))

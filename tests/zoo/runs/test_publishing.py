@@ -288,6 +288,15 @@ def test_a_party_publishes_within_its_budget_and_signs_and_another_trusts_it(
     assert (about["contact"], about["rationale"], about["curator"]) == ("privacy@books.example", "As agreed.", None)
     with pytest.raises(BudgetExceededError, match="The cap is 8"):
         cli("publish", *PROJECTED, *paid, "--out", "again")
+    request = (
+        "--budget",
+        Budget.create(tmp_path / "b", Cap(8.0, 1e-5, Relation.CHANGE_ONE_RATING)).path,
+        "--request",
+        "r1",
+    )
+    for sign in ((), ("--sign", key)):  # the second command returns the first one's folder
+        cli("publish", *PROJECTED, *request, *sign, "--out", "r1")
+    assert f"Not signed by the key {SigningKey.read(key).public}: the" in capsys.readouterr().out
 
     trusting = ("--data.trusted", tmp_path / "key.pub.pem")
     fitted = cli("fit", *PROJECTED, *trusting, "--data.releases.book", "book")
