@@ -1,4 +1,4 @@
-# Two silos and a target on this machine; each command could run on a machine of its own.
+# Two silos and a target on this machine; with tunnels, each command could run on a machine of its own.
 set -eu
 folder=$(mktemp -d)/federation
 python -m zoo_flower provision "$folder" --config ../experiment.yaml --sources book film
