@@ -110,6 +110,13 @@ RUNS = (
         ("trials before a break are not counted", 'f"*/{RELEASES}/', 'f"trial-*/{RELEASES}/'),
     ),
     *edits_of(
+        f"{BENCHMARK}/runs.py",
+        (f"{OF_BENCHMARK}/test_runs.py",),
+        ("what a broken search published is gone", 'any((trial / RELEASES).glob("*/")) or', "False or"),
+        ("a broken private training is gone", 'any("ledger" not in one for one in records.values())', "False"),
+        ("what other settings spent counts", "again &= not (self", "again = not (self"),
+    ),
+    *edits_of(
         f"{BENCHMARK}/cluster.py",
         (f"{OF_BENCHMARK}/test_cluster.py",),
         ("a search and what waits for it run at once", "                if jobs:\n", "                if False:\n"),

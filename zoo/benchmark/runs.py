@@ -20,6 +20,8 @@ from zoo.runtime.run_folder import PRIVACY, RELEASES, write_json
 #: Written last: a folder without it is incomplete. The name is that of version 0.2.
 RUN_FILE = "cell.json"
 LOG = "log.txt"
+#: Digest of the settings of a run that has begun.
+BEGUN = "begun.txt"
 #: The benchmark, next to its runs.
 BENCHMARK = "benchmark.json"
 
@@ -91,18 +93,23 @@ class BenchmarkRun:
     def prepare_folder(self) -> Path:
         """Replace an incomplete folder by an empty one; return the path of its log.
 
-        Trials of an unfinished search that published or trained privately stay, as ``search/earlier-NUMBER``, as they count.
+        Trials of an unfinished search with these settings that published or trained privately stay, as ``search/earlier-NUMBER``:
+        they count.
         """
-        begun = not (self.folder / RUN_FILE).is_file()
+        kept, begun = self.folder.with_name(f"{self.folder.name}.earlier"), self.folder / BEGUN
+        again = begun.is_file() and begun.read_text(encoding="utf-8") == self.digest
+        again &= not (self.folder / RUN_FILE).is_file()
         (self.folder / RUN_FILE).unlink(missing_ok=True)  # first: a partly removed run must not count as finished
-        kept = self.folder.with_name(f"{self.folder.name}.earlier")
-        for trial in sorted((self.folder / SEARCH).glob("*/")) if begun else ():
-            if (trial / PRIVACY).is_file() or any((trial / RELEASES).glob("*/")):
+        for trial in sorted((self.folder / SEARCH).glob("*/")) if again else ():
+            if _spent(trial):
                 kept.mkdir(exist_ok=True)
                 trial.rename(kept / f"{EARLIER}{len(list(kept.iterdir()))}")
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
+        begun.write_text(self.digest, encoding="utf-8")
         if kept.is_dir():
+            for checkpoint in kept.rglob("*.ckpt"):
+                checkpoint.unlink()
             kept.rename(self.folder / SEARCH)
         return self.folder / LOG
 
@@ -142,6 +149,13 @@ class BenchmarkRun:
 
         search = self.benchmark.systems[self.row.system].search
         check([*self.benchmark.arguments(self.row, self.seed), *(any_settings(search) if search else [])], self.folder)
+
+
+def _spent(trial: Path) -> bool:
+    """Return whether a trial published, or trained privately: such an entry of its records has no ledger beside it."""
+    file = trial / PRIVACY
+    records = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return any((trial / RELEASES).glob("*/")) or any("ledger" not in one for one in records.values())
 
 
 def digest_of(settings: dict[str, Any]) -> str:

@@ -48,7 +48,8 @@ def run_best(search: Search, arguments: list[str], folder: Path, seed: int) -> N
         return trials.run(trial.number, settings(chosen))
 
     def keep_random(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
-        if trial.number + 1 == STARTUP and (search.touches_source or private_trainings(folder / SEARCH)):
+        guided = trial.number + 1 >= STARTUP and study.sampler is sampler
+        if guided and (search.touches_source or private_trainings(folder / SEARCH)):
             study.sampler = optuna.samplers.RandomSampler(seed=seed + 1)
 
     study.optimize(objective, n_trials=search.trials, callbacks=[keep_random], show_progress_bar=False)

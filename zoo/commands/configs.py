@@ -14,6 +14,7 @@ import yaml
 from zoo.commands.listing import head_of
 from zoo.runtime import builtin_configs, plugins
 from zoo.runtime.arguments import Arguments
+from zoo.runtime.exports import HOMES
 from zoo.runtime.run_folder import atomic_write, refusal, visible
 from zoo.runtime.settings_files import MOST_LEVELS, check_keys, check_size
 
@@ -93,9 +94,8 @@ def config_lines(config: Path) -> Iterator[str]:
         yield f"# It is not valid YAML ({type(error).__name__}), so none are listed. Do not run it."
         return
     names = {value for key, value in found if names_code(key, value)}
-    names |= {
-        word for kind in plugins.GROUPS for word in plugins.brought(kind) if re.search(rf"\b{re.escape(word)}\b", text)
-    }
+    brought = {word for kind in plugins.GROUPS for word in plugins.brought(kind)} - HOMES.keys()
+    names |= {word for word in brought if re.search(rf"\b{re.escape(word)}\b", text)}
     files = {value for _, value in found if _names_a_file(value, config.parent)}
     for name in sorted(names | files):
         owners = [origin(name)] if name in names else []

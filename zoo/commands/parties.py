@@ -200,7 +200,8 @@ class Party:
             said = f"{source} has no list yet."
             for step, file in (("request", request_file), ("result", result)):
                 message = encode({"op": "psi", "request": request, "step": step}, file.read_bytes())
-                answer = send({source: message}).get(source, encode({"code": Code.NO_REPLY}))
+                if (answer := send({source: message}).get(source)) is None:
+                    return Code.NO_REPLY, f"{said} {source}: {Code.NO_REPLY}. {SENTENCES[Code.NO_REPLY]}"
                 try:
                     fields, content = decode(answer)
                     if (code := received_code(fields)) is not Code.OK:

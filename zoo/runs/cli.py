@@ -41,6 +41,7 @@ from zoo.runs.trainer import TRAINER, ZooTrainer, loggers, own_callbacks
 from zoo.runtime import plugins
 from zoo.runtime.exports import HOMES, METHODS, PERTURBATIONS, PUBLISHERS, exported
 from zoo.runtime.run_folder import flat, plain, refusal
+from zoo.runtime.settings_files import user_path
 from zoo.runtime.suggestions import count_of
 
 #: Arguments of a single command, which a saved experiment leaves out.
@@ -211,7 +212,7 @@ class ZooCLI(LightningCLI):
         counted = count_of(release.num_users, "user")
         print(f"{release.record}\n\nRelease of {release.domain!r} ({release.kind}, {counted}): {arguments['out']}")
         if (sign := arguments["sign"]) is not None:
-            out, own = Path(arguments["out"]), SigningKey.read(sign).public
+            out, own = user_path(arguments["out"]), SigningKey.read(sign).public
             signed = check_signature(out, manifest_bytes(out), None) == own
             print(
                 f"Signed by the key {own}."

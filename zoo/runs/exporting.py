@@ -105,7 +105,8 @@ def export(
         raise UsageError(f"{predictor.folder} has no {BEST}, so it is no run. Pass a run.")
     if push is not None:
         # Releases that the run did not publish are of somebody else's ratings.
-        own = all(path.resolve().is_relative_to(predictor.folder) for path in predictor.data.release_paths.values())
+        home = predictor.folder.resolve()
+        own = all(path.resolve().is_relative_to(home) for path in predictor.data.release_paths.values())
         elsewhere = predictor.method.learned_elsewhere or not own
         hub.check_push(predictor.data, push, registry, elsewhere, with_ratings=with_ratings)
     content = _Content.of(predictor, with_user_ids, with_ratings)
@@ -381,7 +382,7 @@ def privacy(folder: Path, manifest: Mapping[str, Any], shown: Callable[[str], st
         )
     if bare := [shown(name) for name, record in records.items() if name != method and not record.claims]:
         lines.append(
-            f"**The weights were also learned from releases without a guarantee** ({', '.join(bare)}), like ratings."
+            f"**The weights may reveal releases without a guarantee**, which they were learned from: {', '.join(bare)}."
         )
     counts = "the number of ratings of each user and each item, " if manifest["holds"].get("counts", True) else ""
     lines.append(

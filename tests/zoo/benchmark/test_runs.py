@@ -19,7 +19,7 @@ from tests.kills import killed_at
 from zoo.benchmark.fit import folder_arguments
 from zoo.benchmark.grid import Benchmark, slug
 from zoo.benchmark.grid_file import read_benchmark
-from zoo.benchmark.runs import LOG, RUN_FILE, BenchmarkRun, runs_of
+from zoo.benchmark.runs import BEGUN, LOG, RUN_FILE, BenchmarkRun, runs_of
 from zoo.benchmark.search import any_settings
 from zoo.methods.base import Recommender
 from zoo.publishers.base import Publisher
@@ -116,7 +116,30 @@ def test_a_half_written_folder_is_not_finished_and_gives_way(made: Made) -> None
     assert run.finished() is None
     (run.folder / "releases").mkdir()
     assert run.prepare_folder() == run.folder / LOG
-    assert list(run.folder.iterdir()) == []
+    assert [path.name for path in run.folder.iterdir()] == [BEGUN]
+
+
+def test_what_a_search_spent_stays_until_its_run_is_finished_or_changed(made: Made) -> None:
+    run, released, private = only(made()), {"book": {"ledger": []}}, {"SPPG": {"epsilon": 1.0}}
+
+    def spent() -> int:
+        for number, records in enumerate((released, private, None, None)):
+            (trial := run.folder / "search" / f"trial-{number}").mkdir(parents=True, exist_ok=True)
+            (trial / "best.ckpt").touch()
+            if records is not None:
+                (trial / "privacy.json").write_text(json.dumps(records))
+        (run.folder / "search" / "trial-3" / "releases" / "book").mkdir(parents=True, exist_ok=True)
+        run.prepare_folder()
+        assert not [*run.folder.rglob("*.ckpt")]
+        return len([*run.folder.glob("search/earlier-*")])
+
+    run.prepare_folder()
+    assert [spent(), spent()] == [2, 4], "one trained privately, the other published for itself"
+    (run.folder / BEGUN).write_text("settings of before")
+    assert spent() == 0
+    run.prepare_folder()
+    finish(run)
+    assert spent() == 0
 
 
 @pytest.mark.processes
@@ -129,7 +152,7 @@ def test_what_is_half_removed_does_not_count_as_finished(made: Made, place: Path
         for name in "abcdefgh":
             (run.folder / name).touch()
         assert killed_at(place / "runs", moment, run.prepare_folder)
-        assert run.finished() is None or {path.name for path in run.folder.iterdir()} == names
+        assert run.finished() is None or {path.name for path in run.folder.iterdir()} - {BEGUN} == names
 
 
 @pytest.mark.parametrize("text", ["", '{"settings": ', '{"settings": null}', "[]", "\xff"])

@@ -133,9 +133,22 @@ def test_users_in_common_by_messages(parties: dict[str, Party], mode: str, capsy
     assert json.loads(report_of(parties[TARGET].folder, "users").read_text())["codes"] == {"book": "ok"}
 
 
-@pytest.mark.parametrize("reply", [b"junk", b"{}\n", b'{"code": "x"}\n', b'{"code": [1]}\n', b'{"code": "ok"}\n[]\n'])
-def test_a_malformed_reply_on_users_is_refused(parties: dict[str, Party], reply: bytes) -> None:
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"junk",
+        b"{}\n",
+        b'{"code": "x"}\n',
+        b'{"code": [1]}\n',
+        b'{"code": "ok"}\n[]\n',
+        b'{"code": "no_reply"}\n',
+        None,
+    ],
+)
+def test_a_malformed_reply_on_users_is_refused(parties: dict[str, Party], reply: bytes | None) -> None:
     pytest.importorskip("private_set_intersection", reason="not installed: the extra psi")
     asked = settled(parties[TARGET], HERE, "list")
-    asked.collect(["book"], {"request": "users", "intersect": "book"}, lambda sent: dict.fromkeys(sent, reply))
-    assert json.loads(report_of(asked.folder, "users").read_text())["codes"] == {"book": "refused"}
+    sent = {"request": "users", "intersect": "book"}
+    asked.collect(["book"], sent, lambda to: {} if reply is None else dict.fromkeys(to, reply))
+    said = "no_reply" if reply is None else "refused"
+    assert json.loads(report_of(asked.folder, "users").read_text())["codes"] == {"book": said}

@@ -558,7 +558,10 @@ def test_a_push_of_private_data_or_of_ratings_is_refused_before_anything_is_writ
         vars(predictor.method).update(changed)
         with pytest.raises(UsageError, match=f"The data are {whose}, which names no terms of a public data set"):
             zoo.export(predictor, tmp_path / "b", push=NAMED)
-    given = zoo.load(finished)
+    monkeypatch.chdir(finished.parent)
+    given = zoo.load(finished.name)
+    with pytest.raises(UsageError, match="a copy of the data set"):  # and not for its own release
+        zoo.export(given, tmp_path / "b", push=NAMED, **full)
     given.data.release_paths = {"book": tmp_path / "of another party"}
     with pytest.raises(UsageError, match=f"The data are {elsewhere}, which names"):
         zoo.export(given, tmp_path / "b", push=NAMED)

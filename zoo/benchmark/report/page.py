@@ -31,7 +31,7 @@ from zoo.runtime.suggestions import count_of
 
 #: Maximum number of tasks whose best row is named.
 NAMED = 3
-#: Said of the best rows with an epsilon.
+#: Said of the best rows with a guarantee.
 CHOICE = " Epsilon is that of one run; a choice by these results costs all releases of the ratings together."
 #: Notes may come from elsewhere and a page loads nothing: no HTML, no pictures.
 NOTES = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
@@ -147,6 +147,7 @@ def summary(results: Results, found: Sequence[Gain]) -> list[str]:
     marked = any(line.view.label for line in results.rows)
     best = _best(results, f"Best, controls {'and rows marked § ' * marked}excluded", lambda line: not line.view.label)
     private = _best(results, "Best with a guarantee", lambda line: line.view.meaningful)
+    private += CHOICE if "epsilon" in private else ""
     return [_compared(results), best, private, _against(results, found), _over_noise(results, found)]
 
 
@@ -179,7 +180,6 @@ def _best(results: Results, head: str, wanted: Callable[[Line], bool]) -> str:
     if len(best) <= NAMED:
         stated = [line.unprotected_metrics for line in best.values() if line.epsilon is not None]
         note = next((f" N{text[1:]}." for text in stated if text), "")  # begins with "not protected"
-        note += CHOICE if stated else ""
         return f"{head}: {'; '.join(_placed(results, task, line) for task, line in best.items())}.{note}"
     names = [line.name for line in best.values()]
     often = sorted(dict.fromkeys(names), key=names.count, reverse=True)
