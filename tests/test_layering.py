@@ -31,9 +31,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 53_600,
-    "lines of tests": 55_120,
-    "collected tests": 6_912,
+    "lines of code": 53_620,
+    "lines of tests": 55_160,
+    "collected tests": 6_915,
 }
 
 
