@@ -325,7 +325,6 @@ FIGURES = [
     Figure("results/pricdr_sweeps/results.csv", "sweeps.png", partial(sweeps, entries=PRICDR), 2, [*PRICDR_AXES][:1], share=True),
     Figure("results/ppgencdr_weights/results.csv", "sweeps.png", partial(sweeps, entries=WEIGHTS), 2, LAMBDAS, share=True),
     Figure("results/ppgencdr_robustness/results.csv", "sweeps.png", partial(sweeps, entries=ROBUSTNESS), 2, LAMBDAS, share=True),
-    Figure("results/ppgencdr_sweeps/results.csv", "epsilon.png", partial(sweeps, entries=BUDGETS), powers=[BUDGETS[0][0]]),
     Figure("results/ppgencdr_budgets/results.csv", "epsilon.png", partial(sweeps, entries=BUDGETS), powers=[BUDGETS[0][0]]),
     Figure("results/sppg/critic_gap.csv", "critic_gap.png", critic_gap, share=True),
     Figure("results/*/negative_transfer.csv", "negative_transfer_5.png", partial(negative_transfer, k=5), **TRANSFER),
