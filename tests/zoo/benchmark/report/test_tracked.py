@@ -23,7 +23,7 @@ from zoo.benchmark.grid import Row
 from zoo.benchmark.report.command import main
 from zoo.benchmark.report.figures import DPI
 from zoo.benchmark.report.files import WrittenReport, tracker_payload
-from zoo.benchmark.report.page import summary
+from zoo.benchmark.report.page import CHOICE, summary
 from zoo.benchmark.report.results import Results
 from zoo.benchmark.report.tables import condition_notes, marks
 from zoo.privacy.accounting.relation import Relation
@@ -121,7 +121,7 @@ def test_an_epsilon_is_told_with_its_conditions(tmp_path: Path) -> None:
     assert row["unprotected_metrics"] == unprotected
     assert condition_notes(results.rows)[-1] == f"¶ {unprotected}."
     assert marks(results.rows[0]) == " ‡ ¶"
-    assert summary(results, [])[2].endswith(f"delta 1e-05. N{unprotected[1:]}.")
+    assert summary(results, [])[2].endswith(f"delta 1e-05. N{unprotected[1:]}.{CHOICE}")
 
 
 def test_without_a_gain_there_is_no_table_and_without_a_benchmark_a_name_of_its_own(results: Results) -> None:
