@@ -57,10 +57,9 @@ def check_lists(users: object, catalogues: Mapping[str, int | Path], target: str
             raise ValueError(f"catalogues.{name} is {number}. Allowed: from 1 to 2^32, e.g. 8192.")
         if name == target:
             raise ValueError(f"catalogues.{name} is {number}, and {name!r} is the target. Name a CSV file.")
-        if evaluation.hold_out_of_sources:
-            raise ValueError(
-                f"catalogues.{name} is {number}, and evaluation.hold_out_of_sources is true. Name a CSV file."
-            )
+        for hides in ("hold_out_of_sources", "earlier_sources"):  # one row of a column would stand for all of it
+            if getattr(evaluation, hides):
+                raise ValueError(f"catalogues.{name} is {number}; evaluation.{hides} is true. Name a CSV file.")
 
 
 def agreed_users(users: str) -> list[str] | None:

@@ -31,9 +31,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 53_620,
-    "lines of tests": 55_160,
-    "collected tests": 6_915,
+    "lines of code": 53_630,
+    "lines of tests": 55_170,
+    "collected tests": 6_916,
 }
 
 

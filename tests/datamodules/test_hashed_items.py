@@ -121,9 +121,11 @@ def test_a_target_ranks_items() -> None:
         Held({}, catalogues={"b": 64})
 
 
-def test_items_are_not_held_out_of_columns() -> None:
-    with pytest.raises(ValueError, match=r"catalogues.a is 64, and evaluation.hold_out_of_sources"):
-        Held({}, catalogues={"a": 64}, evaluation=Evaluation(hold_out_of_sources=True))
+@pytest.mark.parametrize("hides", ["hold_out_of_sources", "earlier_sources"])
+def test_items_are_not_held_out_of_columns(hides: str) -> None:
+    """One row stands for all of a column: a late rating would take an early one with it."""
+    with pytest.raises(ValueError, match=f"catalogues.a is 64; evaluation.{hides} is true"):
+        Held({}, catalogues={"a": 64}, evaluation=Evaluation("latest2", **{hides: True}))
 
 
 @pytest.mark.usefixtures("zoo_data")

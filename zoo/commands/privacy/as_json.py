@@ -15,7 +15,7 @@ from zoo.commands.privacy.audit import finding
 from zoo.commands.privacy.plan import Planned
 from zoo.commands.privacy.plan import total as planned_total
 from zoo.commands.privacy.several import several_ratings
-from zoo.commands.privacy.show import UNITS, checked, detection_rates, fingerprint, guaranteed, is_sealed, unchecked
+from zoo.commands.privacy.show import checked, detection_rates, fingerprint, guaranteed, is_sealed, protected, unchecked
 from zoo.privacy.accounting.events import PrivacyEvent, event_to_dict
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.audits.one_run import OneRunResult
@@ -104,7 +104,7 @@ def registry_entry(release: Release) -> str:
         },
         "privacy_loss": {
             "privacy_unit": record.unit,
-            "privacy_unit_details": f"{UNITS[record.unit]}; neighbours: {record.relation}",
+            "privacy_unit_details": f"{protected(record)}; neighbours: {record.relation}",
             "privacy_parameters": {"epsilon": record.epsilon, "delta": record.delta},
             "privacy_parameters_details": record.standing,
         },

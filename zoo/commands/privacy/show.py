@@ -169,12 +169,21 @@ def detection_rates(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> di
     return {} if record.attack_success is None else detection_rates_of(events, record.relation)
 
 
+def protected(record: PrivacyRecord) -> str:
+    """Return what a guarantee protects, in words; "" without one."""
+    return "; ".join(filter(None, (record.unit and UNITS[record.unit], OWN_VECTOR if _is_own(record) else "")))
+
+
+def _is_own(record: PrivacyRecord) -> bool:
+    return OWN_VECTOR in record.view.attack_scope
+
+
 def summary(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:
     """Return a summary without jargon; an attack bound is given for what the guarantee covers alone."""
     view = record.view
     if record.unit is None or view.attack_success is None:
         return [f"This release guarantees nothing ({record.reason}). Treat it like the ratings themselves."]
-    own = f" {OWN_VECTOR}" if OWN_VECTOR in view.attack_scope else ""
+    own = f" {OWN_VECTOR}" if _is_own(record) else ""
     question, fact, other = f"answers a yes-or-no question about {'the user' if own else 'it'}", "such a fact", []
     if record.relation is Relation.ZERO_OUT_ONE_USER:
         question, fact = "tells whether this user's ratings were used at all", "this"
@@ -189,10 +198,10 @@ def summary(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:
     alarms, found = _listed(f"{100 * alarm:g} %" for alarm in rates), _listed(map(share, rates.values()))
     return [
         *([f"This is {view.label}: the attack bound exceeds 99 %."] if view.label else []),
-        f"The guarantee protects {UNITS[record.unit]}.",
+        f"The guarantee protects {protected(record)}.",
         f"An attacker with this release and all other data {question}, with even odds beforehand, {success}. "
         "The question is fixed before the release. Of the answers that the release supports best, more are right.",
-        f"At a false-alarm rate of {alarms}, a test of {fact} detects at most {found} of the true cases.",
+        f"At a false-alarm rate of {alarms}, a test of {fact} detects at most {found} of the true cases{own}.",
         *other,
         "This holds for every use of the release, any number of times.",
         *(

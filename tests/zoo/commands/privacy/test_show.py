@@ -35,6 +35,7 @@ from zoo.commands.privacy.show import (
     as_text,
     checked,
     parts,
+    protected,
     share,
     summary,
     unchecked,
@@ -103,7 +104,10 @@ def test_an_attack_bound_is_for_what_the_guarantee_covers_alone() -> None:
     record = ProjectionPublisher(epsilon=1.0).forecast(100, 40)
     bound = share(norm.cdf(record.mu / 2))  # type: ignore[operator]
     scope = "for this user's own vector alone, on whether this user's ratings were used at all"
-    assert f"in at most {bound} of cases for this user's own vector alone" in " ".join(summary(record, record.ledger))
+    said = " ".join(summary(record, record.ledger))
+    for covered in (f"in at most {bound} of cases", "the list of users is public;", "of the true cases"):
+        assert f"{covered} for this user's own vector alone" in said
+    assert protected(record).endswith("alone")
     assert f"at most {bound}, {scope}" in str(record)
     assert record.view.to_dict()["attack_scope"] == scope
     large, small = (NoisyRows(epsilon=epsilon).forecast(9, 7) for epsilon in (1e6, 8.0))

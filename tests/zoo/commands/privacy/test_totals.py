@@ -18,6 +18,7 @@ from datamodules import Synthetic
 from tests.samples import UNPRINTABLE, binary
 from zoo import JLT, SPPG, FlippedRows, GeneratorPublisher, NoisyRows, Plaintext, PPGenCDR, Publisher, Release, fit
 from zoo.benchmark.report.results import Run, read_files
+from zoo.commands.privacy.as_json import registry_entry
 from zoo.commands.privacy.command import main
 from zoo.commands.privacy.show import share
 from zoo.data.ratings import Ratings, Step
@@ -29,6 +30,7 @@ from zoo.privacy.record.record import rounded_up
 from zoo.privacy.record.words import MEANINGLESS
 from zoo.privacy.spending.budget import Budget, BudgetExceededError, Cap
 from zoo.privacy.spending.total import DISTINCT, EXTRA_KEYS, total_of_run
+from zoo.publishers.projections import ProjectionPublisher
 from zoo.release.metadata import ReleaseMetadata, Statement
 from zoo.release.signature import SigningKey
 from zoo.runs.publishing import budget_summary, publish_release
@@ -312,6 +314,9 @@ def test_an_entry_of_the_registry_has_the_facts_of_record_and_statement(
     loss = entry["privacy_loss"]
     assert (loss["privacy_unit"], loss["privacy_parameters_details"]) == (record.unit, record.standing)
     assert loss["privacy_parameters"] == {"epsilon": record.epsilon, "delta": record.delta}
+    vectors = ProjectionPublisher(epsilon=1.0).forecast(100, 40)
+    published = registry_entry(replace(Release.load(tmp_path / "a"), record=vectors, ledger=tuple(vectors.ledger)))
+    assert "; for this user's own vector alone; neighbours: " in published
     assert entry["dp_variant"]["variant_name"] == "Approximate DP"
     assert all(text in entry["dp_variant"]["unprotected_quantities"] for text in record.sentences("not_protected"))
     assert (entry["basic"]["publication_date"], entry["basic"]["data_curators"]) == (ABOUT.date, [])
