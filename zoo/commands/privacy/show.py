@@ -189,7 +189,7 @@ def summary(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:
         question, fact = "tells whether this user's ratings were used at all", "this"
         most = share(record.choice_success or 1.0)
         other = [
-            f"Any other yes-or-no question about these ratings is answered correctly in at most {most} of cases{own}."
+            f"Any other yes-or-no question at even odds is answered correctly in at most {most} of cases{own}."
         ]
     success = f"correctly in at most {share(view.attack_success)} of cases{own}"
     if own:
