@@ -189,7 +189,8 @@ def summary(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:
         question, fact = "tells whether this user's ratings were used at all", "this"
         most = share(record.choice_success or 1.0)
         other = [
-            f"Any other yes-or-no question at even odds is answered correctly in at most {most} of cases{own}."
+            f"Any other yes-or-no question about these ratings, at even odds, is answered correctly in at most {most} "
+            f"of cases{own}."
         ]
     success = f"correctly in at most {share(view.attack_success)} of cases{own}"
     if own:
@@ -200,10 +201,10 @@ def summary(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> list[str]:
         *([f"This is {view.label}: the attack bound exceeds 99 %."] if view.label else []),
         f"The guarantee protects {protected(record)}.",
         f"An attacker with this release and all other data {question}, with even odds beforehand, {success}. "
-        "The question is fixed before the release. Of the answers that the release supports best, more are right.",
+        "The question is fixed before the release. Of the answers that it supports best, more are right.",
         f"At a false-alarm rate of {alarms}, a test of {fact} detects at most {found} of the true cases{own}.",
         *other,
-        "This holds for every use of the release, any number of times.",
+        "This holds for every use of the release, however often.",
         *(
             ["For the source party's original file it holds only under the conditions below."]
             if record.conditions

@@ -136,7 +136,7 @@ def test_zeroing_a_user_out_bounds_no_choice_between_two_sets_of_ratings() -> No
     assert replaced.choice_success == replaced.attack_success
     said = " ".join(summary(zeroed, zeroed.ledger))
     assert "whether this user's ratings were used at all, with even odds beforehand, correctly in at most 79.76" in said
-    assert "Any other yes-or-no question at even odds is answered correctly in at most 95.22 % of cases." in said
+    assert "question about these ratings, at even odds, is answered correctly in at most 95.22 %" in said
     said = summary(replaced, replaced.ledger)[1]
     assert "a yes-or-no question about it, with even odds beforehand, correctly in at most" in said
     assert "The question is fixed before the release." in said
