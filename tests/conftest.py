@@ -94,10 +94,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Run whole folders in parallel unless ``-n`` says otherwise; single files and debuggers stay in one process."""
+    """Run whole folders in parallel unless ``-n`` says otherwise; single files and debuggers stay in one process.
+
+    Files that are named are run with their thorough tests.
+    """
     option = config.option
     by_itself = option.usepdb or option.trace or option.capture == "no" or option.collectonly
     files = all(Path(str(arg).split("::")[0]).suffix == ".py" for arg in config.args)
+    if files:
+        option.markexpr = option.markexpr.removesuffix(" and not thorough")
     if not (getattr(option, "numprocesses", 0) is not None or hasattr(config, "workerinput") or by_itself or files):
         option.numprocesses, option.dist = _workers(), "worksteal"
 

@@ -12,6 +12,8 @@ import zoo
 from tests.tiny import arguments
 from zoo.runs.cli import ZooCLI
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parent.parent
 #: Grids, and settings that go behind another config.
 NO_EXPERIMENTS = {"benchmarks", "overlays", "sweeps"}

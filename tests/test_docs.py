@@ -74,6 +74,7 @@ def cells(table: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
 
 
+@pytest.mark.thorough
 def test_generated_text_is_not_stale(generate: ModuleType) -> None:
     stale = [str(path.relative_to(ROOT)) for path, text in generate.generated().items() if path.read_text() != text]
     assert not stale, "run python docs/generate.py"
@@ -163,6 +164,7 @@ def lines_of(report: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.thorough
 def test_every_cited_figure_is_in_its_report() -> None:
     for page in PAGES:
         check_citations(page)
@@ -281,6 +283,7 @@ def test_the_answer_about_epsilon_8_has_the_delta_of_each_bound() -> None:
         assert zoo.NoisyRows(epsilon=8.0, delta=float(delta)).forecast(100, 5).view.bound == bound
 
 
+@pytest.mark.thorough
 def test_the_audit_table_shows_audits_that_exist_and_no_surprise(results: ModuleType) -> None:
     found, names = results.audit_rows(), {audit.name for audit in all_audits()}
     assert found == results.read(results.AUDIT), "a section has each audit"

@@ -19,6 +19,8 @@ from zoo.release.release import Release
 from zoo.runs.predictor import DataNotAvailableError
 from zoo.runtime.run_folder import load_tensors
 
+pytestmark = pytest.mark.thorough
+
 EARLIER = sorted((Path(__file__).parent / "earlier").glob("*.zip"))
 USERS = ["u0000", "u0007", "u0039"]
 

@@ -49,6 +49,7 @@ def drawn(figures: ModuleType, name: str, rows: list[dict[str, str]], folder: st
     return {(line.panel.title or line.panel.across, line.panel.up, line.label): line.points for line in lines}
 
 
+@pytest.mark.thorough
 def test_every_figure_of_a_page_is_in_the_table_and_is_drawn(
     figures: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,7 @@ def strings(file: Path) -> Iterator[str]:
     yield from re.findall(r"#:? (.*)", source)
 
 
+@pytest.mark.thorough
 def test_code_has_no_banned_phrase() -> None:
     wrong = [
         f"{file.relative_to(ROOT)}: {found[0]!r}: write {right!r}"
@@ -120,6 +121,7 @@ def message_words(file: Path) -> Iterator[int]:
                 yield words
 
 
+@pytest.mark.thorough
 def test_messages_are_short() -> None:
     counts = sorted(words for file in modules() for words in message_words(file))
     assert statistics.quantiles(counts, n=10)[-1] <= MESSAGE_WORDS
@@ -133,6 +135,7 @@ def room(file: Path) -> str:
 WITH_EXAMPLES = [file.relative_to(ROOT) for file in modules() if ">>> " in file.read_text(encoding="utf-8")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", sorted({room(file) for file in WITH_EXAMPLES}))
 def test_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

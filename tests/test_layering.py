@@ -64,6 +64,7 @@ def measured(house: ModuleType, session: pytest.Session) -> dict[str, int]:
     }
 
 
+@pytest.mark.thorough
 def test_counts_only_go_down(house: ModuleType, request: pytest.FixtureRequest) -> None:
     found = measured(house, request.session)
     grown = {name: (count, RATCHET[name]) for name, count in found.items() if count > RATCHET[name]}
@@ -92,6 +93,7 @@ def libraries(*rooms: str) -> dict[str, set[str]]:
 WITHOUT_TORCH = [f"zoo/privacy/{part}" for part in os.listdir(ROOT / "zoo" / "privacy") if part not in WITH_TORCH]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("rooms", "library"),
     [
@@ -110,6 +112,7 @@ def test_a_library_stays_out_of_a_room(rooms: list[str], library: str) -> None:
     assert not wrong
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("library", "homes"),
     [

@@ -19,6 +19,8 @@ from zoo.release.release import Release
 from zoo.runs.cli import ZooCLI
 from zoo.runs.inputs import UsageError
 
+pytestmark = pytest.mark.thorough
+
 CONFIGS = Path(__file__).parent.parent / "configs"
 CONFIG = CONFIGS / "pricdr" / "douban.yaml"
 TINY = (*arguments("model", "PriCDR"), *arguments("publisher", "JLT"), "--trainer.max_epochs", "2")

@@ -24,6 +24,8 @@ from zoo import EMCDR, FedGCDR
 from zoo.data.rows import SparseRows
 from zoo.runtime.run_folder import ATTENTION
 
+pytestmark = pytest.mark.thorough
+
 TWO: dict[str, Any] = {"sources": ["book", "film"], "batch_size": 16}
 PNG = b"\x89PNG"
 

@@ -17,6 +17,8 @@ from tests.tiny import SIZES
 from tests.zoo.methods.quiet_trainer import quiet
 from zoo import DMF
 
+pytestmark = pytest.mark.thorough
+
 
 class Moody(DMF):
     """Ranks rare items first, but for one epoch in which it ranks the popular ones first."""

@@ -147,6 +147,7 @@ class Mine(FedGNN):
     """A method of another package."""
 
 
+@pytest.mark.thorough
 def test_private_rounds_are_counted_by_public_numbers_alone(tmp_path: Path) -> None:
     """Half of 40 clients are expected, each with the whole table; who came, and with which rows, is nowhere."""
     private: dict[str, Any] = {"epsilon": 8.0, "clip": 0.5, "num_rounds": 5, "rate": 0.5}

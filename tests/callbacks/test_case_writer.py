@@ -20,6 +20,8 @@ from zoo import Release
 from zoo.runs.cli import ZooCLI
 from zoo.runtime.run_folder import CASES
 
+pytestmark = pytest.mark.thorough
+
 KNOWN = {"user_id": pl.String, "item_id": pl.String, "train_items": pl.Int64, "linked": pl.Boolean}
 
 Command = Callable[..., ZooCLI]

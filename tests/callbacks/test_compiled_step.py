@@ -18,6 +18,7 @@ def trained(method: Recommender, *callbacks: Any) -> Recommender:  # noqa: ANN40
     return method
 
 
+@pytest.mark.thorough
 def test_a_compiled_step_learns_the_same() -> None:
     """With the graph alone compiled (`eager`): machine code takes minutes, and sums in another order."""
     plain, compiled = BPR(num_factors=4), BPR(num_factors=4)

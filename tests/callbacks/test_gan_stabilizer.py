@@ -16,6 +16,8 @@ from tests.zoo.privacy.training.critics import bare_plan
 from zoo import DMF, SPPG
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy
 
+pytestmark = pytest.mark.thorough
+
 SIZES: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 16, "seed": 1}
 SMALL: dict[str, Any] = {
     "steps": 8, "sample_size": 8, "n_critic": 2, "condition_dim": 4, "generator_dims": (8,), "critic_dims": (8, 4),

@@ -21,6 +21,8 @@ from zoo.privacy.training.generator_privacy import GeneratorPrivacy
 from zoo.privacy.training.sanitised_gradient import SanitisationPlan
 from zoo.runs.cli import ZooCLI
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parent.parent.parent
 
 

@@ -12,6 +12,8 @@ from datamodules import Synthetic
 from tests.callbacks.budgets import PLAN, SIZES, SMALL, Epochs, fitted, spender_of, trainer_of
 from zoo import SPPG
 
+pytestmark = pytest.mark.thorough
+
 
 def rewritten(path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
     """A checkpoint with another state of the callback."""

@@ -158,6 +158,7 @@ def equal(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> boo
     return all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+@pytest.mark.thorough
 def test_a_resumed_run_keeps_it(tmp_path: Path) -> None:
     whole = trained(tmp_path / "whole", RobustnessConductor(weight=5.0), epochs=3)
     assert not equal(whole, trained(tmp_path / "without", epochs=3))
@@ -174,6 +175,7 @@ def test_a_resumed_run_keeps_it(tmp_path: Path) -> None:
         trained(tmp_path / "left out", epochs=3, ckpt_path=last)
 
 
+@pytest.mark.thorough
 def test_it_is_added_by_name_and_is_part_of_the_experiment(cli: Command) -> None:
     added = ("--trainer.callbacks+=RobustnessConductor", "--trainer.callbacks.weight", "3")
     run = cli("fit", *PROJECTED, *added).trainer

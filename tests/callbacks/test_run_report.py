@@ -153,6 +153,7 @@ def test_names_are_neither_markup_nor_obeyed() -> None:
     assert sum(read in line for line in lines) == 2, "in its row and where it has no guarantee"
 
 
+@pytest.mark.thorough
 def test_a_run_that_holds_nothing_out_says_that_nothing_was_measured(
     cli: Callable[..., ZooCLI], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -248,6 +249,7 @@ def test_another_release_than_the_published_one_is_named() -> None:
     assert "protects nothing (book: JLT)" in release_messages(zoo.PPGenCDR(), records_of["JLT"])[0]
 
 
+@pytest.mark.thorough
 def test_a_release_that_goes_while_a_run_trains_costs_no_figures(
     cli: Callable[..., ZooCLI], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,8 @@ from callbacks import Trackers
 from tests.quickstart import PROJECTED
 from zoo.runs.cli import ZooCLI
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parent.parent.parent
 OVERLAYS = ROOT / "configs" / "overlays"
 

@@ -49,12 +49,22 @@ class TestEveryMethod(MethodContract):
         assert bool(needs) == (name not in SCORES_ALONE)
 
 
+for test in (
+    MethodContract.test_a_resumed_run_equals_an_unbroken_one,
+    MethodContract.test_scores_of_given_items_are_those_of_all_items,
+    MethodContract.test_a_loaded_run_recommends_what_predict_does,
+    MethodContract.test_users_without_history_are_ranked,
+):
+    pytest.mark.thorough(test)
+
+
 def shop(items: str) -> pl.DataFrame:
     """Twenty users of a shop with ten items. Two of them have all items."""
     rows = [(f"u{u}", f"{items}{(3 * u + n) % 10}", 1.0, n) for u in range(20) for n in range(10 if u < 2 else 4)]
     return pl.DataFrame(rows, schema=["user_id", "item_id", "rating", "timestamp"], orient="row")
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:The release of ", "ignore:trainer.max_epochs is 2")
 def test_a_shop_of_ten_items_is_trained_on_with_sources_of_any_name(tmp_path: Path) -> None:
     """Users with every item have no negative. torch refuses dots and its own words as names of modules."""

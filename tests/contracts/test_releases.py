@@ -77,6 +77,7 @@ def refused(method: str, release: zoo.Release) -> str | None:
     return None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", METHODS)
 def test_every_release_is_learned_from_or_refused_with_what_would_do(method: str, folder: Path) -> None:
     for name in PUBLISHERS:

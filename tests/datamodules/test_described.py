@@ -17,6 +17,8 @@ from datamodules.splits import PAIR
 from datamodules.tables import read_table
 from zoo.runs.cli import ZooCLI
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(os.environ.get("ZOO_DATA", "data"))
 FOLDERS, MANY, CIAO = KNOWN_FILES, AMAZON["amazon-many"], KNOWN_FILES["ciao"]
 #: The pairs whose users are numbers.

@@ -37,6 +37,7 @@ def test_what_came_at_or_after_the_earliest_held_out_item_is_left_out() -> None:
     assert pairs(source_of(rows, times, Evaluation("latest2"))) == set(rows)
 
 
+@pytest.mark.thorough
 @forall(rows=ROWS, odd=st.integers(1, 9), gone=st.integers(0, 29))
 @settings(max_examples=20, deadline=None)
 def test_one_rating_moves_its_own_cell_alone(rows: Rows, odd: int, gone: int, lists: dict[str, Any]) -> None:

@@ -47,6 +47,7 @@ def rows(prefix: str, users: int = 20, seed: int = 0) -> pl.DataFrame:
     )
 
 
+@pytest.mark.thorough
 def test_a_table_counts_as_the_same_rows_in_a_file(made: Callable[[pl.DataFrame], Any], tmp_path: Path) -> None:
     table, pair = rows("t"), ["user_id", "item_id"]
     every = table.select("user_id").unique().join(table.select("item_id").unique(), how="cross").sort(pair)
@@ -70,6 +71,7 @@ def test_a_table_counts_as_the_same_rows_in_a_file(made: Callable[[pl.DataFrame]
         assert file.test.candidates.tolist() == frames.test.candidates.tolist()
 
 
+@pytest.mark.thorough
 def test_a_table_is_trained_on_and_results_are_of_its_kind(made: Callable[[pl.DataFrame], Any], tmp_path: Path) -> None:
     table = made(rows("t"))
     run = zoo.fit(zoo.Popularity(), table, runs=tmp_path, **QUIET)

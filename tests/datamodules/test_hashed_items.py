@@ -34,6 +34,7 @@ def of_file(rows: Rows, number: int, people: str, ratings: list[float] | None = 
     return Held({"a": table}, users=people, catalogues={"a": number}, **more).source("a")
 
 
+@pytest.mark.thorough
 @forall(
     rows=ROWS.filter(lambda rows: len(set(rows)) > 1), at=st.integers(0, 29), number=st.sampled_from([1, 2, 3, 100])
 )
@@ -49,6 +50,7 @@ def test_one_rating_moves_one_cell_of_the_same_columns(rows: Rows, at: int, numb
     assert not any(step.condition for step in one.applied)
 
 
+@pytest.mark.thorough
 @forall(
     rated=st.lists(
         st.tuples(st.sampled_from("ab"), st.sampled_from("uvwxyz"), st.sampled_from([1.0, 5.0])), min_size=4
@@ -64,6 +66,7 @@ def test_of_signs_one_cell_too(rated: list[tuple[str, str, float]], at: int, peo
     assert (one.matrix != other.matrix).sum() <= 1
 
 
+@pytest.mark.thorough
 @forall(ROWS, ROWS, st.integers(1, 8))
 @settings(max_examples=40, deadline=None)
 def test_an_items_column_depends_on_its_id_alone(rows: Rows, others: Rows, number: int) -> None:

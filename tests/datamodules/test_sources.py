@@ -20,6 +20,8 @@ from zoo.privacy.record.record import Guarantee
 from zoo.privacy.record.steps import conditions_of
 from zoo.privacy.record.words import sentence
 
+pytestmark = pytest.mark.thorough
+
 #: Cells that one rating may move where items are held out; of `given`, where validation rows come.
 MOST: dict[SplitName, int] = {"random1": 2, "random2": 2, "latest1": 2, "latest2": 2, "ratio": 3, "given": 1}
 VARIED: dict[str, Any] = {

@@ -47,6 +47,7 @@ def items_by_user(table: pl.DataFrame) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SPLITS)
 @forall(rows=ROWS)
 @settings(max_examples=30, deadline=None)
@@ -57,6 +58,7 @@ def test_no_pair_leaks_and_none_is_lost(name: str, rows: Rows) -> None:
     assert all(part.schema == SCHEMA for part in split)
 
 
+@pytest.mark.thorough
 @forall(rows=ROWS, number=st.integers(2, 6), partition=st.integers(0, 3))
 @settings(max_examples=30, deadline=None)
 def test_folds_hold_out_every_pair_exactly_once(rows: Rows, number: int, partition: int) -> None:
@@ -67,6 +69,7 @@ def test_folds_hold_out_every_pair_exactly_once(rows: Rows, number: int, partiti
         assert Counter(user for user, _ in pairs_of(split.validation)) == {user: 1 for user in left if left[user] > 1}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["random1", "random2", "ratio", "folds", "given"])
 @forall(rows=ROWS, shuffle=st.randoms(use_true_random=False))
 @settings(max_examples=30, deadline=None)
@@ -167,6 +170,7 @@ def drawn(user: str, item: str) -> int:
     return int(mix(0, "tie in time", hash_ids([user]), hash_ids([item]))[0])
 
 
+@pytest.mark.thorough
 @forall(ROWS, st.lists(st.integers(0, 4), min_size=30, max_size=30), st.booleans())
 @settings(max_examples=80, deadline=None)
 def test_latest_splits_agree_with_walking_back(rows: Rows, times: list[int], timed: bool) -> None:
@@ -211,6 +215,7 @@ TIMED = {name: SPLITS[name] for name in ("random2", "latest1", "latest2", "ratio
 TIMED["global_time"] = lambda table: global_time(table, (0.6, 0.2, 0.2))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", TIMED)
 @forall(rows=ROWS, data=st.data())
 @settings(max_examples=30, deadline=None)

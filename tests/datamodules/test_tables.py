@@ -289,6 +289,7 @@ def test_bad_rows_are_dropped_or_converted_with_counts(
         read_table(mixed, on_bad_rows=action)
 
 
+@pytest.mark.thorough
 def test_messages_are_short_for_any_file(tmp_path: Path) -> None:
     text = "user_id,item_id,rating,timestamp\r" + "".join(f"u{n},i{n},1,5\r" for n in range(30_000))
     wide = ",".join(f"c{n}" for n in range(30_000)) + "\n"

@@ -17,6 +17,8 @@ from zoo.benchmark.grid import BenchmarkError
 from zoo.benchmark.grid_file import read_benchmark
 from zoo.benchmark.runs import runs_of
 
+pytestmark = pytest.mark.thorough
+
 WHOLE: dict[str, Any] = {
     "title": "Small",
     "about": "Two systems.",

@@ -11,6 +11,8 @@ from datamodules import Evaluation, Files
 from datamodules.public_lists import read_catalogue, read_users
 from tests.fuzz.damage import ENDS, HITS, Hit, cases, damaged, refusal_of
 
+pytestmark = pytest.mark.thorough
+
 ENDINGS = ("csv", "parquet", "inter")
 #: Users with eight items each, of twelve; the last two are held out, and two of those that are left are the negatives.
 RATED = [(f"u{user}", f"i{(user + k) % 12}", 1.0 + k % 5, k) for user in range(6) for k in range(8)]

@@ -4,6 +4,7 @@ import json
 import math
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,6 +79,7 @@ def costs_or_is_refused(ledger: Any, relation: Relation | None) -> None:  # noqa
     assert epsilon > 700 or epsilon <= accountant.epsilon(1e-9)
 
 
+@pytest.mark.thorough
 @cases(40, 3_000)
 @given(**LEDGERS)
 def test_a_ledger_costs_something_or_is_refused(ledger: Any, relation: Relation | None) -> None:  # noqa: ANN401

@@ -20,6 +20,8 @@ from datamodules.data_quality import collected_facts
 from datamodules.tables import SCHEMA, read_table
 from tests.fuzz.damage import ENDS, HITS, Hit, cases, damaged, refusal_of
 
+pytestmark = pytest.mark.thorough
+
 ROWS = 30
 SEPARATORS = {"csv": ",", "tsv": "\t", "inter": "\t", "dat": "::", "txt": " "}
 ENDINGS = (".csv", ".csv.gz", ".csv.bz2", ".csv.zst", ".csv.zip", ".tsv", ".tsv.gz", ".inter", ".jsonl", ".parquet")

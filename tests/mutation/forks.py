@@ -107,11 +107,8 @@ def _answer(question: Question, copy: Path, scratch: Path) -> NoReturn:
         )  # else processes that a test starts import the runner as theirs
         importlib.invalidate_caches()
         options = [
-            "-q",
-            "-p",
-            "no:xdist",
-            "-p",
-            "no:cacheprovider",
+            *("-q", "-m", "not slow"),
+            *("-p", "no:xdist", "-p", "no:cacheprovider"),
             f"--basetemp={scratch / 'tmp'}",
             f"--rootdir={copy}",
         ]

@@ -86,6 +86,7 @@ def fault_of(edit: Edit) -> str | None:
     return f"{edit.name}: no tests {lacking}" if lacking or not edit.tests else None
 
 
+@pytest.mark.thorough
 def test_every_slip_fits_its_file() -> None:
     """One test of all: some hundred of their own take seconds to be begun."""
     assert not list(filter(None, map(fault_of, EDITS)))

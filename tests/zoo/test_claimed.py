@@ -193,6 +193,7 @@ CONFIG = str(Path(__file__).parents[2] / "configs" / "pricdr" / "douban.yaml")
 AUDIT = ["audit", "--config", CONFIG, "--publisher.epsilon", "1", "--runs", "2000", "--beta", "1e-9"]
 
 
+@pytest.mark.thorough
 def test_audits_that_pass_lift_nothing_and_say_so(capsys: pytest.CaptureFixture[str]) -> None:
     said = f"the claim of {__name__}.Audited is true, not audited here"
     theirs = ["--publisher", f"{__name__}.Audited"]

@@ -135,6 +135,7 @@ def test_a_run_folder_imports_nothing(
         recommend([str(run), "--users", "u0001", "--import", "unheard_of"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "parameters",
     [

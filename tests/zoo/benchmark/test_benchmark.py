@@ -71,6 +71,7 @@ def copy(ran: Ran, tmp_path: Path) -> Path:
     return tmp_path / "copy"
 
 
+@pytest.mark.thorough
 def test_every_run_that_can_end_ends_finished(ran: Ran) -> None:
     runs = runs_of(read_benchmark(ran.config), ran.runs)
     finished = {run.name for run in runs if run.finished() is not None}

@@ -54,6 +54,7 @@ def watching(monitor: str, mode: str) -> dict[str, Any]:
     return {"model": "BPR", "trainer.callbacks": [stopping]}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("settings", "message", "said"),
     [

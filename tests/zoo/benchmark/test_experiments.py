@@ -15,6 +15,7 @@ from zoo.benchmark.runs import runs_of, select_runs
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("paper", papers())
 def test_evidence_is_of_one_kind_and_exists(paper: str) -> None:
     items = papers()[paper]["items"]
@@ -55,6 +56,7 @@ def test_what_has_no_grid_is_refused_with_a_list(arguments: tuple[str, str | Non
         grids_of(*arguments)
 
 
+@pytest.mark.thorough
 def test_a_table_of_a_paper_runs_by_its_number(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return made
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("suffix", "seed"), [("csv", None), ("parquet", 3)])
 def test_our_scores_as_a_file_have_our_metrics(run: Run, tmp_path: Path, suffix: str, seed: int | None) -> None:
     model = zoo.load(run)

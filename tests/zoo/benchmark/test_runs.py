@@ -342,6 +342,7 @@ def check_part(run: BenchmarkRun, part: str) -> None:
     parser.instantiate(parser.parse_args([f"--{part}", json.dumps(config.get(part)), *given]))
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("here", "zoo_data")
 @pytest.mark.parametrize("shipped", [SHIPPED[-1:], pytest.param(SHIPPED, marks=pytest.mark.slow)], ids=["last", "all"])
 def test_the_rows_of_shipped_benchmarks_can_be_made(

@@ -26,6 +26,8 @@ from zoo.privacy.accounting.events import GaussianEvent, event_to_dict
 from zoo.privacy.accounting.gaussian import gauss_epsilon, gauss_mu
 from zoo.privacy.spending.total import record_of
 
+pytestmark = pytest.mark.thorough
+
 WEIGHTS = {
     "model.alignment_weight": {"low": 0.1, "high": 10.0, "log": True},
     "model.transfer_weight": {"choices": [0.0, 1.0]},

@@ -42,6 +42,7 @@ def change(place: Path, changed: Callable[[dict[str, str]], dict[str, str]]) -> 
         writer.writerows(rows)
 
 
+@pytest.mark.thorough
 def test_repeated_runs_are_compared_with_the_report(
     write: Callable[..., Path], place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

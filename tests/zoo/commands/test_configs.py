@@ -42,6 +42,7 @@ def test_only_config_arguments_are_looked_up() -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_the_program_finds_them(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.path", list(sys.path))
     monkeypatch.setattr("sys.argv", ["zoo", "benchmark", "--config", "benchmarks/smoke", "--dry-run"])

@@ -94,6 +94,7 @@ def test_no_text_of_an_error_before_a_party_leaves_it(
     assert secret in caplog.text
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["list", "size"])
 def test_users_in_common_by_messages(parties: dict[str, Party], mode: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("private_set_intersection", reason="not installed: the extra psi")

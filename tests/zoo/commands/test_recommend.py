@@ -37,6 +37,7 @@ def test_recommendations_are_shown_or_written(
     assert sorted(file.name for file in (tmp_path / "new").iterdir()) == ["best.csv", "best.parquet"]
 
 
+@pytest.mark.thorough
 def test_lists_similar_items_and_vectors_are_written(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

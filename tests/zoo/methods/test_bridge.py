@@ -28,6 +28,8 @@ from zoo.methods.target_data import ReleaseMismatchError
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.spending.total import record_of
 
+pytestmark = pytest.mark.thorough
+
 TASK: dict[str, Any] = {
     "num_users": 400, "num_items": 60, "ratings_per_user": 10, "seed": 1, "evaluation": Evaluation(split="cold_start"),
 }  # fmt: skip

@@ -162,6 +162,7 @@ def cold_ndcg(publisher: Publisher, folder: Path) -> float:
     return (found + float(trainer.callback_metrics["test/full/ndcg@10"])) / 2
 
 
+@pytest.mark.thorough
 def test_cold_users_are_ranked_by_what_they_have_in_the_source(tmp_path: Path) -> None:
     """The seeds are fixed; over three of them the means are 0.22 and 0.15."""
     assert cold_ndcg(Plaintext(), tmp_path) > 1.2 * cold_ndcg(Shuffled(Plaintext()), tmp_path)

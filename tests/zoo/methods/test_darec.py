@@ -230,6 +230,7 @@ def test_without_a_source_it_is_an_autoencoder_of_the_target(tmp_path: Path, kin
     assert torch.equal(method.score_all(users), method.logits(made.patterns))
 
 
+@pytest.mark.thorough
 def test_a_planted_transfer_is_found_and_wrong_rows_are_not_taken_for_one(tmp_path: Path) -> None:
     """60 cold test users; the margin is some three standard errors of the difference; seeds are fixed."""
     make = partial(DARec, vector_dim=32, pattern_dims=(32,), lr=5e-3)

@@ -215,6 +215,7 @@ def own_among_mapped(weight: float, folder: Path) -> float:
     return float((distances.diag()[:, None] < distances).float().mean())
 
 
+@pytest.mark.thorough
 def test_a_persons_two_factors_find_each_other_by_alignment_alone(tmp_path: Path) -> None:
     """Without it a factor is as far from its own as from any, .5; the bounds are 5 standard errors of 120 people apart."""
     assert own_among_mapped(1.0, tmp_path / "aligned") > 0.75

@@ -22,6 +22,8 @@ from zoo import BPR, EMCDR, Noise, Nothing, Partial, Plaintext, Release, Shuffle
 from zoo.data.batch_types import PairBatch, UserBatch
 from zoo.release.layouts import layout_of
 
+pytestmark = pytest.mark.thorough
+
 PAIRS = PairBatch(torch.tensor([3, 3, 7, 40]), torch.tensor([0, 5, 9, 2]), torch.tensor([1.0, 0.0, 0.0, 1.0]))
 
 

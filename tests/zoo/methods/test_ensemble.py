@@ -62,6 +62,7 @@ def figures(run: Run, name: str) -> list[float]:
     return pl.read_csv(run.folder / "metrics.csv").filter(pl.col(name).is_not_null())[name].to_list()
 
 
+@pytest.mark.thorough
 @torch.no_grad()
 def test_the_score_is_the_weighted_sum_of_standardised_rows(run: Run) -> None:
     """Against scipy's, copies averaged."""

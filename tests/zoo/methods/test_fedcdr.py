@@ -23,6 +23,8 @@ from tests.zoo.methods.mixed_runs import (
 )
 from zoo import FedCDR, Shuffled
 
+pytestmark = pytest.mark.thorough
+
 EVERYBODY = torch.arange(60)
 
 

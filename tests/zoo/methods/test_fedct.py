@@ -206,6 +206,7 @@ def test_weights_are_squared_without_biases() -> None:
     assert float(latents.squared_weights().detach()) == before
 
 
+@pytest.mark.thorough
 def test_what_one_domain_encodes_another_decodes() -> None:
     """Vectors of two domains are linear in two numbers of a user; the last 40 users are never learned from."""
     torch.manual_seed(1)

@@ -18,6 +18,8 @@ from zoo import FedGCDR, FedGNN, Shuffled
 from zoo.data.batch_types import UserBatch
 from zoo.methods.federated.base import unowned_items
 
+pytestmark = pytest.mark.thorough
+
 COLD = Evaluation(split="cold_start")
 two_sources = partial(mixed_runs.two_sources, layers=(2, 2))
 

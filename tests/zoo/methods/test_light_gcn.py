@@ -80,6 +80,7 @@ def test_a_triple_teaches_everybody_within_three_steps_of_it() -> None:
     assert int((gradient.abs().sum(1) > 0).sum()) > len(set(TRIPLES.users.tolist()))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("l2", [0.0, 0.05])
 def test_without_layers_it_is_bpr(l2: float) -> None:
     ours, _ = fitted(LightGCN(num_factors=8, num_layers=0, l2=l2, lr=1e-2), 3)

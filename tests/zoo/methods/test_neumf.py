@@ -16,6 +16,8 @@ from zoo.data.batch_types import PairBatch
 from zoo.data.training_batches import TrainingExamples
 from zoo.methods.target_data import ReleaseMismatchError
 
+pytestmark = pytest.mark.thorough
+
 SMALL: dict[str, Any] = {"gmf_dim": 3, "mlp_dims": (8, 6, 4)}
 SIZES: dict[str, Any] = {"num_users": 40, "num_items": 30, "ratings_per_user": 8, "batch_size": 16, "seed": 1}
 PAIRS = PairBatch(torch.tensor([1, 2, 3]), torch.tensor([7, 7, 0]), torch.tensor([1.0, 0.0, 1.0]))

@@ -166,6 +166,7 @@ def test_the_robustness_conductor_works_with_it(both: Synthetic) -> None:
     assert "train/penalty/robustness_conductor" not in plain.callback_metrics
 
 
+@pytest.mark.thorough
 def test_a_planted_transfer_is_found_and_noise_is_not_taken_for_one(tmp_path: Path) -> None:
     """80 cold test users, two seeds: the margin is two standard errors of a difference of five; seeds are fixed."""
 

@@ -19,6 +19,8 @@ from datamodules import CrossDomainDataModule, Douban, Synthetic
 from tests.zoo.methods.ppgencdr_runs import SIZES, STILL, TINY, ByHand, read, trainer_of
 from zoo import SPPG, GeneratorPublisher, Plaintext, PPGenCDR, Publisher, Ratings, Release
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def noisy(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -14,6 +14,7 @@ from zoo.data.batch_types import UserBatch
 from zoo.nn.losses import all_items_loss
 
 
+@pytest.mark.thorough
 def test_a_planted_transfer_is_found_and_noise_is_not_taken_for_one(tmp_path: Path) -> None:
     """80 cold test users, three seeds: the margin is some three standard errors of the difference; seeds are fixed."""
     make = partial(PriCDR, dims=(64, 32), lr=2e-3, alignment_weight=1.0, transfer_weight=1.0)

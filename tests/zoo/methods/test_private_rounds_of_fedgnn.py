@@ -22,6 +22,8 @@ from zoo.privacy.record.record import Guarantee
 from zoo.privacy.training.private_rounds import PrivateRounds
 from zoo.publishers.trained import SourceRatings
 
+pytestmark = pytest.mark.thorough
+
 PRIVATE: dict[str, Any] = {"epsilon": 8.0, "clip": 0.5, "num_rounds": 6, "rate": 0.5}
 USERS, ITEMS = 40, 30
 

@@ -54,6 +54,7 @@ def test_scores_order_items_by_their_latest_ratings_and_then_by_all() -> None:
                 assert np.sign(found[one] - found[other]) == (key > its) - (key < its)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("split", ["latest2", "latest1"])
 def test_a_run_chooses_its_window_on_validation_and_is_its_reference(split: str) -> None:
     data, method = trends(split=split), zoo.RecentPopularity()

@@ -13,6 +13,8 @@ from tests.zoo.methods.quiet_trainer import quiet, released
 from zoo import JLT, FlippedRows, Nothing, Partial, Plaintext, Publisher, Ridge
 from zoo.nn.ridge import PENALTIES
 
+pytestmark = pytest.mark.thorough
+
 Floats = npt.NDArray[np.float64]
 #: More and fewer columns than users who have both rows.
 WIDE, NARROW = Plaintext(), JLT(epsilon=20, num_components=7, noise_seed=3)

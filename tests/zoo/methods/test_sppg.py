@@ -25,7 +25,7 @@ from zoo.privacy.training.noisy_steps import BudgetSpentError
 from zoo.privacy.training.private_gradient import PrivateGradient
 from zoo.release.release import Release
 
-pytestmark = pytest.mark.filterwarnings("ignore:SPPG with .* has no guarantee")
+pytestmark = [pytest.mark.thorough, pytest.mark.filterwarnings("ignore:SPPG with .* has no guarantee")]
 
 
 @pytest.fixture(scope="module", params=["private_d", "first_layer_only", "gs_wgan"])

@@ -55,6 +55,7 @@ def hit_rate(**settings: Any) -> float:  # noqa: ANN401
     return float(trainer.callback_metrics["val/sampled/hit_rate@10"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "settings", [{"mechanism": "none"}, {"epsilon": 8.0, "noise_seed": 0}], ids=["none", "private_d"]
 )
@@ -63,6 +64,7 @@ def test_it_learns_what_users_have_in_common(settings: dict[str, Any]) -> None:
     assert hit_rate(**settings) > 0.5
 
 
+@pytest.mark.thorough
 def test_overwhelming_noise_leaves_nothing_to_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seeded. Users get nearly the same ranking: a random one hits 0.14 on average, and at nine seeds at most 0.17."""
     plan = bare_plan(1000.0, clip=1.0, steps=100, rate=0.2)

@@ -22,7 +22,7 @@ from zoo.privacy.training.generator_privacy import UNSOUND, GeneratorPrivacy
 from zoo.privacy.training.published_readings import FirstLayerNoise, UpstreamNoise
 from zoo.privacy.training.sanitised_gradient import SanitisationPlan, SanitisedGradient
 
-pytestmark = pytest.mark.filterwarnings("ignore:SPPG with .* has no guarantee")
+pytestmark = [pytest.mark.thorough, pytest.mark.filterwarnings("ignore:SPPG with .* has no guarantee")]
 BOTH = pytest.mark.parametrize("conditioning", ["product", "sum"])
 Make = Callable[..., SPPG]
 

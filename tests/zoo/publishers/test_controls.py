@@ -100,6 +100,7 @@ def test_another_seed_redraws_other_ratings() -> None:
     assert first.sum() == other.sum()
 
 
+@pytest.mark.thorough
 def test_the_draw_is_fair() -> None:
     # 400 draws of 5 among 20 users: each is kept 100 times in the mean, with a standard deviation below 8.7. Six of them
     # lie 48 below: fails with probability below 1e-7 for fresh seeds; these are fixed.

@@ -26,7 +26,7 @@ from zoo.privacy.record.record import Guarantee
 from zoo.runs.trainer import LIBRARY_CHATTER
 
 ROOT = Path(__file__).parents[3]
-pytestmark = pytest.mark.filterwarnings("ignore:.*has no guarantee")
+pytestmark = [pytest.mark.thorough, pytest.mark.filterwarnings("ignore:.*has no guarantee")]
 
 CONFIG = ROOT / "configs" / "ppgencdr" / "douban.yaml"
 

@@ -149,6 +149,7 @@ def test_controls_and_choice_take_large_releases(large: None, tmp_path: Path) ->
     assert Release.load(chosen.save(tmp_path / "chosen")).record == chosen.record
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "publisher",
     [
@@ -181,6 +182,7 @@ def test_a_control_is_audited_as_what_it_controls() -> None:
         assert [audit.name for audit in control.audits()] == [audit.name for audit in of.audits()]
 
 
+@pytest.mark.thorough
 def test_the_command_line_publishes_and_trains_with_large_releases(
     large: None, zoo_data: Path, cli: Callable[..., ZooCLI], capsys: pytest.CaptureFixture[str]
 ) -> None:

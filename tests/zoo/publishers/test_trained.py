@@ -102,6 +102,7 @@ def test_methods_of_one_domain_train_on_a_source(method: Any) -> None:  # noqa: 
         assert method.eval().score_all(torch.arange(3)).shape == (3, ratings.num_items)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("generator", [False, True])
 def test_the_seed_of_a_training_comes_from_the_operating_system(generator: bool) -> None:
     """A fixed seed lets a reader repeat the training, so it leaves no guarantee."""

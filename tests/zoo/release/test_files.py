@@ -166,6 +166,7 @@ def test_rows_of_another_shape_are_refused(saved: Path, tensors: dict[str, torch
         Release.load(saved)
 
 
+@pytest.mark.thorough
 def test_nothing_is_allocated_for_rows_that_are_not_there(saved: Path) -> None:
     """A wide first row and many ids ask for terabytes; the other files' sizes are looked at first."""
     replace_shard(saved, 1, {"rows": torch.zeros(1, 2**20)})

@@ -123,6 +123,7 @@ def test_lazy_releases_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     loaded(release, tmp_path)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", PUBLISHERS)
 def test_false_alarms_are_as_rare_as_they_may_be(name: str) -> None:
     """One in twenty is allowed here; so many more than that come of it once in 1e6, and the seeds are fixed."""
@@ -131,6 +132,7 @@ def test_false_alarms_are_as_rare_as_they_may_be(name: str) -> None:
     assert count <= binom.isf(1e-6, runs, 0.05)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["noisy", "users", "JLT", "JLT, not centred", "flipped", "above"])
 def test_where_nobody_has_rated_the_sum_of_all_has_the_law_it_is_held_against(name: str) -> None:
     """Uniform probabilities: the limits are no looser than they have to be."""
@@ -238,6 +240,7 @@ def test_a_column_of_few_users_may_have_been_rounded_to_zero(users: int) -> None
         check(release, {"rows": torch.zeros_like(rows)})
 
 
+@pytest.mark.thorough
 def test_honest_rows_of_one_user_are_read() -> None:
     """Refused at most once in 1e9 releases; before, 128 of these 3,000 were."""
     settled = NoisyRows(4.0).publish(rated(1, 130, 0.1), "book")
@@ -366,6 +369,7 @@ def test_a_single_row_that_was_centred_has_what_the_mean_left_of_its_noise(users
         loaded(plain, tmp_path / "plain")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [JLT, SJLT])
 def test_noise_for_a_shorter_column_than_the_longest_is_refused(kind: type[JLT | SJLT]) -> None:
     release = kind(8.0, num_components=16, calibration="max").publish(SOURCE, "book")

@@ -37,6 +37,8 @@ from zoo.runs.inputs import UsageError
 from zoo.runs.predictor import UnknownUserError
 from zoo.runtime.run_folder import BEST
 
+pytestmark = pytest.mark.thorough
+
 SILENT: dict[str, Any] = {"accelerator": "cpu", "enable_progress_bar": False}
 SMALL: dict[str, Any] = {"num_users": 60, "num_items": 40}
 

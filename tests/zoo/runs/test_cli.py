@@ -22,6 +22,8 @@ from zoo.runs.parser_messages import error_message
 from zoo.runs.trackers import TrackerError
 from zoo.runtime.run_folder import CASES
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[3]
 
 Command = Callable[..., ZooCLI]

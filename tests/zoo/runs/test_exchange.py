@@ -170,6 +170,7 @@ def test_a_source_that_sends_a_byte_at_a_time_is_left_and_has_one_stream_on_disk
         assert [file.name for file in tmp_path.rglob("*.part")] == [f"{run:064x}.part"]
 
 
+@pytest.mark.thorough
 @pytest.mark.processes
 def test_wherever_a_target_dies_the_same_request_resumes(party: Party, tmp_path: Path) -> None:
     """At twenty moments: nothing half-read is used, and nothing is published or charged again."""

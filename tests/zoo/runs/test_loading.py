@@ -51,6 +51,7 @@ def test_a_moved_run_recommends_to_users_in_the_order_asked(loaded: zoo.runs.pre
     assert everything["item_id"].to_list()[:3] == found["item_id"].to_list()[:3]
 
 
+@pytest.mark.thorough
 def test_a_run_recommends_after_its_files_are_gone_and_changed_ones_are_refused(tmp_path: Path) -> None:
     """Ratings that were appended, an unknown user and another's candidates; without kept ratings the files are read."""
     rows = [f"u{u},i{(u * 7 + n * n) % 11}" for u in range(30) for n in range(5)]

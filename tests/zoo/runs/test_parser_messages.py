@@ -13,6 +13,7 @@ from zoo.runs.cli import ZooCLI
 from zoo.runs.parser_messages import memory_message, metric_message, parser_message
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -72,6 +72,7 @@ def test_the_error_is_that_of_means_of_users() -> None:
     assert error == pytest.approx(np.std([1, 0, 0, 1, 1], ddof=1) / np.sqrt(5))
 
 
+@pytest.mark.thorough
 def test_the_command_prints_what_python_returns_and_a_report_its_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

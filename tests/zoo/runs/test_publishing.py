@@ -32,6 +32,8 @@ from zoo.runs.cli import ZooCLI
 from zoo.runs.inputs import UsageError
 from zoo.runs.publishing import _unsent, budget_summary, publish_release
 
+pytestmark = pytest.mark.thorough
+
 ABOUT = ReleaseMetadata.today(Statement(), "cdr-zoo")
 RATINGS = replace(binary(), applied=(Step("users are as they come", "who is a user is public", "all"),))
 TWICE = gauss_epsilon(1e-5, gauss_mu(2.0, 1e-5) * 2**0.5)

@@ -48,6 +48,7 @@ def figures(run: Path) -> dict[str, float]:
     return found
 
 
+@pytest.mark.thorough
 def test_a_run_that_was_moved_goes_on_from_its_folder_and_equals_an_unbroken_one(
     cli: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -142,6 +143,7 @@ def chatter() -> Iterator[None]:
     logger.setLevel(level)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("chatter")
 @pytest.mark.parametrize(
     ("at", "said"),
@@ -279,6 +281,7 @@ def warm_start_needs_the_releases_of_the_earlier_run(tmp_path: Path) -> None:
     assert zoo.fit(zoo.PriCDR([8]), same, runs=tmp_path / "runs", warm_start=both, **QUIET).folder.is_dir()
 
 
+@pytest.mark.thorough
 def test_a_warm_start_takes_factors_by_id_and_keeps_those_of_new_ones(
     cli: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

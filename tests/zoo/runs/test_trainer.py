@@ -30,6 +30,8 @@ from zoo.runs.predictor import DataNotAvailableError
 from zoo.runs.trackers import begin_own_run
 from zoo.runs.trainer import Run, take_folder
 
+pytestmark = pytest.mark.thorough
+
 TINY = {"num_users": 24, "num_items": 30, "ratings_per_user": 6, "batch_size": 64}
 #: Who scores somebody by a release's row alone, as the page says.
 SCORES_BY_ROWS = {"PPGenCDR", "PriCDR", "Ridge", "UserKNN"}

@@ -104,6 +104,7 @@ def overwritten(monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
     return importlib.import_module("zoo.runtime.import_order").overwritten
 
 
+@pytest.mark.thorough
 def test_a_package_without_an_owner_and_one_that_is_gone_are_named(
     other: Path, overwritten: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,6 +98,7 @@ def line(name: str) -> str:
     return " ".join(found.split())
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("installed")
 def test_list_names_them_with_their_package_and_imports_nothing() -> None:
     assert line("Newest") == r"Newest Ranks what is \x1b[31mnew first. [a-plugin 1.2: a_plugin.methods.Newest]"
@@ -111,6 +112,7 @@ def test_list_names_them_with_their_package_and_imports_nothing() -> None:
     assert origin("Newest") == "the installed package a-plugin 1.2"
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("installed")
 def test_a_short_name_is_imported_when_it_is_asked_for(
     cli: Callable[..., ZooCLI], capsys: pytest.CaptureFixture[str], tmp_path: Path

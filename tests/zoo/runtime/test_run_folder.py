@@ -103,6 +103,7 @@ def test_a_folder_is_whole_and_for_everybody_or_not_there(tmp_path: Path) -> Non
     assert names(tmp_path / "deep") == ["made"]
 
 
+@pytest.mark.thorough
 @pytest.mark.processes
 @pytest.mark.parametrize("write", ["file", "folder", "together"])
 def test_wherever_a_writer_is_killed_nothing_half_written_has_the_name(tmp_path: Path, write: str) -> None:

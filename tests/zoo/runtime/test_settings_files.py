@@ -137,6 +137,7 @@ def test_the_home_folder_is_found(given: Any, found: Any, monkeypatch: pytest.Mo
     assert with_home(given) == found
 
 
+@pytest.mark.thorough
 def test_a_run_is_read_from_any_folder_and_its_ratings_may_move(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

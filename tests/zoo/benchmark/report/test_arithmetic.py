@@ -57,6 +57,7 @@ def test_rounding_breaks_no_rule(cases: list[tuple[int, int]], digits: int) -> N
     assert violations(rounded, 10.0**-digits, joint=True) == []
 
 
+@pytest.mark.thorough
 @settings(max_examples=100, deadline=None)
 @given(cases=cases, key=st.sampled_from(sorted(SOUND)), shift=st.floats(-0.2, 0.2))
 def test_exactly_figures_that_no_ranks_have_are_caught(cases: list[tuple[int, int]], key: str, shift: float) -> None:

@@ -28,6 +28,8 @@ from zoo.benchmark.report.results import MEASURES, RANKINGS, Results
 from zoo.benchmark.runs import RUN_FILE
 from zoo.privacy.accounting.relation import Relation
 
+pytestmark = pytest.mark.thorough
+
 FIRST = "cold/pricdr/jlt-eps-1/seed-0"
 NODE = shutil.which("node")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

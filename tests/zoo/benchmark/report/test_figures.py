@@ -20,6 +20,8 @@ from zoo.benchmark.report.figures import curves as pictures
 from zoo.benchmark.report.files import WrittenReport
 from zoo.benchmark.report.results import Results
 
+pytestmark = pytest.mark.thorough
+
 TASK = "book-music"
 RATING = "one rating (change one rating), delta 1e-05"
 USER = "one user (replace one user), delta 1e-05"

@@ -51,6 +51,7 @@ def test_ratings_of_two_sources_pay_for_both_releases(tmp_path: Path) -> None:
     assert "| PriCDR, JLT | one rating (change one rating), delta 3e-05, epsilon 3.75: proved |" in page
 
 
+@pytest.mark.thorough
 def test_a_figure_that_no_run_has_is_left_empty(full_only: Results) -> None:
     for row in csv.DictReader(results_csv(full_only).splitlines()):
         assert row["sampled/ndcg@10"] == row["sampled/ndcg@10 sd"] == row["sampled/recall@10"] == ""

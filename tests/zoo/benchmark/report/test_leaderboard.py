@@ -46,6 +46,7 @@ def test_public_and_private_rows_stand_in_one_table_and_controls_in_another(
 guarantee = st.tuples(st.sampled_from([0.5, 4.0]), st.sampled_from([1e-5, 1e-6]), st.sampled_from(list(Relation)))
 
 
+@pytest.mark.thorough
 @settings(max_examples=40, deadline=None)
 @given(records=st.lists(st.none() | guarantee, min_size=1, max_size=6))
 def test_every_row_says_whom_its_release_protects_and_how_far(
@@ -137,6 +138,7 @@ def test_rows_ranked_by_item_counts_are_marked(results: Results) -> None:
     assert leaderboards(in_memory([line_of(results, TASK, "DMF")]), TASK, "full")[0].notes == []
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(epsilon=st.floats(1e-4, 1e5), other=st.floats(1e-4, 1e5))
 def test_an_epsilon_is_never_shown_lower(results: Results, epsilon: float, other: float) -> None:

@@ -17,6 +17,8 @@ from zoo.benchmark.report.paired_differences import TRANSFER_METRICS, Transfer, 
 from zoo.benchmark.report.results import RANKINGS, Line, Results, ResultsError
 from zoo.benchmark.report.significance import holm
 
+pytestmark = pytest.mark.thorough
+
 TASKS = {4: "few", 8: "more", 16: "most"}
 #: Two systems of several sources, one of them held against its own row without a release; another one is in no comparison.
 SERIES: dict[str, Any] = BARE | {

@@ -47,6 +47,7 @@ def page(source: str) -> Page:
     return Page(source)
 
 
+@pytest.mark.thorough
 def test_both_have_every_table(made: list[Chapter], markdown: str, page: Page) -> None:
     expected = [[table.columns, *table.rows] for table in every_table(made) if table.rows]
     assert len(expected) == TABLES

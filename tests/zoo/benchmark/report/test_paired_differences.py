@@ -36,6 +36,8 @@ from zoo.benchmark.report.paired_differences import (
 from zoo.benchmark.report.results import RANKINGS, Line, Results
 from zoo.benchmark.report.significance import Comparison, holm, shape
 
+pytestmark = pytest.mark.thorough
+
 TASK, EASE = "book-music", "EASE"
 PRIVATE = {"PriCDR": {"config": "system.yaml", "releases": [{"publisher": "JLT", "epsilons": [1]}]}}
 NULLS = 40

@@ -342,6 +342,7 @@ def test_a_run_that_fit_has_left_is_reported(finished: Path, tmp_path: Path) -> 
     assert str(finished) not in page, "no folder of this machine"
 
 
+@pytest.mark.thorough
 def test_a_significantly_worse_challenger_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def lowered(cases: pl.DataFrame) -> pl.DataFrame:
         return cases.with_columns(pl.col("full/ndcg@10") * 0.5)

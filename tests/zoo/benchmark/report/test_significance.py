@@ -60,6 +60,7 @@ def test_paired_agrees_with_the_formula_and_turns_round(values: list[tuple[int, 
     assert found.low <= found.difference <= found.high
 
 
+@pytest.mark.thorough
 def test_a_true_null_is_rejected_as_often_as_stated() -> None:
     # 2,000 tests at 5 %: 100 expected, sd 9.7; outside 60..140 with probability below 1e-4
     rng = np.random.default_rng(0)
@@ -200,6 +201,7 @@ def test_frames_that_do_not_fit_are_refused() -> None:
             over_users(good.with_columns(hole), good, "ndcg@10")
 
 
+@pytest.mark.thorough
 def test_a_shape_is_that_of_enumerated_ranks_and_of_a_fitted_parabola() -> None:
     values = np.random.default_rng(5).normal(size=(4, 4)) + [0, 0.5, 1.3, 1.1] + np.arange(4)[:, None] * 100
     levels = np.arange(1, 5)

@@ -153,6 +153,7 @@ def test_a_tracker_that_cannot_be_told_is_refused_before_anything_is_read(tracke
     assert not Path("report").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("error", [TrackerError("W&B: nobody answers."), OSError("no space")])
 def test_the_report_stays_where_nobody_could_be_told(tracker: Mock, error: Exception) -> None:
     tracker.send_report.side_effect = error

@@ -55,6 +55,7 @@ def test_a_domain_that_is_elsewhere_is_named(tmp_path: Path) -> None:
     assert "s is not available" in str(next(iter(tables(found))).caption)
 
 
+@pytest.mark.thorough
 def test_the_command_describes_an_experiment_and_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own(tmp_path)
     config = tmp_path / "x.yaml"

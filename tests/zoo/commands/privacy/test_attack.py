@@ -12,6 +12,8 @@ from zoo.commands.privacy.attack import summary
 from zoo.commands.privacy.command import main
 from zoo.privacy.mechanisms.vectors import UserVectors
 
+pytestmark = pytest.mark.thorough
+
 EXPERIMENT = """
 model: {class_path: EMCDR}
 data:

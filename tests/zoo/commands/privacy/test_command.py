@@ -28,6 +28,8 @@ from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Guarantee
 from zoo.runtime.run_folder import visible
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[4]
 CONFIG = str(ROOT / "configs" / "pricdr" / "douban.yaml")
 

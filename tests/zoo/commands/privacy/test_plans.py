@@ -36,6 +36,7 @@ def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ZOO_DATA", str(tmp_path / "nowhere"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", sorted({config.parent.name for config in CONFIGS}))
 def test_every_shipped_config_is_planned_or_claims_nothing(method: str) -> None:
     for config in (config for config in CONFIGS if config.parent.name == method):

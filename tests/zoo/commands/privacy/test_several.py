@@ -38,6 +38,7 @@ def page(release: Release) -> tuple[list[str], dict[str, float]]:
     return part.lines, {name: float(said.split()[0]) for name, said in part.rows}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("of", [JLT, SJLT])
 def test_a_page_says_what_the_review_found(of: Any) -> None:  # noqa: ANN401
     """33 and 72 at 5 and 10 ratings, in the place of 69 and 209; another projection is drawn each time."""

@@ -175,6 +175,7 @@ def of_another_package(epsilon: float = 1.0, delta: float = 1e-5, norm: str = "L
     return PrivacyRecord.proved_unless_seeded("MyRows", noise, relation, epsilon=epsilon, sensitivity=1.0, **stated)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("made", "looked_at", "not_looked_at"),
     [

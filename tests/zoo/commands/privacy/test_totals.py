@@ -35,6 +35,8 @@ from zoo.release.metadata import ReleaseMetadata, Statement
 from zoo.release.signature import SigningKey
 from zoo.runs.publishing import budget_summary, publish_release
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[4]
 CONFIG = str(ROOT / "configs" / "pricdr" / "douban.yaml")
 ABOUT = ReleaseMetadata.today(Statement(contact="privacy@books.example"), "cdr-zoo 9")

@@ -162,6 +162,7 @@ def test_matrices_that_are_too_large_are_refused() -> None:
     fitted(method(max_cells=480))
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("zoo_data")
 def test_a_run_keeps_the_record_of_its_training(
     cli: Callable[..., ZooCLI], capsys: pytest.CaptureFixture[str], tmp_path: Path

@@ -32,6 +32,7 @@ def arrays(value: object) -> Iterator[np.ndarray]:
             yield from arrays(part)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", PRIVATE)
 @pytest.mark.parametrize("at", [1, 4])
 def test_an_interrupted_run_goes_on_as_if_it_had_not_been(name: str, at: int, tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ SPECTRA: dict[str, tuple[np.ndarray, float]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("spectrum", SPECTRA)
 def test_what_was_remembered_changes_nothing(spectrum: str) -> None:
     for shape, remembered in product((LARGE, LARGE[::-1]), (0, 2, 16, 70, 500)):
@@ -89,6 +90,7 @@ def test_few_singular_values_are_enough(monkeypatch: pytest.MonkeyPatch) -> None
         assert ball.rank == rank
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("remembered", [0, 16, 70, 500])
 def test_what_was_remembered_wrongly_is_counted_once(remembered: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Vectors of too few are not followed by vectors of more and more: all eigenvalues say how many."""

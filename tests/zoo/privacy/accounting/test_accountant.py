@@ -75,6 +75,7 @@ def test_one_projection_is_exact() -> None:
     assert epsilon_of([GaussianProjectionEvent(50.0, 400), NoOpEvent()], 1e-5) == mix_epsilon(1e-5, 0.02, 400)
 
 
+@pytest.mark.thorough
 @given(z=st.floats(10, 100), dim=st.integers(1, 400), more=multipliers)
 @settings(max_examples=20)
 def test_the_bill_only_grows(z: float, dim: int, more: float) -> None:
@@ -111,6 +112,7 @@ def test_several_projections_cost_less_than_by_renyi_divergences(dim: int, s: fl
     assert coupled(4.0) > 2 * mix_rdp(4.0, s, dim)  # the sum would assume independent matrices
 
 
+@pytest.mark.thorough
 @given(epsilon=st.floats(0.05, 20), dim=st.integers(1, 1000))
 @settings(max_examples=20)
 def test_calibrated_noise_is_never_billed_above_what_was_asked(epsilon: float, dim: int) -> None:
@@ -143,6 +145,7 @@ def test_the_accountant_has_a_version() -> None:
     assert ACCOUNTANT == "zoo.privacy.accounting/3"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("delta", [0.3, 0.5, 0.8])
 def test_fresh_matrices_can_cost_more_than_a_shared_one_and_are_covered(delta: float) -> None:
     # Where delta is concave in mu^2, spreading the chi-square variable out lowers its mean: a shared matrix is cheaper.
@@ -190,6 +193,7 @@ def one_by_one(ledger: list[PrivacyEvent]) -> list[PrivacyEvent]:
 users = st.sampled_from([Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER])
 
 
+@pytest.mark.thorough
 @settings(max_examples=25)
 @given(ledger=st.lists(nested, min_size=1, max_size=3), count=st.integers(1, 3), relation=users)
 @example(

@@ -95,6 +95,7 @@ def test_laplace_noise_shows_as_much_as_two_exponential_tails_differ() -> None:
     assert exact <= delta_of([LaplaceEvent(1.0)], 0.0) <= exact + 1e-3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("sigma", "count", "epsilon"), [(2.436, 1000, 0.0), (2.436, 1000, 2.0), (1.0, 50, 0.0)])
 def test_steps_on_a_sample_against_the_accountant_of_the_library(sigma: float, count: int, epsilon: float) -> None:
     rate = 128 / 1574
@@ -110,6 +111,7 @@ def test_one_matrix_is_the_mean_over_its_stretches() -> None:
     assert delta_of([GaussianProjectionEvent(1 / 0.3, 20)], 0.0) == pytest.approx(mean, rel=1e-7)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("epsilon", [0.0, 1e-9, 0.01, 0.5, 3.0])
 def test_several_matrices_against_a_shared_and_an_independent_pair(epsilon: float) -> None:
     # 1e6 stretches of each; the bound must not be beaten by more than 5 standard errors (6e-7 for a fresh seed; fixed).
@@ -154,6 +156,7 @@ singles = st.one_of(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=25, deadline=None)
 @given(
     ledger=st.lists(singles, min_size=1, max_size=3),

@@ -85,6 +85,7 @@ def test_delta_falls_with_epsilon_and_rises_with_mu(epsilon: float, mu: float, f
     assert gauss_delta(epsilon * factor, mu) <= delta <= gauss_delta(epsilon, mu * factor)
 
 
+@pytest.mark.thorough
 @given(epsilon=epsilons, delta=deltas)
 def test_accounting_for_calibrated_noise_never_gives_more_than_was_asked(epsilon: float, delta: float) -> None:
     assert epsilon * (1 - 1e-8) <= gauss_epsilon(delta, gauss_mu(epsilon, delta)) <= epsilon
@@ -106,6 +107,7 @@ def test_the_curve_is_never_below_its_precise_value_and_hardly_above(mu: float, 
     assert found <= precise * (1 + mpmath.mpf(1e-11))
 
 
+@pytest.mark.thorough
 @settings(max_examples=200)
 @given(epsilon=powers, delta=small_deltas)
 @example(epsilon=1e-9, delta=1e-5)

@@ -35,6 +35,7 @@ def unit_w(dim: int, epsilon: float, delta: float, sensitivity: float = 1.0) -> 
     return max_w(sqrt(dim), epsilon, delta, sensitivity)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "setting",
     [(1, 1000.0, 0.1), (2, 1e4, 1e-3), (16, 1e6, 1e-7), (1, 255.0, 0.944), (1, 50.0, 0.997), (2, 255.0, 0.996)],
@@ -98,6 +99,7 @@ def test_mixture_vectors() -> None:
     assert mix_rdp(51, 0.02, 400) == inf
 
 
+@pytest.mark.thorough
 @settings(max_examples=30)
 @given(epsilon=st.floats(0.05, 30), dim=st.integers(1, 2000), delta=st.floats(1e-10, 1e-2))
 def test_mixture_noise_and_accounting_are_inverse_from_the_safe_side(epsilon: float, dim: int, delta: float) -> None:
@@ -121,6 +123,7 @@ def test_a_reused_matrix_costs_more_than_a_sum_of_renyi_divergences_says() -> No
     assert reused > 1.3 * independent
 
 
+@pytest.mark.thorough
 @settings(max_examples=30)
 @given(s=st.floats(0.005, 0.5), t=st.floats(0.005, 0.5), dim=st.integers(1, 400), other=st.integers(1, 400))
 def test_several_matrices_cost_at_least_what_any_dependence_gives(s: float, t: float, dim: int, other: int) -> None:
@@ -185,6 +188,7 @@ def precise_mixture(epsilon: float, s: float, dim: int) -> mpmath.mpf:
         return mpmath.quad(mean, points, method="gauss-legendre")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dim", [1, 2, 30, 400])
 def test_the_mean_over_matrices_is_never_below_its_precise_value(dim: int) -> None:
     for width, epsilon in ((0.15, 1e-9), (0.15, 0.1), (0.9, 1.0), (3e-6, 1e-7), (3.0, 5.0)):

@@ -52,6 +52,7 @@ def test_steps_on_a_sample_cost_what_the_table_says(
     assert epsilon_of(steps(sigma, count), 1e-5, relation) == pytest.approx(epsilon, rel=1e-3)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("sigma", "count", "rate"), [(1.0, 1000, RATE), (2.0, 1000, RATE), (4.0, 200, 0.3)])
 def test_steps_on_a_sample_against_opacus(sigma: float, count: int, rate: float) -> None:
     from opacus.accountants import PRVAccountant, RDPAccountant
@@ -186,6 +187,7 @@ events_of_users = st.one_of(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=8)
 @given(ledger=st.lists(events_of_users, min_size=1, max_size=3), more=events_of_users, count=st.integers(1, 20))
 @example(ledger=[PureEvent(0.7)], more=GaussianEvent(20.0), count=1)

@@ -69,6 +69,7 @@ def exact_repeated(epsilon: float, count: int, delta: float) -> float:
         return float(best)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("epsilon", "count"), [(1.0, 1), (1.0, 10), (1.0, 100), (1.0, 1000), (0.01, 500), (8.0, 100), (1e-4, 1000)]
 )

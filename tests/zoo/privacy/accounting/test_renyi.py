@@ -99,6 +99,7 @@ def test_renyi_bounds_are_above_loss_distributions(relation: Relation) -> None:
     assert accountant.epsilon(1e-6) == exact
 
 
+@pytest.mark.thorough
 @settings(max_examples=15, deadline=None)
 @given(
     sigma=st.floats(0.5, 20), rate=st.floats(1e-4, 0.5), count=st.integers(1, 10**6), delta=st.floats(1e-14, 1e-11),

@@ -21,6 +21,7 @@ def noise() -> NoiseSource:
     return NoiseSource.seeded(1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("audit", TWO_WORLDS, ids=lambda audit: audit.name)
 def test_what_holds_passes_and_what_does_not_is_caught(audit: Audit, noise: NoiseSource) -> None:
     result = run_audit(audit, beta=BETA, noise=noise)
@@ -65,6 +66,7 @@ def test_nothing_is_left_out() -> None:
     assert {audit.name for audit in ONE_RUN} == {f"{of}, one run" for of in ("JLT unit", "SJLT unit", "JLT gaussian")}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("epsilon", [0.5, pytest.param(16.0, marks=pytest.mark.slow)])
 def test_published_claims_are_caught_whatever_is_asked_for(epsilon: float) -> None:
     for audit in all_audits(epsilon, dim=16, num_items=160):

@@ -117,6 +117,7 @@ def test_an_unknown_matrix_stays_below_what_is_likely() -> None:
     assert square == pytest.approx(400, abs=6 * math.sqrt(800 / 29))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("epsilon", [4.0, 8.0])
 def test_a_claim_over_matrices_is_caught_on_one_that_was_known(epsilon: float) -> None:
     """At the width of a release; by runs, and by what the row costs exactly."""

@@ -35,6 +35,7 @@ GAUSSIAN_GRADIENT = plan_gradient(2.0, steps=20, delta=1e-5)
 PROBIT = plan_objective(Probit(), 2.8, alpha=1.0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("epsilon", [1.0, *(pytest.param(epsilon, marks=pytest.mark.slow) for epsilon in (0.5, 4.0))])
 def test_what_holds_passes_and_what_does_not_is_caught(epsilon: float) -> None:
     found = {audit.name: audited(audit, 1) for audit in one_bit.one_bit_audits(epsilon)}
@@ -115,6 +116,7 @@ def test_presence_that_shows_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert audited(one_bit.ternary_audit("its sign", plan, presence=False), 7).verdict == "pass"
 
 
+@pytest.mark.thorough
 def test_an_audit_of_equal_data_is_blind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         audits,

@@ -95,6 +95,7 @@ def test_columns_that_are_not_rescaled_are_caught(sparse: bool) -> None:
     assert result.scale.verdict == "pass"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("bound", "audit"),
     [
@@ -122,6 +123,7 @@ def test_a_replaced_user_is_no_zeroed_one() -> None:
     assert audited(coarse, 7).verdict == "violation"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mistake", ["other item", "other user"])
 def test_an_audit_that_looks_elsewhere_is_blind(mistake: str) -> None:
     def mechanism(rows: csr_array, noise: NoiseSource) -> Floats:
@@ -176,6 +178,7 @@ def published(publisher: Publisher, row: Floats, users: int) -> Floats:
     return publisher.publish(ratings, "books").tensors["rows"].numpy().astype(np.float64)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("settings", "rating"),
     [
@@ -253,6 +256,7 @@ def test_a_plan_with_too_little_noise_is_caught_by_the_guesses(kind: str, really
     assert result.one_run.eps_lower > 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("epsilon", [1.0, 8.0])
 @pytest.mark.parametrize("kind", ["unit", "sparse"])
 def test_a_quarter_of_the_claimed_noise_is_caught_at_full_size(kind: str, epsilon: float) -> None:

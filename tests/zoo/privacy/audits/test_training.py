@@ -94,6 +94,7 @@ def _everybody(step: PrivateGradient, users: Tensor, losses: Losses) -> None:
     step(torch.arange(count), losses)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("training", "rate"),
     [

@@ -69,6 +69,7 @@ def flipped_pair(seed: int) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
     return one, other, observed
 
 
+@pytest.mark.thorough
 @settings(max_examples=150)
 @given(
     seed=st.integers(0, 10_000),
@@ -118,6 +119,7 @@ def test_what_minimisers_would_need() -> None:
     assert sigmas == [pytest.approx([9.41, 2.73, 1.51], abs=6e-3), pytest.approx([3.12, 0.904, 0.502], abs=3e-3)]
 
 
+@pytest.mark.thorough
 @settings(max_examples=40)
 @given(seed=st.integers(0, 10_000), ridge=st.sampled_from([0.05, 0.2, 1.0]), radius=st.sampled_from([1.0, 3.0, 100.0]))
 def test_minimisers_stay_as_near_as_they_must(seed: int, ridge: float, radius: float) -> None:

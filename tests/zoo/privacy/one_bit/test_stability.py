@@ -58,6 +58,7 @@ def brute_force(link: ConvexLink, alpha: float, ridge: float, steps: int, step_s
     return np.array(found)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("link", LINKS)
 def test_against_all_pairs_of_entries(link: ConvexLink) -> None:
     """Steps that overshoot too: of pairs either may be the larger."""
@@ -81,6 +82,7 @@ def test_the_pull_is_the_largest_over_all_pairs_so_far_apart(link: ConvexLink) -
         assert largest <= link.pull(alpha, np.array([apart]))[0] <= largest * (1 + 1e-9)
 
 
+@pytest.mark.thorough
 @given(
     link=st.sampled_from(LINKS),
     alpha=st.floats(0.1, 5),
@@ -108,6 +110,7 @@ def test_entries_that_nothing_holds_have_the_bound_of_contraction() -> None:
     assert output_sensitivity(Logistic(), **settings) == general  # type: ignore[arg-type]
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10_000),

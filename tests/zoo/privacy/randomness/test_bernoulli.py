@@ -71,6 +71,7 @@ def test_every_subset_of_cells_is_as_likely_as_by_one_draw_per_cell(probability:
     assert ((observed - wanted) ** 2 / np.maximum(wanted, 1e-9)).sum() < chi2.isf(1e-6, len(wanted) - 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("num_cells", "probability"), [(1000, 0.004), (70, 0.5), (1, 0.5), (10_000, 0.001)])
 def test_as_many_are_kept_as_the_binomial_law_says(num_cells: int, probability: float) -> None:
     # Chi-square against scipy's probabilities; fails with probability 1e-6.

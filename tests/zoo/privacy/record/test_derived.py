@@ -162,6 +162,7 @@ def other(value: Any, data: st.DataObject) -> Any:  # noqa: ANN401  plain JSON
     return data.draw(st.sampled_from(["none", "x", None, f"{value} "]).filter(lambda drawn: drawn != value))
 
 
+@pytest.mark.thorough
 def test_honest_records_of_every_mechanism_agree_with_their_files_and_ledgers() -> None:
     for name in HONEST:
         record, ledger = honest(name)
@@ -173,6 +174,7 @@ def test_honest_records_of_every_mechanism_agree_with_their_files_and_ledgers() 
     assert {type(honest(name)[0].mechanism) for name in HONEST} == {*BUILT_IN} - {ExactObjective}  # claims nothing
 
 
+@pytest.mark.thorough
 @settings(max_examples=400)
 @given(data=st.data())
 def test_a_file_in_which_any_derived_number_or_code_differs_is_refused(data: st.DataObject) -> None:
@@ -333,6 +335,7 @@ def test_without_a_guarantee_nothing_is_compared() -> None:
     assert record.guarantee is Guarantee.NONE
 
 
+@pytest.mark.thorough
 def test_records_of_earlier_versions_are_read_with_the_same_figures() -> None:
     """With their ledgers as the mechanisms that they are, without as they state themselves; and written as they were read."""
     for version, records in EARLIER.items():
@@ -367,6 +370,7 @@ def test_records_of_earlier_versions_are_read_with_the_same_figures() -> None:
                 assert len(read.conditions) == len(record.conditions) + (2 if record.claims else 0)
 
 
+@pytest.mark.thorough
 @settings(max_examples=300)
 @given(data=st.data())
 def test_an_earlier_record_with_another_figure_is_refused(data: st.DataObject) -> None:

@@ -249,6 +249,7 @@ def test_a_guarantee_needs_a_release_in_its_ledger(ledger: list[Any]) -> None:
         proved().check_against(ledger)
 
 
+@pytest.mark.thorough
 def test_a_record_of_an_earlier_version_lacks_later_codes_and_no_others() -> None:
     rounds = zoo.FedGNN(epsilon=8.0, delta=1e-5, clip=0.5, num_rounds=4, rate=0.2)
     for method, later in (

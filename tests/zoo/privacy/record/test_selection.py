@@ -82,6 +82,7 @@ def test_two_gaussian_releases_cost_the_root_of_the_squares(first: float, second
     record.check_against(ledger)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("several", [[1.0, 2.0], [3.0, 3.0, 3.0], [10.0, 4.0, 7.0, 20.0]])
 def test_the_cost_is_that_of_another_accountant(several: list[float]) -> None:
     record, _ = chosen_among(gauss(several[0]), [gauss(z) for z in several[1:]])
@@ -192,6 +193,7 @@ def test_other_relations_are_refused() -> None:
     assert record.relation is Relation.ZERO_OUT_ONE_USER
 
 
+@pytest.mark.thorough
 @settings(max_examples=20)
 @given(ledgers=st.lists(st.lists(events, min_size=1, max_size=2), min_size=2, max_size=4), data=st.data())
 def test_the_order_does_not_matter(ledgers: list[list[PrivacyEvent]], data: st.DataObject) -> None:
@@ -204,6 +206,7 @@ def test_the_order_does_not_matter(ledgers: list[list[PrivacyEvent]], data: st.D
     other.check_against(ledger)
 
 
+@pytest.mark.thorough
 @settings(max_examples=60)
 @given(ledgers=st.lists(st.lists(events, min_size=1, max_size=2), min_size=1, max_size=3), more=events)
 def test_another_release_never_lowers_it(ledgers: list[list[PrivacyEvent]], more: PrivacyEvent) -> None:

@@ -342,6 +342,7 @@ def test_entries_stay_where_they_are_in_any_order() -> None:
     np.testing.assert_array_equal(found.data, straight.data[backwards])
 
 
+@pytest.mark.thorough
 def test_a_large_sparse_matrix_takes_memory_for_what_is_kept() -> None:
     """4e9 cells, which would be 16 GB; 6e5 of them kept."""
     users, items = 200_000, 20_000

@@ -140,6 +140,7 @@ EXTREME: dict[str, EntryModel] = {
 SHAPES = [(150, 140), (40, 30), (1, 30), (40, 1), (1, 1), (2, 2)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shape", SHAPES)
 def test_extremes_stay_probabilities(shape: tuple[int, int]) -> None:
     for cells in EXTREME.values():

@@ -38,6 +38,7 @@ class Silence(NoiseSource):
         return np.zeros(shape)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("items", [9, 4])
 def test_covariance_is_that_of_the_full_lift_for_every_shape(items: int) -> None:
     # 400 000 published coordinates in 6 users. Every entry of the mean of x x^T within 6 standard errors, where the

@@ -129,6 +129,7 @@ def losses(epsilon: float, count: int) -> list[tuple[float, float]]:
     return [((count - 2 * k) * epsilon, chance) for k, chance in enumerate(chances)]
 
 
+@pytest.mark.thorough
 def test_a_target_that_chooses_by_what_it_saw_stays_within_the_cap(tmp_path: Path) -> None:
     """After ten flips it takes the best of these for each report; each path costs 8 at 1e-5 if it was fixed beforehand."""
 
@@ -324,6 +325,7 @@ def test_a_budget_of_two_names_is_refused(file: Path, tmp_path: Path) -> None:
             Budget(name)
 
 
+@pytest.mark.thorough
 def test_wherever_the_making_of_a_budget_is_broken_off_it_can_be_made(tmp_path: Path) -> None:
     cap = Cap(TWO, 1e-5, RATING)
     for moment in moments(tmp_path, lambda: Budget.create(tmp_path / "counted.jsonl", cap), most=100):

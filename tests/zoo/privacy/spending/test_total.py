@@ -37,6 +37,7 @@ def test_releases_of_one_domain_compose_at_the_largest_delta() -> None:
     assert single < (total.epsilon or 0.0) < 20 * single
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("relation", [RATING, Relation.CHANGE_ONE_RATING_VALUE, USER])
 @pytest.mark.parametrize("stated", [False, True])
 def test_domains_add_up_unless_ratings_are_stated_to_be_distinct(relation: Relation, stated: bool) -> None:

@@ -36,6 +36,7 @@ def test_sums_are_those_of_a_loop_over_users(settings: dict[str, bool]) -> None:
             assert torch.allclose(total.double(), expected, rtol=1e-4, atol=3e-5 * float(expected.abs().max()))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("clip", [1e-9, 1e-3, 0.37, 5.0])
 def test_no_user_exceeds_the_clip_and_small_ones_are_not_touched(clip: float) -> None:
     losses = losses_of()

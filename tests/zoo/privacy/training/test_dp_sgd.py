@@ -26,6 +26,7 @@ def by_hand(noise_multiplier: float, rate: float, steps: int, delta: float = DEL
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("steps", "epsilon", "multiplier"),
     [

@@ -48,6 +48,7 @@ def counted(plan: StepPlan, steps_taken: int, private: bool) -> NoisySteps[StepP
     return spent
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("mechanism", "relation", "sensitivity"), [("private_d", ZERO_OUT, 0.5), ("first_layer_only", REPLACE, 1.0)]
 )

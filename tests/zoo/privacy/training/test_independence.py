@@ -83,6 +83,7 @@ def test_one_user_who_looks_at_one_other_is_found() -> None:
     refused_within(50, module, losses, torch.tensor([3, 7]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scale", [1.0, 1e4, 1e6, 1e8])
 def test_large_losses_of_others_do_not_hide_it(scale: float) -> None:
     """Losses of even users are this many times as large; one odd user's gradient, not the loss, turns beside user 7."""
@@ -178,6 +179,7 @@ class Leaves(nn.Module):
         return found * (self.rows[users].sum(1) > 0)
 
 
+@pytest.mark.thorough
 def test_honest_losses_pass_and_nothing_moves() -> None:
     torch.manual_seed(0)
     module, scores = Leaves(), Losses(SmallCritic(norm=True), some_rows())

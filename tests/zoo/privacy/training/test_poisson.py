@@ -33,6 +33,7 @@ def fits(counts: np.ndarray, probabilities: np.ndarray) -> bool:
     return bool(chisquare(counts[kept], expected[kept]).pvalue > ALPHA)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.8])
 def test_each_user_is_drawn_at_the_rate_and_independent_of_the_others(rate: float) -> None:
     # All sets of four users, and the size of a sample of thirty: fails with probability 2e-6 per rate.

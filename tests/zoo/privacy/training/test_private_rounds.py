@@ -211,6 +211,7 @@ PRIVACY = RoundPrivacy(
 )  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("relation", "other"),
     [
