@@ -49,13 +49,13 @@ class TestEveryMethod(MethodContract):
         assert bool(needs) == (name not in SCORES_ALONE)
 
 
-for test in (
+for dear in (
     MethodContract.test_a_resumed_run_equals_an_unbroken_one,
     MethodContract.test_scores_of_given_items_are_those_of_all_items,
     MethodContract.test_a_loaded_run_recommends_what_predict_does,
     MethodContract.test_users_without_history_are_ranked,
 ):
-    pytest.mark.thorough(test)
+    pytest.mark.thorough(dear)
 
 
 def shop(items: str) -> pl.DataFrame:

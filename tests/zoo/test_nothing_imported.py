@@ -24,6 +24,7 @@ from zoo.release.files import ReleaseError
 from zoo.runs.bundle import BUNDLE, BundleError
 from zoo.runs.cli import ZooCLI
 from zoo.runs.inputs import UsageError, read_checkpoint
+from zoo.runtime import plugins
 
 THEIRS = "received_package.Evil"
 
@@ -31,11 +32,16 @@ THEIRS = "received_package.Evil"
 @pytest.fixture(autouse=True)
 def never_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It lies where Python finds it, as what was received does in the folder where one stands; whoever imports it is caught."""
-    place = tmp_path / "here"
-    place.mkdir()
+    about = tmp_path / "received_package-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: received-package\nVersion: 1.0\n")
+    points = (f"[{group}]\n{THEIRS} = {THEIRS.replace('.', ':')}\n" for group in plugins.GROUPS.values())
+    (about / "entry_points.txt").write_text("".join(points))
+    monkeypatch.chdir(tmp_path)
+    plugins.brought.cache_clear()
     code = "raise BaseException('imported')\n"
-    (place / "received_package.py").write_text(code)
-    monkeypatch.syspath_prepend(place)
+    (tmp_path / "received_package.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(BaseException, match="imported"):
         __import__("received_package")
     assert "received_package" not in sys.modules

@@ -36,8 +36,8 @@ _HEADER = 2**12  # most bytes of its first line
 _KEYS = {"psi", "step", "session", "mode", "count", "spelling", "answers", "parts"}
 DESCRIPTION = (
     "Two parties with lists of users find those that both have. The modes: 'list', both learn the users in common; 'size', both "
-    "learn only their number. Each also learns the number of the other's users. Both must follow the protocol (semi-honest): "
-    "otherwise the asking party can test for users, and the serving party can learn all. No epsilon covers "
+    "learn their number, and from several runs who they are. Each also learns the number of the other's users. Both must follow "
+    "the protocol (semi-honest): else the asking party can test for users, and the serving party learn all. No epsilon covers "
     "what they learn. Steps: ask --send REQUEST; serve --receive "
     "REQUEST --send REPLY; ask --receive REPLY --send RESULT --out LIST; serve --receive RESULT --out LIST."
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, distributions
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -82,9 +82,20 @@ class Plugin:
 @cache
 def brought(kind: str) -> dict[str, Plugin]:
     """Return the plugins of a kind of `GROUPS` by name; two with the same name are known by their import path only."""
-    found = [Plugin.of(point) for point in entry_points(group=GROUPS[kind])]
+    found = [Plugin.of(point) for point in _entry_points() if point.group == GROUPS[kind]]
     names = [plugin.name for plugin in found]
     return {plugin.name: plugin for plugin in found if names.count(plugin.name) == 1}
+
+
+def _entry_points() -> list[EntryPoint]:
+    """Entry points of what is installed: a folder that another party sent may have metadata, and be the working directory."""
+    here = Path.cwd()
+    path = [entry for entry in sys.path if entry and Path(entry).resolve() != here]
+    points = [
+        point for found in distributions(path=path) for point in found.entry_points if point.group in GROUPS.values()
+    ]
+    first: dict[str, Distribution] = {}  # of a name, as on the import path
+    return [point for point in points if point.dist and first.setdefault(point.dist.name, point.dist) is point.dist]
 
 
 def packages() -> set[str]:

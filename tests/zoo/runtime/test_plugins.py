@@ -98,6 +98,28 @@ def line(name: str) -> str:
     return " ".join(found.split())
 
 
+def test_what_lies_in_the_working_directory_is_not_installed(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that was received there is not, nor does it hide one of its name that is installed."""
+
+    def versions() -> set[str]:
+        plugins.brought.cache_clear()
+        every = [plugin for kind in plugins.GROUPS for plugin in plugins.brought(kind).values()]
+        return {plugin.package for plugin in every if plugin.package.startswith("a-plugin")}
+
+    here = installed.parent / "received"
+    shutil.copytree(installed, here)
+    (here / "a_plugin-1.2.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: a-plugin\nVersion: 9\n")
+    monkeypatch.syspath_prepend(here)
+    assert versions() == {"a-plugin 9"}, "of two on the path the first counts"
+    for name in (str(here), "."):
+        monkeypatch.setattr(sys, "path", [name, *sys.path[1:]])
+        monkeypatch.chdir(here)
+        assert versions() == {"a-plugin 1.2"}
+    monkeypatch.chdir(installed)
+    monkeypatch.setattr(sys, "path", sys.path[1:])
+    assert versions() == set()
+
+
 @pytest.mark.thorough
 @pytest.mark.usefixtures("installed")
 def test_list_names_them_with_their_package_and_imports_nothing() -> None:
