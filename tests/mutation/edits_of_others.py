@@ -33,6 +33,8 @@ OTHERS = (
             "named = set(_words_in(words))",
         ),
         ("the last of two plugins wins", "if names.count(plugin.name) == 1}", "if plugin.name in names}"),
+        ("a folder that was received brings plugins", "if entry and Path(entry).resolve() != here]", "if entry]"),
+        ("a package is read twice", "first.setdefault(point.dist.name, point.dist) is point.dist]", "point.dist.name]"),
     ),
     *edits_of(
         "zoo/privacy/spending/budget.py",
