@@ -31,8 +31,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 53_640,
-    "lines of tests": 55_430,
+    "lines of code": 53_660,
+    "lines of tests": 55_445,
     "collected tests": 6_917,
 }
 

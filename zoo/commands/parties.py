@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from zoo.runtime import checks
 from zoo.runtime.run_folder import visible, write_json
 
 SETTINGS, TARGET = "zoo.json", "target"
@@ -73,12 +74,17 @@ def target_options(parser: argparse.ArgumentParser) -> None:
     """
     option = parser.add_argument
     option("--request", default="first", help="id of the request; the same id resumes at no cost")
-    option("--epsilon", type=float, help="ask for at most this epsilon")
+    option("--epsilon", type=_above_0, help="ask for at most this epsilon")
     option("--timeout", type=int, default=300, help="seconds for one message (default: %(default)s)")
     option("--wait", type=float, default=120, help="seconds to wait for silos (default: %(default)s)")
     option("--without", action="store_true", help="train without sources that gave no release")
     option("--no-fit", action="store_true", help="collect only")
     option("--intersect", metavar="SOURCE", help="find the users in common with this source instead of its release")
+
+
+def _above_0(text: str) -> float:
+    checks.positive(epsilon=(value := float(text)))  # argparse names the option and its value
+    return value
 
 
 def write_settings(file: Path, name: str, options: argparse.Namespace) -> None:
@@ -170,7 +176,7 @@ class Party:
             self.folder / "inbox",
             sources,
             asked["request"],
-            epsilon=asked.get("epsilon") or None,
+            epsilon=asked.get("epsilon"),
             trusted=None if keys is None else TrustedKeys.read(keys),
             **{
                 **defaults,

@@ -65,6 +65,8 @@ def greedy_weights(number: int, value: Callable[[Tensor], float], rounds: int) -
 
 #: Scores of all items that are kept at once to choose weights by, where validation ranks all items; more cases are thinned.
 MOST_SCORES = 1 << 28
+#: Copies of all members together: they are made before the weights of a received file are compared with them.
+MOST_MEMBERS = 1_000
 
 
 class Ensemble(Recommender):
@@ -124,6 +126,8 @@ class Ensemble(Recommender):
         self.rounds, self.fixed = rounds, None if weights is None else {**weights}
         self.members = {name: Member.of(member) for name, member in members.items()}
         check_names(self.members, self.fixed)
+        if (number := sum(member.copies for member in self.members.values())) > MOST_MEMBERS:
+            raise ValueError(f"An ensemble has at most {MOST_MEMBERS:,} copies; got {number:,}.")
         self._know(self.members)
         self.save_hyperparameters({"members": self._plain_members()})
         self.methods = nn.ModuleList()  # every copy, member by member, in the order of training

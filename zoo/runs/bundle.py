@@ -28,6 +28,7 @@ from zoo.release.release import Release
 from zoo.runs.predictor import Predictor, check_names, explain_mismatch, read_inputs
 from zoo.runtime import plugins
 from zoo.runtime.exports import METHODS, VERSION, exported
+from zoo.runtime.run_folder import MOST_COPIES
 from zoo.runtime.settings_files import read_json, user_path
 
 #: Manifest of a bundle, with the SHA-256 of every other file.
@@ -39,6 +40,8 @@ _FIELDS = {"schema": int, "version": str, "method": str} | dict.fromkeys(
 )
 #: Largest text file of a bundle, in bytes.
 _MOST_TEXT = 2**28
+#: Bytes of weights that are made though scoring does not use them; more for large bundles.
+_MOST_UNUSED = 2**26
 STATE = "state."
 
 
@@ -209,7 +212,11 @@ def _method(folder: Path, manifest: Mapping[str, Any], tensors: Mapping[str, Ten
     with explain_mismatch(folder, manifest):
         try:
             with torch.device("meta"):
-                shapes = scored_by(own, _built(own, manifest).state_dict())
+                weights = _built(own, manifest).state_dict()
+            shapes = scored_by(own, weights)
+            unused = sum(weights[name].nbytes for name in weights.keys() - shapes.keys())
+            if unused > max(_MOST_UNUSED, MOST_COPIES * (folder / TENSORS).stat().st_size):
+                raise ValueError(f"{unused:,} bytes that scoring does not use")
             if {k: v.shape for k, v in shapes.items()} != {k: v.shape for k, v in state.items()}:
                 raise RuntimeError("Weights and settings differ.")
             method = _built(own, manifest)

@@ -27,6 +27,7 @@ from zoo.release.release import Release
 from zoo.release.signature import TrustedKeys, check_signature
 from zoo.runs.inputs import UsageError, instantiate
 from zoo.runs.publishing import publish
+from zoo.runtime import checks
 from zoo.runtime.run_folder import plain, visible
 from zoo.runtime.settings_files import read_json
 
@@ -278,6 +279,7 @@ class TargetParty:
             raise UsageError(
                 f"request is {request!r}, sources {list(sources)}. Allowed: names as of files. Rename them."
             )
+        checks.positive(epsilon=epsilon)
         self.folder, self.sources, self.request, self.epsilon = folder / request, list(sources), request, epsilon
         self.limit, self.trusted, self.part, self.patience = limit, trusted, part, patience
 

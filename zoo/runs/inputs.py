@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -239,7 +241,9 @@ def _source_ratings(data: CrossDomainDataModule, name: str) -> Ratings:
 
 def _folder(trainer: Trainer) -> Path:
     if (folder := folder_of_run(trainer)) is None:
-        return Path(tempfile.mkdtemp(prefix="zoo-"))
+        folder = Path(tempfile.mkdtemp(prefix="zoo-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)  # other processes read it during the run
+        return folder
     _ = trainer.loggers[0].experiment  # type: ignore[attr-defined]  # the CSV log makes its folder, while it is empty
     return folder.resolve()
 

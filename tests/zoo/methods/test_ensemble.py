@@ -258,6 +258,7 @@ def test_a_member_that_makes_noise_after_all_is_refused(tmp_path: Path, monkeypa
         (lambda: Member(), r"A member is either a method or a run; got None and None"),
         (lambda: Member(EASE(), run="runs/EASE/version_0"), r"a method or a run; got EASE"),
         (lambda: Member(run="x", copies=2), r"copies is 2; a member from a run has 1"),
+        (lambda: Member(EASE(), copies=1001), r"at most 1,000 copies; got 1,001"),
     ],
 )
 def test_what_is_no_member_is_refused(member: Any, said: str) -> None:  # noqa: ANN401

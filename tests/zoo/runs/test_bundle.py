@@ -268,6 +268,11 @@ def test_a_bundle_with_a_critic_still_loads(tmp_path: Path, monkeypatch: pytest.
     assert "state.critic.first.weight" in load_file(bundle / TENSORS)
     one, other = (zoo.load(path).recommend(["u0001"], k=3, include_seen=True) for path in (bundle, run.folder))
     assert one.equals(other)
+    manifest = json.loads((bundle / BUNDLE).read_text())
+    manifest["settings"]["critic_dims"] = [2**20, 2**20]  # 4 TiB, with which no weight is compared
+    (bundle / BUNDLE).write_text(json.dumps(manifest))
+    with pytest.raises(BundleError, match=r"Invalid settings.*,... bytes that scoring does not use"):
+        zoo.load(bundle)
 
 
 def test_the_experiment_of_a_bundle_names_no_path_of_a_member_or_a_publisher(tmp_path: Path) -> None:

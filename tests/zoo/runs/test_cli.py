@@ -5,7 +5,9 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import polars as pl
@@ -161,8 +163,15 @@ def test_without_a_key_of_wandb_nothing_is_published(
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_a_dry_run_leaves_nothing(cli: Command, tmp_path: Path) -> None:
+def test_a_dry_run_leaves_nothing(cli: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[Callable[[], None]] = []
+    at_exit = SimpleNamespace(register=lambda *call, **named: ends.append(partial(*call, **named)))
+    monkeypatch.setattr("zoo.runs.inputs.atexit", at_exit)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     cli("fit", *PROJECTED, "--trainer.fast_dev_run", "true")
+    assert list(tmp_path.rglob("*.safetensors")), "a release without a run folder"
+    for end in ends:
+        end()
     assert list(tmp_path.iterdir()) == []
 
 

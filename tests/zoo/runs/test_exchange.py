@@ -97,6 +97,8 @@ def test_a_target_cannot_get_more_than_the_source_grants(party: Party, tmp_path:
         assert not data
         return str(reply["code"])
 
+    with pytest.raises(ValueError, match=r"epsilon is 0\. It must be positive"):
+        TargetParty(tmp_path / "in", NAMES, "r1", epsilon=0)
     assert asked(epsilon=100) == "above_policy"
     for wrong in ({"domain": "film"}, {"request": "../../etc"}, {"epsilon": "1"}, {"out": "/tmp"}, {"op": "eval"}):
         assert asked(**wrong) == "bad_request"

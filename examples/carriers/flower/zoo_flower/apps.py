@@ -47,7 +47,8 @@ def collect(grid: Grid, context: Context) -> None:
     nodes = {name: int(node) for node, name in (pair.split("=") for pair in str(run["nodes"]).split(","))}
     party = Party(Path(str(run["folder"])) / SETTINGS)
     send = sender(grid, nodes, "release", float(run["timeout"]))
-    party.collect([*nodes], run, send, part=2**26, patience=1)  # a message starts a process, so parts are large
+    asked = {**run, "epsilon": run["epsilon"] or None}  # a run's settings have no null
+    party.collect([*nodes], asked, send, part=2**26, patience=1)  # a message starts a process, so parts are large
 
 
 def sender(
