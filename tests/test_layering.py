@@ -33,7 +33,7 @@ RATCHET = {
     "files with one importer": 96,
     "lines of code": 53_660,
     "lines of tests": 55_445,
-    "collected tests": 6_917,
+    "collected tests": 6_918,
 }
 
 
