@@ -31,9 +31,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 53_660,
-    "lines of tests": 55_445,
-    "collected tests": 6_918,
+    "lines of code": 53_675,
+    "lines of tests": 55_465,
+    "collected tests": 6_921,
 }
 
 

@@ -14,10 +14,11 @@ import yaml
 from pytorch_lightning.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
 from callbacks.trackers import log_figure, log_settings, log_table
-from zoo.runtime.run_folder import atomic_folder, refusal
+from zoo.runtime.run_folder import atomic_folder, plain, refusal
 
 if TYPE_CHECKING:
     import polars as pl
+    import wandb
 
 #: Project name and folder, as in `configs/overlays`.
 PROJECT, FOLDER = "cdr-zoo", Path("runs")
@@ -62,6 +63,7 @@ def begin_own_run(logger: WandbLogger) -> None:
     others = wandb.run is not None and wandb.run.id not in _BEGUN
     if logger._experiment is not None or others:
         return
+    logger._wandb_init["settings"] = _settings(logger._wandb_init.get("settings"))
     if wandb.run is not None:
         offline = {"mode": "offline"} if logger._offline else {}
         logger._experiment = wandb.init(**logger._wandb_init | offline | {"reinit": "create_new"})
@@ -98,6 +100,19 @@ def short_errors(without: str) -> Iterator[None]:
         if message := refused_by_wandb(error, without):
             raise TrackerError(" ".join(message.split())) from error
         raise
+
+
+def _settings(given: Mapping[str, Any] | wandb.Settings | None) -> dict[str, Any]:
+    """Return the settings of a run that differ from W&B's.
+
+    A config's are completed by defaults, which would replace those of the environment. Console output, which quotes refused
+    rows, is sent only if they ask for it.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        usual, stated = type(given)(), {name: getattr(given, name) for name in given.model_fields_set}
+        known = {name: value for name, value in stated.items() if type(value) is not object}  # its mark for "not given"
+        given = {name: value for name, value in known.items() if plain(value) != plain(getattr(usual, name))}
+    return {"console": "off", **(given or {})}
 
 
 def _check_wandb(without: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from jsonargparse import ArgumentParser
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import BackboneFinetuning, EarlyStopping
 from pytorch_lightning.callbacks.weight_averaging import EMAWeightAveraging
@@ -330,6 +331,24 @@ def test_two_trainings_of_one_process_are_two_runs_of_wandb(monkeypatch: pytest.
     with wandb.init(dir=tmp_path, mode="offline") as own:  # the caller's own run is continued
         begin_own_run(logger := WandbLogger(save_dir=tmp_path))
         assert logger.experiment is own
+
+
+@pytest.mark.parametrize("settings", [None, {"disable_git": True}, {"console": "redirect", "mode": "shared"}])
+def test_wandb_gets_the_settings_that_were_asked_for(
+    settings: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A parser completes them by defaults, which replace what the environment says; console output quotes refused rows."""
+    parser = ArgumentParser()
+    parser.add_subclass_arguments(WandbLogger, "logger")
+    given = {"logger": {"class_path": "WandbLogger", "init_args": {"settings": settings} if settings else {}}}
+    logger = parser.instantiate_classes(parser.parse_object(given)).logger
+    sent: dict[str, Any] = {}
+    monkeypatch.setattr("wandb.run", None)
+    begun = property(lambda self: sent.update(self._wandb_init) or SimpleNamespace(id="a"))
+    monkeypatch.setattr(WandbLogger, "experiment", begun)
+    begin_own_run(logger)
+    sent["settings"].pop("root_dir", None)  # by default the folder of the first test
+    assert sent["settings"] == {"console": "off"} | (settings or {})
 
 
 def test_a_start_that_fails_leaves_no_folder() -> None:
