@@ -31,7 +31,7 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 53_675,
+    "lines of code": 53_685,
     "lines of tests": 55_465,
     "collected tests": 6_921,
 }

@@ -83,7 +83,10 @@ def target_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _above_0(text: str) -> float:
-    checks.positive(epsilon=(value := float(text)))  # argparse names the option and its value
+    try:
+        checks.positive(epsilon=(value := float(text)))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
     return value
 
 
@@ -147,7 +150,7 @@ class Party:
         agreed = self.folder / f"agreed-{self.settings['domain']}.csv"
         if self.settings["mode"] == "list" and agreed.exists():  # the target must not change a list that is in use
             raise ValueError(f"{agreed} exists. Remove it first.")
-        with tempfile.TemporaryDirectory() as scratch:
+        with tempfile.TemporaryDirectory(prefix="zoo-") as scratch:
             received, reply = Path(scratch) / "received", Path(scratch) / "reply"
             received.write_bytes(message)
             first = step == "request"
@@ -200,7 +203,7 @@ class Party:
         out = self.folder / f"agreed-{source}.csv"
         if self.settings.get("users") is None or out.exists():
             return Code.BAD_REQUEST, f"users is not set in {SETTINGS}, or {out} exists. Set it, or remove the file."
-        with tempfile.TemporaryDirectory() as scratch:
+        with tempfile.TemporaryDirectory(prefix="zoo-") as scratch:
             request_file, reply, result = (Path(scratch) / name for name in ("request", "reply", "result"))
             psi.ask(self._psi(receive=None, send=request_file, out=None))
             said = f"{source} has no list yet."

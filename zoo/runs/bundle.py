@@ -215,8 +215,8 @@ def _method(folder: Path, manifest: Mapping[str, Any], tensors: Mapping[str, Ten
                 weights = _built(own, manifest).state_dict()
             shapes = scored_by(own, weights)
             unused = sum(weights[name].nbytes for name in weights.keys() - shapes.keys())
-            if unused > max(_MOST_UNUSED, MOST_COPIES * (folder / TENSORS).stat().st_size):
-                raise ValueError(f"{unused:,} bytes that scoring does not use")
+            if unused > (most := max(_MOST_UNUSED, MOST_COPIES * (folder / TENSORS).stat().st_size)):
+                raise ValueError(f"{unused:,} bytes that scoring does not use, at most {most:,} are allowed")
             if {k: v.shape for k, v in shapes.items()} != {k: v.shape for k, v in state.items()}:
                 raise RuntimeError("Weights and settings differ.")
             method = _built(own, manifest)

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentParser, Namespace, get_loader, set_loader
 from pytorch_lightning import Trainer
+from pytorch_lightning.utilities import rank_zero_warn
 from pytorch_lightning.utilities.seed import isolate_rng
 
 from datamodules import CrossDomainDataModule
@@ -191,7 +192,7 @@ def _prepare(
             "(--data.releases.NAME PATH), or omit data.trusted."
         )
     users = data.common_users() if data.users == COMMON else None
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(prefix="zoo-") as scratch:
         if users is not None:
             data.users, data.users_from_ratings = str(write_users(users, Path(scratch) / "users.csv")), True
         data.read_target()  # refuse bad data before publishing
@@ -242,7 +243,10 @@ def _source_ratings(data: CrossDomainDataModule, name: str) -> Ratings:
 def _folder(trainer: Trainer) -> Path:
     if (folder := folder_of_run(trainer)) is None:
         folder = Path(tempfile.mkdtemp(prefix="zoo-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)  # other processes read it during the run
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)  # other processes read it during the run
+        else:  # checkpoints need it
+            rank_zero_warn(f"There is no logger, so no run folder. Releases and user list are kept in {folder}.")
         return folder
     _ = trainer.loggers[0].experiment  # type: ignore[attr-defined]  # the CSV log makes its folder, while it is empty
     return folder.resolve()
