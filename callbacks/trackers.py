@@ -100,6 +100,7 @@ class Trackers(Callback):
         if path is None or not path.is_file():
             return {}
         settings: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+        (settings.get("trainer") or {}).pop("logger", None)  # names folders and accounts
         return settings
 
     def _send(self, logger: Logger) -> None:

@@ -32,7 +32,7 @@ RATCHET = {
     "arrows": 70,
     "files with one importer": 96,
     "lines of code": 53_685,
-    "lines of tests": 55_465,
+    "lines of tests": 55_466,
     "collected tests": 6_921,
 }
 

@@ -77,6 +77,7 @@ def test_the_experiment_and_its_guarantees_are_hyperparameters(finished: ZooCLI)
     assert told["model"]["class_path"].endswith("PriCDR")
     assert told["publisher"]["init_args"]["epsilon"] == 8.0
     assert {"data", "trainer", "seed_everything"} <= told.keys()
+    assert "logger" not in told["trainer"], "its settings name folders and accounts"
     record = finished.datamodule.releases["book"].record
     assert told["privacy"]["book"] == {"mechanism": record.mechanism.name, **record.view.to_dict()}
     assert (
