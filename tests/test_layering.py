@@ -88,6 +88,17 @@ def libraries(*rooms: str) -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.parametrize(
+    "place", ["zoo", "callbacks", "datamodules", "examples/carriers/*/zoo_*", "examples/encrypted_bridge/*"]
+)
+def test_temporary_folders_have_the_name_that_is_erased(place: str) -> None:
+    """docs/data_protection.md: ``zoo-*``."""
+    code = [EXAMPLES.sub("", file.read_text(encoding="utf-8")) for file in ROOT.glob(f"{place}/**/*.py")]
+    made = [call for text in code for call in re.findall(r"(?:TemporaryDirectory|mkdtemp)\(.*", text)]
+    assert code
+    assert all(call.partition("(")[2].startswith('prefix="zoo-"') for call in made), made
+
+
 # A guarantee is computed by code that people read who know no torch; only training needs it.
 WITHOUT_TORCH = [f"zoo/privacy/{part}" for part in os.listdir(ROOT / "zoo" / "privacy") if part not in WITH_TORCH]
 

@@ -58,7 +58,7 @@ class Cluster:
             raise BenchmarkError(f"Missing programs: {', '.join(missing)}. Use a machine with SLURM.")
         for name, value in self.options.items():
             _refuse_value(name, value)
-        with tempfile.TemporaryDirectory() as scratch:  # an executor makes its folder
+        with tempfile.TemporaryDirectory(prefix="zoo-") as scratch:  # an executor makes its folder
             self._executor(Path(scratch))
 
     def submit(self, runs: Sequence[BenchmarkRun], folder: Path, keep_checkpoints: bool) -> list[str]:

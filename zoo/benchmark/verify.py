@@ -81,7 +81,7 @@ def verify(folder: Path, options: argparse.Namespace, console: Console) -> list[
     seed = time.time_ns() % 2**32 if options.seed is None else options.seed
     console.print(f"Benchmark file: {escape(visible(origin['config']))}", highlight=False, soft_wrap=True)
     benchmark, threads = read_benchmark(Path(origin["config"])), int(next(iter(origin["threads"])) or 1)
-    with tempfile.TemporaryDirectory() as root:
+    with tempfile.TemporaryDirectory(prefix="zoo-") as root:
         known = {key_of(run): run for run in runs_of(benchmark, Path(root))}
         if lost := [key for key in rows if key not in known]:
             raise BenchmarkError(f"{origin['config']} has no row {lost[0]} by now. Use the report's commit.")

@@ -6,7 +6,6 @@ import argparse
 import csv
 import re
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from zoo.runtime.arguments import Arguments, offer_imports
-from zoo.runtime.run_folder import atomic_write, refusal, visible
+from zoo.runtime.run_folder import atomic_write, folder_beside, refusal, visible
 from zoo.runtime.suggestions import count_of
 
 if TYPE_CHECKING:
@@ -193,14 +192,14 @@ def with_progress(tables: Iterable[pl.DataFrame], num_users: int) -> Iterator[pl
 
 
 def write_tables(tables: Iterable[pl.DataFrame], out: Path) -> None:
-    """Write tables one below the other, atomically, without all of them in memory."""
+    """Write tables one below the other, atomically; until then their parts are in a hidden folder next to the file."""
     import polars as pl
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(out) as temporary, tempfile.TemporaryDirectory(dir=out.parent) as folder:
+    with atomic_write(out) as temporary, folder_beside(out) as folder:
         for number, table in enumerate(tables):
-            table.write_parquet(Path(folder) / f"{number:08d}.parquet")
-        whole = pl.scan_parquet(Path(folder) / "*.parquet")
+            table.write_parquet(folder / f"{number:08d}.parquet")
+        whole = pl.scan_parquet(folder / "*.parquet")
         whole.sink_csv(temporary) if out.suffix == ".csv" else whole.sink_parquet(temporary)
 
 

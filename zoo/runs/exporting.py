@@ -100,9 +100,7 @@ def export(
         raise UsageError("with_ratings needs with_user_ids. Pass both (--with-user-ids --with-ratings), or neither.")
     if out.exists():
         raise FileExistsError(f"{out} exists, and a bundle is never overwritten. Choose another path.")
-    predictor = run if isinstance(run, Predictor) else load_run(user_path(run))
-    if not (predictor.folder / BEST).is_file():
-        raise UsageError(f"{predictor.folder} has no {BEST}, so it is no run. Pass a run.")
+    predictor = _opened(run)
     if push is not None:
         # Releases that the run did not publish are of somebody else's ratings.
         home = predictor.folder.resolve()
@@ -185,7 +183,7 @@ def export_head(run: Path | str | Predictor, out: Path | str, *, onnx: bool = Tr
         raise FileExistsError(f"{out} exists. Choose another path.")
     if onnx and any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript")):
         raise UsageError("ONNX is not installed. pip install 'cdr-zoo[onnx]', or omit --onnx.")
-    predictor = run if isinstance(run, Predictor) else load_run(user_path(run))
+    predictor = _opened(run)
     with torch.no_grad():
         method = predictor.ready()
         users, items = method.head_factors()
@@ -202,6 +200,18 @@ def export_head(run: Path | str | Predictor, out: Path | str, *, onnx: bool = Tr
         write_json(folder / ITEMS, predictor.item_ids)
         write_json(folder / USERS, predictor.user_ids)
     return out
+
+
+def _opened(run: Path | str | Predictor) -> Predictor:
+    """Return the predictor of a run, which has its files itself: a link in a received one could lead to any file here."""
+    predictor = run if isinstance(run, Predictor) else load_run(user_path(run))
+    folder = predictor.folder
+    if not (folder / BEST).is_file():
+        raise UsageError(f"{folder} has no {BEST}, so it is no run. Pass a run.")
+    for name in (BEST, CONFIG, METRICS, PRIVACY):
+        if not (found := (folder / name).resolve()).is_relative_to(folder.resolve()):
+            raise UsageError(f"{folder / name} is a link to {found}, outside the run. Replace it by a copy.")
+    return predictor
 
 
 @dataclass(frozen=True)

@@ -128,17 +128,22 @@ def atomic_folder(path: Path, *, private: bool = False) -> Iterator[Path]:
     not empty. Temporary folders of killed processes are removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _beside(path)
-    temporary.mkdir(mode=0o700)
+    with folder_beside(path) as temporary, saying_where(path):
+        yield temporary
+        if not private:
+            make_readable(temporary)
+        temporary.rename(path)
+
+
+@contextmanager
+def folder_beside(path: Path) -> Iterator[Path]:
+    """Yield a private temporary folder next to ``path``, and remove it; the next write removes that of a killed process."""
+    folder = _beside(path)
+    folder.mkdir(mode=0o700)
     try:
-        with saying_where(path):
-            yield temporary
-            if not private:
-                make_readable(temporary)
-            temporary.rename(path)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def make_readable(folder: Path) -> None:

@@ -1,5 +1,7 @@
 """``recommend`` and ``export``: a table or a file that is whole, and refusals of one sentence."""
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 
 import zoo
 from zoo.__main__ import main
-from zoo.commands.recommend import RequestError, ids_in, read_lists, read_users_file
+from zoo.commands.recommend import RequestError, ids_in, read_lists, read_users_file, write_tables
 
 
 def ended(arguments: list[object], monkeypatch: pytest.MonkeyPatch) -> str:
@@ -35,6 +37,18 @@ def test_recommendations_are_shown_or_written(
         assert f"Recommendations for 2 users: {out}" in capsys.readouterr().out
         assert read(out)["item_id"].to_list() == [line[3].strip() for line in lines]
     assert sorted(file.name for file in (tmp_path / "new").iterdir()) == ["best.csv", "best.parquet"]
+
+
+def test_until_lists_are_whole_nothing_of_them_is_visible(tmp_path: Path) -> None:
+    """A killed command leaves hidden files with the name of the list, which the next one removes."""
+
+    def tables() -> Iterator[pl.DataFrame]:
+        for number in range(2):
+            yield pl.DataFrame({"user_id": [f"u{number}"]})
+            assert all(re.fullmatch(r"\.lists\.csv\..*\.tmp", path.name) for path in tmp_path.iterdir())
+
+    write_tables(tables(), tmp_path / "lists.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["lists.csv"]
 
 
 @pytest.mark.thorough

@@ -6,6 +6,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from zoo.runs.bundle import BUNDLE, ITEMS, TENSORS, USERS, BundleError
 from zoo.runs.exporting import card, export_head, without_paths
 from zoo.runs.inputs import UsageError
 from zoo.runs.predictor import UnknownUserError
-from zoo.runtime.run_folder import BEST
+from zoo.runtime.run_folder import BEST, METRICS, PRIVACY
 
 pytestmark = pytest.mark.thorough
 
@@ -357,6 +358,22 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(finished: Path, b
     with pytest.raises(UsageError, match="so it is no run"):
         zoo.export(zoo.load(bare), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [BEST, METRICS, PRIVACY])
+def test_a_run_that_links_to_other_files_is_not_exported(finished: Path, tmp_path: Path, name: str) -> None:
+    """A received one could name any file of the reader, which the bundle would then hold."""
+    run = shutil.copytree(finished, tmp_path / "run")
+    (run / name).rename(run / "moved")
+    (run / name).symlink_to(run / "moved")
+    zoo.export(run, tmp_path / "out")
+    (run / "moved").rename(tmp_path / "own")
+    (run / name).unlink()
+    (run / name).symlink_to(tmp_path / "own")
+    for hand_over in (zoo.export, partial(export_head, onnx=False)):
+        with pytest.raises(UsageError, match=f"{name} is a link to {tmp_path}/own, outside the run"):
+            hand_over(run, tmp_path / "no")
+    assert not (tmp_path / "no").exists()
 
 
 def rewritten(

@@ -88,7 +88,7 @@ def fetch(data: DataSet, folder: Path, offline: Path | None = None) -> None:
             print(f"Exists: {', '.join(str(folder / table) for table in wanted)}")
             continue
         print(f"Terms of {name}: {data.licence}", file=sys.stderr)
-        with tempfile.TemporaryDirectory() as scratch:
+        with tempfile.TemporaryDirectory(prefix="zoo-") as scratch:
             file = _found(name, published, offline) or _downloaded(name, published, Path(scratch))
             folder.mkdir(parents=True, exist_ok=True)
             for table in wanted:

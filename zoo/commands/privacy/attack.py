@@ -137,7 +137,7 @@ class Attack:
 def _ratings(data: CrossDomainDataModule, name: str) -> Ratings:
     if data.users != COMMON:
         return data.source(name)
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(prefix="zoo-") as scratch:
         data.users = str(write_users(data.common_users(), Path(scratch) / "users.csv"))
         data.users_from_ratings = True
         return data.source(name)

@@ -23,22 +23,35 @@ class UserwiseLayer(Protocol):
         """Return the L2 norm of each user's gradient, by parameter, ``(batch,)``, from inputs and the outputs' gradients."""
 
 
-# Settings that Opacus's norms ignore: other padding has another gradient, scale_grad_by_freq counts other users' items, and
-# max_norm changes the weights of a user's items without noise.
-_REQUIRED = {"padding_mode": "zeros", "scale_grad_by_freq": False, "max_norm": None}
+# Layers whose norms in Opacus equal those of a loop over users. That of nn.EmbeddingBag is too small where an id repeats.
+_LAYERS = (
+    *(nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm),
+    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+)
+# Settings that Opacus's norms ignore: other padding has another gradient, scale_grad_by_freq counts other users' items, max_norm
+# changes the weights of a user's items without noise, and padding_idx has no gradient. Sparse sums cannot get noise.
+_REQUIRED = {
+    "padding_mode": "zeros",
+    "scale_grad_by_freq": False,
+    "max_norm": None,
+    "padding_idx": None,
+    "sparse": False,
+}
 
 
 def unknown_setting(layer: nn.Module) -> str | None:
     """Return the first setting under which Opacus's norms of a layer are wrong, as ``name=value``, or None."""
     if isinstance(layer, UserwiseLayer):
         return None
+    if isinstance(layer, nn.LayerNorm) and "bias" not in dict(layer.named_parameters()):  # Opacus reads it
+        return "bias=False"
     found = {name: getattr(layer, name, usual) for name, usual in _REQUIRED.items()}
     return next((f"{name}={value!r}" for name, value in found.items() if value != _REQUIRED[name]), None)
 
 
 def has_user_norms(layer: nn.Module) -> bool:
     """Whether `user_norms` supports a layer's own parameters, without those of layers within it."""
-    return isinstance(layer, UserwiseLayer) or (type(layer) in _opacus().GRAD_SAMPLERS and not unknown_setting(layer))
+    return isinstance(layer, UserwiseLayer) or (type(layer) in _LAYERS and not unknown_setting(layer))
 
 
 def user_norms(layer: nn.Module, inputs: Sequence[Tensor], gradients: Tensor) -> Mapping[nn.Parameter, Tensor]:

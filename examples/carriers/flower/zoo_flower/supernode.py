@@ -45,7 +45,7 @@ def run(arguments: list[str], app: str) -> None:
     start_client_internal._pull_and_store_message = with_late_replies(start_client_internal._pull_and_store_message)
     be_patient()
     start_client_internal.subprocess = SimpleNamespace(Popen=lambda command: subprocess.Popen(command_of(command)))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix="zoo-") as folder:
         trusted = Path(folder) / "trusted.yaml"
         public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
         trusted.write_text(json.dumps({SITE: public}), encoding="utf-8")  # JSON is YAML

@@ -85,7 +85,7 @@ def run_target(options: argparse.Namespace, fit: Sequence[str]) -> int:
     sources = silos_of(folder)
     with serving(folder, options.wait) as session:
         _wait_for_silos(session, sources, options.wait)
-        with tempfile.TemporaryDirectory() as scratch:
+        with tempfile.TemporaryDirectory(prefix="zoo-") as scratch:
             job = write_job(Path(scratch) / "release", sources, options)
             number = session.submit_job(str(job))
         print(f"Request {options.request!r} is job {number}.", flush=True)
@@ -166,7 +166,7 @@ def simulate(options: argparse.Namespace, fit: Sequence[str]) -> int:
     for name in (TARGET, *options.sources):
         if not (folder / f"{name}.json").exists():
             write_settings(folder / f"{name}.json", name, options)
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(prefix="zoo-") as scratch:
         job = write_job(Path(scratch) / "release", options.sources, options)
         local = Path(scratch) / "work" / "local"
         local.mkdir(parents=True)
