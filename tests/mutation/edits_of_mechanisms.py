@@ -211,6 +211,11 @@ MECHANISMS = (
         f"{TRAINING}/user_norms.py",
         (f"{OF_TRAINING}/test_user_norms.py",),
         ("every padding is that of zeros", '{"padding_mode": "zeros", ', "{"),
+        (
+            "a layer that nobody compared is accepted",
+            "type(layer) in _LAYERS",
+            "type(layer) in _opacus().GRAD_SAMPLERS",
+        ),
     ),
     *edits_of(
         f"{TRAINING}/generator_privacy.py",

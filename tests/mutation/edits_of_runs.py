@@ -314,6 +314,7 @@ RUNS = (
         ("a bundle has the critic", 'scored_by(own, checkpoint["state_dict"])', 'checkpoint["state_dict"]'),
         ("a member's run is named", "safe_dump(without_paths(config)", "safe_dump(config"),
         ("paths inside of texts stay", "_PATH.search(", "_PATH.match("),
+        ("a link out of a run is followed", "if not (found := ", "if False and not (found := "),
     ),
     *edits_of(
         "zoo/runs/predictor.py",

@@ -150,6 +150,7 @@ class Ratings:
         with np.errstate(over="ignore"):  # numbers too large for float32 become infinite and are refused below
             parts = (self.matrix.data.astype(np.float32), self.matrix.indices.copy(), self.matrix.indptr.copy())
         matrix = csr_array(parts, shape=self.matrix.shape)
+        matrix.check_format(full_check=True)  # indices beyond a row would be other users' entries
         if (times := self.times) is not None:
             if len(times) != matrix.nnz:
                 raise ValueError(f"times has {len(times)} entries, the matrix {matrix.nnz}. Pass one per rating.")

@@ -232,7 +232,8 @@ class Partial(SameGuarantee):
         note = {"share of the users": self.share, "seed of the users": self.seed}
         if self.of.joins_users:
             kept = self._kept(source.user_ids)
-            release = make(replace(source, matrix=source.matrix[kept], user_ids=source.user_ids[kept]), domain)
+            part = replace(source, matrix=source.matrix[kept], user_ids=source.user_ids[kept], times=None)
+            release = make(part, domain)
             return replace(release, record=noted(release, **note))
         release = make(source, domain)
         kept = self._kept(release.user_ids)

@@ -302,7 +302,6 @@ def _ratings(
         for name in ("train", "seen"):
             starts, columns, values = (tensors[f"{name}.{part}"].numpy() for part in ("starts", "items", "weights"))
             made = csr_array((values, columns, starts), shape=(len(users), len(items)))
-            made.check_format(full_check=True)
             matrices.append(Ratings(made, users, items, (Step("read from a bundle"),)))
         return matrices[0], SparseRows.from_ratings(matrices[1])
     except (KeyError, ValueError, TypeError, IndexError, RuntimeError) as error:

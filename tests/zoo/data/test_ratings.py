@@ -164,6 +164,14 @@ def test_unfit_ids_are_refused(users: list[str], items: list[str], message: str)
         Ratings(csr_array(DENSE), np.array(users), np.array(items))
 
 
+@pytest.mark.parametrize("column", [-1, 3])
+def test_a_rating_in_no_column_is_refused(column: int) -> None:
+    """It would be counted as another user's, whom then no clipping or flip of its own row protects."""
+    matrix = csr_array(([1.0, 1.0], [0, column], [0, 1, 2, 2]), shape=(3, 3))
+    with pytest.raises(ValueError, match="indices must be"):
+        Ratings(matrix, as_ids("abc"), as_ids("xyz"))
+
+
 def test_unfit_types_are_refused() -> None:
     with pytest.raises(TypeError, match=r"is a coo_array\. It must be a csr_array"):
         Ratings(coo_array(DENSE), as_ids("abc"), as_ids("xyz"))  # type: ignore[arg-type]

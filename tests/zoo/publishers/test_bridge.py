@@ -50,7 +50,8 @@ def test_users_are_joined_by_their_ids() -> None:
 def test_a_smaller_overlap_is_a_map_of_fewer_users_with_the_same_noise() -> None:
     """And their number, not that of all, is what scoring centres and scales by."""
     publisher = zoo.BridgePublisher(**CLEAR, projections=projections())
-    half = zoo.Partial(publisher, 0.5).for_target(target()).publish(binary(), "book")
+    timed = replace(binary(), times=np.arange(binary().num_ratings))
+    half = zoo.Partial(publisher, 0.5).for_target(target()).publish(timed, "book")
     kept = [list(binary().user_ids).index(user) for user in half.user_ids]
     fewer = replace(binary(), matrix=binary().matrix[kept], user_ids=binary().user_ids[kept])
     alone = publisher.for_target(target()).publish(fewer, "book")

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.module import _has_any_global_hook
 
 from zoo.privacy.training.independence import Losses as Losses
 from zoo.privacy.training.independence import check_alone
@@ -34,8 +36,10 @@ def check_module(module: nn.Module) -> None:
     """Refuse a module whose per-user gradients would be wrong.
 
     That is: users' outputs depend on each other, a parameter belongs to two layers or is not float32, nothing is trained, a
-    layer is in evaluation mode, or a layer's norm is unknown.
+    layer is in evaluation mode, a layer's norm is unknown, or a hook may change a gradient or see one before the noise.
     """
+    if _has_any_global_hook():  # type: ignore[no-untyped-call]  # torch's
+        raise ValueError("torch has hooks for all modules. Remove them.")
     for name, layer in module.named_modules():
         named = f"{name or 'the module'} ({type(layer).__name__})"
         if isinstance(layer, _BatchNorm) or getattr(layer, "track_running_stats", False):
@@ -64,6 +68,10 @@ def _check_layer(named: str, layer: nn.Module) -> None:
         raise ValueError(f"{named} is trained and has buffers, which may store data. Replace it.")
     if not layer.training:
         raise ValueError(f"{named} is in evaluation mode. Call train() first.")
+    hooks = [layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks]
+    hooks += [own._backward_hooks or {} for own in layer.parameters(recurse=False)]
+    if any(hooks) or "forward" in vars(layer):
+        raise ValueError(f"{named} has hooks, as of wandb.watch. They could read gradients without noise. Remove them.")
 
 
 def clipped_sum(
@@ -161,20 +169,30 @@ def _check_losses(values: Tensor, users: Tensor) -> None:
 
 
 def _check_paths(values: Tensor, calls: Sequence[_Call], parameters: Mapping[str, nn.Parameter]) -> None:
-    # A norm is that of the gradient through the recorded output alone, so every path from the losses must pass it.
+    # A norm is that of the gradient through the recorded output, with fixed inputs. So every path from the losses to a layer's
+    # parameter must pass its output, and none its inputs.
     marks = {call.output.grad_fn: 1 << place for place, call in enumerate(calls)}
     homes = {id(own): 1 << place for place, call in enumerate(calls) for own in call.layer.parameters(recurse=False)}
-    passed = {values.grad_fn: 0}  # by node of the graph: outputs on all paths to it, as bits
+    inlets: dict[Any, int] = {}
+    for place, call in enumerate(calls):
+        for node in call.origins:
+            inlets[node] = inlets.get(node, 0) | 1 << place
+    passed, entered = (
+        {values.grad_fn: 0},
+        {values.grad_fn: 0},
+    )  # by node: outputs on all paths to it, inputs on any, as bits
     nodes = _sorted_graph(values)
     for node in nodes:
         through = passed[node] | marks.get(node, 0)
+        entered[node] |= inlets.get(node, 0)
         for child, _ in node.next_functions:
             if child is not None:
                 passed[child] = passed.get(child, through) & through
+                entered[child] = entered.get(child, 0) | entered[node]
     outside = {
         id(node.variable)
         for node in nodes
-        if hasattr(node, "variable") and not passed[node] & homes.get(id(node.variable), 0)
+        if hasattr(node, "variable") and not passed[node] & ~entered[node] & homes.get(id(node.variable), 0)
     }
     for name, parameter in parameters.items():
         if id(parameter) in outside:
@@ -226,11 +244,12 @@ def _check_length(parts: Sequence[Tensor], bound: float, clip: float) -> None:
 
 
 class _Call(NamedTuple):
-    """A trained layer's call: its inputs without gradients, and its output, ``(batch, ...)``."""
+    """A trained layer's call: its inputs without gradients, and its output, ``(batch, ...)``; nodes that the inputs came from."""
 
     layer: nn.Module
     inputs: list[Tensor]
     output: Tensor
+    origins: list[Any]
 
 
 @contextlib.contextmanager
@@ -245,7 +264,8 @@ def _recorded(module: nn.Module) -> Iterator[list[_Call]]:
         if any(call.layer is layer for call in calls):
             raise RuntimeError("A layer was called twice. A private step is one forward pass.")
         watched: Tensor = _Watch.apply(output, early)  # type: ignore[no-untyped-call]
-        calls.append(_Call(layer, [given.detach() for given in inputs], watched))
+        origins = [get_gradient_edge(given).node for given in inputs if given.requires_grad]
+        calls.append(_Call(layer, [given.detach() for given in inputs], watched, origins))
         return watched
 
     handles = [layer.register_forward_hook(note) for layer in module.modules() if _trained(layer)]

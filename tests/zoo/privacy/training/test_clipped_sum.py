@@ -174,6 +174,14 @@ def less_the_mean(layers: nn.ModuleDict, rows: Tensor) -> Tensor:
             RuntimeError,
             "used outside forward",
         ),
+        *(
+            (forward, RuntimeError, "weight is used outside forward")
+            for forward in (
+                lambda layers, rows: layers["a"](F.linear(rows, layers["a"].weight)).sum(1),
+                lambda layers, rows: layers["a"](layers["a"].forward(rows).tanh()).sum(1),
+                lambda layers, rows: layers["a"](layers["a"].weight[: len(rows)]).sum(1),
+            )
+        ),
         (lambda layers, rows: layers["a"](rows.repeat(2, 1))[: len(rows)].sum(1), RuntimeError, "rows for"),
         (
             lambda layers, rows: (lambda out: out - out.mean(0))(layers["a"](rows)).sum(1),
@@ -278,9 +286,27 @@ def tied() -> nn.Module:
     return nn.Sequential(first, second)
 
 
+def hooked(name: str, of_parameter: bool = False) -> nn.Module:
+    layer = linear()
+    getattr(layer.weight if of_parameter else layer, name)(lambda *found: None)
+    return nn.Sequential(layer)
+
+
+def replaced() -> nn.Module:
+    layer = linear()
+    layer.forward = lambda rows: F.linear(rows, layer.weight * rows.norm())  # type: ignore[method-assign]
+    return layer
+
+
 @pytest.mark.parametrize(
     ("module", "message"),
     [
+        (hooked("register_hook", of_parameter=True), r"0 \(Linear\) has hooks, as of wandb.watch"),
+        (hooked("register_forward_hook"), "has hooks"),
+        (hooked("register_forward_pre_hook"), "has hooks"),
+        (hooked("register_full_backward_hook"), "has hooks"),
+        (hooked("register_full_backward_pre_hook"), "has hooks"),
+        (replaced(), "has hooks"),
         (nn.Sequential(linear(), nn.BatchNorm1d(ITEMS)), r"1 \(BatchNorm1d\) computes statistics over users"),
         (nn.Sequential(linear(), nn.BatchNorm1d(ITEMS, affine=False)), "statistics over users"),
         (nn.Sequential(linear(), nn.BatchNorm1d(ITEMS, track_running_stats=False)), "statistics over users"),
@@ -299,6 +325,16 @@ def tied() -> nn.Module:
 def test_modules_without_gradients_by_user_are_refused(module: nn.Module, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check_module(module)
+
+
+def test_hooks_of_all_modules_are_refused() -> None:
+    handle = nn.modules.module.register_module_forward_hook(lambda *found: None)
+    try:
+        with pytest.raises(ValueError, match="hooks for all modules"):
+            check_module(linear())
+    finally:
+        handle.remove()
+    check_module(linear())
 
 
 def test_modules_with_gradients_by_user_pass() -> None:
