@@ -115,7 +115,7 @@ class PreparedTarget(NamedTuple):
             times = tensors["times"].numpy() if "times" in tensors else None
             train = Ratings(csr_array(parts, shape=(len(users), len(items))), users, items, applied, times)
             facts = dict(json.loads((folder / _FACTS).read_text(encoding="utf-8")))
-            validation, test = (_cases(tensors, phase, len(items)) for phase in ("validation", "test"))
+            validation, test = (_cases(tensors, phase, train) for phase in ("validation", "test"))
             found = cls(train, validation, test, facts)
         except _BROKEN:
             return None
@@ -133,11 +133,18 @@ def _digest(path: Path) -> bytes:
         return hashlib.file_digest(file, "sha256").digest()
 
 
-def _cases(tensors: Mapping[str, torch.Tensor], phase: str, num_items: int) -> HeldOutCases:
-    seen = tensors[f"{phase}.seen.items"].long()
-    rows = SparseRows(tensors[f"{phase}.seen.starts"], seen, torch.ones(len(seen)), num_items)
+def _cases(tensors: Mapping[str, torch.Tensor], phase: str, train: Ratings) -> HeldOutCases:
+    seen, starts = tensors[f"{phase}.seen.items"].long(), tensors[f"{phase}.seen.starts"]
+    rows = SparseRows(starts, seen, torch.ones(len(seen)), train.num_items)
     users, items, listed, ratings = (tensors[f"{phase}.{name}"] for name in ("users", "items", "candidates", "ratings"))
-    return HeldOutCases(users, items, listed, ratings, rows, tensors["left_out"])
+    found = HeldOutCases(users, items, listed, ratings, rows, tensors["left_out"])
+    # Of a received run: such numbers would be looked up beyond a table, or allocate one of their size.
+    csr_array((seen.numpy(), seen.numpy(), starts.numpy()), shape=train.matrix.shape).check_format(full_check=True)
+    padded = listed.where(listed != -1, 0)
+    sizes = ((users, train.num_users), *((each, train.num_items) for each in (items, padded, found.left_out)))
+    if not all(0 <= int(index.min()) <= int(index.max()) < size for index, size in sizes if index.numel()):
+        raise ValueError(phase)
+    return found
 
 
 def load_or_prepare(

@@ -31,9 +31,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 53_685,
-    "lines of tests": 55_466,
-    "collected tests": 6_921,
+    "lines of code": 53_740,
+    "lines of tests": 55_610,
+    "collected tests": 6_965,
 }
 
 

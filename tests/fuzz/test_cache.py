@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 from datamodules import prepared
 from datamodules.cache import PreparedTarget
@@ -45,6 +46,33 @@ def with_damage(whole: Path, folder: Path, name: str, hits: list[Hit], at_the_en
         PreparedTarget.load(folder, ())  # whatever it is, it is no reason to stop
     else:
         taken_or_not(whole, folder)
+
+
+@cases(60, 1_500)
+@given(
+    at=st.sampled_from(
+        [
+            ("starts", 10**6),
+            ("columns", 15),
+            ("test.seen.starts", 10**6),
+            ("test.seen.items", 15),
+            ("test.users", 20),
+            ("validation.items", 15),
+        ]
+    ),
+    place=st.integers(0, 1_000),
+    value=st.sampled_from([None, -7, 2**30]),
+)
+def test_numbers_of_no_user_or_item_are_not_taken(
+    whole: Path, tmp_path: Path, at: tuple[str, int], place: int, value: int | None
+) -> None:
+    """With digests that fit, as of a received run: sorting by them would overwrite memory."""
+    shutil.copytree(whole, tmp_path / "folder", dirs_exist_ok=True)
+    tensors, (name, beyond) = load_file(whole / NAMES[0]), at
+    tensors[name].view(-1)[place % tensors[name].numel()] = beyond if value is None else value
+    save_file(tensors, tmp_path / "folder" / NAMES[0])
+    (tmp_path / "folder" / NAMES[-1]).write_text(json.dumps(prepared._digests(tmp_path / "folder")))
+    assert PreparedTarget.load(tmp_path / "folder", ()) is None
 
 
 DAMAGED = {"name": st.sampled_from(NAMES), "hits": HITS, "at_the_end": ENDS, "fits": st.booleans()}

@@ -210,7 +210,7 @@ MECHANISMS = (
     *edits_of(
         f"{TRAINING}/user_norms.py",
         (f"{OF_TRAINING}/test_user_norms.py",),
-        ("every padding is that of zeros", '{"padding_mode": "zeros", ', "{"),
+        ("every padding is that of zeros", '"padding_mode": "zeros"', '"padding_mode": None'),
         (
             "a layer that nobody compared is accepted",
             "type(layer) in _LAYERS",

@@ -208,9 +208,9 @@ def _opened(run: Path | str | Predictor) -> Predictor:
     folder = predictor.folder
     if not (folder / BEST).is_file():
         raise UsageError(f"{folder} has no {BEST}, so it is no run. Pass a run.")
-    for name in (BEST, CONFIG, METRICS, PRIVACY):
-        if not (found := (folder / name).resolve()).is_relative_to(folder.resolve()):
-            raise UsageError(f"{folder / name} is a link to {found}, outside the run. Replace it by a copy.")
+    for path in folder.rglob("*"):
+        if not (found := path.resolve()).is_relative_to(folder.resolve()):
+            raise UsageError(f"{path} is a link to {found}, outside the run. Replace it by a copy.")
     return predictor
 
 

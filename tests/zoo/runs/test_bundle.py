@@ -36,7 +36,7 @@ from zoo.runs.bundle import BUNDLE, ITEMS, TENSORS, USERS, BundleError
 from zoo.runs.exporting import card, export_head, without_paths
 from zoo.runs.inputs import UsageError
 from zoo.runs.predictor import UnknownUserError
-from zoo.runtime.run_folder import BEST, METRICS, PRIVACY
+from zoo.runtime.run_folder import BEST, METRICS, TARGET
 
 pytestmark = pytest.mark.thorough
 
@@ -360,7 +360,7 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(finished: Path, b
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", [BEST, METRICS, PRIVACY])
+@pytest.mark.parametrize("name", [BEST, METRICS, TARGET, f"{TARGET}/ratings.safetensors"])
 def test_a_run_that_links_to_other_files_is_not_exported(finished: Path, tmp_path: Path, name: str) -> None:
     """A received one could name any file of the reader, which the bundle would then hold."""
     run = shutil.copytree(finished, tmp_path / "run")

@@ -71,7 +71,7 @@ def _check_layer(named: str, layer: nn.Module) -> None:
     hooks = [layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks]
     hooks += [own._backward_hooks or {} for own in layer.parameters(recurse=False)]
     if any(hooks) or "forward" in vars(layer):
-        raise ValueError(f"{named} has hooks, as of wandb.watch. They could read gradients without noise. Remove them.")
+        raise ValueError(f"{named} has hooks, as of wandb.watch, which act before the noise. Remove them.")
 
 
 def clipped_sum(
