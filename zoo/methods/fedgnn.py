@@ -126,9 +126,8 @@ class FedGNN(Federated):
         noise_seed: int | None = None,
     ) -> None:
         super().__init__(epsilon, delta, clip, num_rounds, rate, relation, noise_seed)
-        checks.at_least_one(
-            num_factors=num_factors, num_layers=num_layers, local_steps=local_steps, num_negatives=num_negatives
-        )
+        checks.at_least_one(num_factors=num_factors, local_steps=local_steps, num_negatives=num_negatives)
+        checks.layers(num_layers=num_layers)
         checks.one_of(get_args(Attention), attention=attention)
         checks.one_of(get_args(Rounds), rounds=rounds)
         checks.one_of(("adam", "sgd"), server=server)

@@ -110,7 +110,8 @@ class LightGCN(GraphRecommender):
     ) -> None:
         super().__init__()
         checks.at_least_one(num_factors=num_factors)
-        checks.not_negative(num_layers=num_layers, l2=l2)
+        checks.layers(0, num_layers=num_layers)
+        checks.not_negative(l2=l2)
         checks.positive(lr=lr)
         weights = [1 / (num_layers + 1)] * (num_layers + 1) if layer_weights is None else [*layer_weights]
         if len(weights) != num_layers + 1 or not all(0 <= weight < math.inf for weight in weights) or not any(weights):

@@ -22,6 +22,10 @@ LARGEST_WIDTH = 2**24
 """Most columns of a row: a release of few bytes may state any width, and methods make weights for it."""
 
 
+MOST_DIRECTIONS = 2048
+"""Most columns of a map: those of `examples/encrypted_bridge`. Each user and item of the target gets as many numbers."""
+
+
 class UnknownKindError(ReleaseError):
     """A release of a kind that neither the zoo nor an installed package defines."""
 
@@ -139,6 +143,12 @@ class Compressed(Layout):
             raise ReleaseError("Row pointers 'starts' must rise from 0 to the number of entries.")
         if len(items) and not 0 <= int(items.min()) <= int(items.max()) < int(width):
             raise ReleaseError(f"Tensor 'items' must lie in [0, {int(width)}).")
+        rising, last = items.diff() > 0, starts[(starts > 0) & (starts < len(items))] - 1
+        rising[last] = True  # a new row may begin anywhere
+        if not bool(rising.all()):
+            places = torch.repeat_interleave(torch.arange(num_users), starts.diff()) * int(width) + items
+            if len(torch.unique(places)) < len(places):
+                raise ReleaseError("Tensor 'items' repeats an item in a row.")
 
     def of_users(self, index: Tensor) -> dict[str, Tensor]:  # noqa: D102
         items, offsets, weights = self.module().bags(index)
@@ -228,12 +238,12 @@ class Map(Layout):
         table, items, counts = (self.tensors[name] for name in ("map", "items", "counts"))
         if (
             table.ndim != 2
-            or not 1 <= table.shape[1] <= LARGEST_WIDTH
+            or not 1 <= table.shape[1] <= MOST_DIRECTIONS
             or items.shape != table.shape[:1]
             or counts.ndim != 1
         ):
             raise ReleaseError(
-                f"A map needs map (kept, 1 <= directions <= 2**24), items (kept,), counts (items,); got {tuple(table.shape)}, "
+                f"A map needs map (kept, 1 <= directions <= 2048), items (kept,), counts (items,); got {tuple(table.shape)}, "
                 f"{tuple(items.shape)}, {tuple(counts.shape)}."
             )
         if len(items) and (int(items[0]) < 0 or int(items[-1]) >= len(counts) or bool((items.diff() <= 0).any())):

@@ -245,8 +245,12 @@ class Predictor:
             added = torch.arange(len(released)) + self.data.train.num_users
             parts.append(self._ranked(released, self.scores(wide, added), request))
         if unknown and request.unknown == "popular":
-            self._read_once(self.data)
-            popular = self.method.item_counts.cpu().expand(len(unknown), -1)
+            if "ratings" in self.missing:  # nothing else of them is known
+                counts = self.data.train.by_item  # `zoo.runs.bundle.Counts`
+            else:
+                self._read_once(self.data)
+                counts = self.method.item_counts.cpu()
+            popular = counts.float().expand(len(unknown), -1)
             parts.append(self._ranked(unknown, popular, request))
             fallbacks += unknown
         if request.candidates is not None:  # the others get no list

@@ -136,14 +136,13 @@ class WarmStart(Callback):
     """
 
     def __init__(self, run: Path, method: Recommender) -> None:
-        name = type(method).__name__
-        private = method.guarantee_bearing or is_private(method)
-        if private or method.batches == "full_batch" or method.not_saved:
-            why = "its guarantee assumes a random start" if private else "it has no factors to start from"
-            raise UsageError(f"{name} cannot start from {run}: {why}. Omit warm_start.")
-        self.run, self._checkpoint = run, read_checkpoint(run / BEST)
+        self.run = run
+        self._refuse(method)
+        self._checkpoint = read_checkpoint(run / BEST)
         if (theirs := self._checkpoint["hyper_parameters"]["_class_path"]) != class_path(type(method)):
-            raise UsageError(f"{run} trained {theirs}, not {name}. Start from a run of the same method.")
+            raise UsageError(
+                f"{run} trained {theirs}, not {type(method).__name__}. Start from a run of the same method."
+            )
         earlier = PreparedTarget.load(run / TARGET, ())
         if earlier is None:
             raise UsageError(f"{run} has no training ratings, so its ids are unknown. Train it with keep_ratings true.")
@@ -152,6 +151,7 @@ class WarmStart(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Copy the weights and print the counts."""
         assert isinstance(pl_module, Recommender)
+        self._refuse(pl_module)  # it is built now, and may have private steps
         data: CrossDomainDataModule = trainer.datamodule  # type: ignore[attr-defined]
         kept = self._checkpoint["zoo"]
         pl_module.adopt(kept)
@@ -172,6 +172,12 @@ class WarmStart(Callback):
         )
         if trainer.is_global_zero:
             print(f"Warm start: {'; '.join(counts)}.")
+
+    def _refuse(self, method: Recommender) -> None:
+        private = method.guarantee_bearing or is_private(method)
+        if private or method.batches == "full_batch" or method.not_saved:
+            why = "its guarantee assumes a random start" if private else "it has no factors to start from"
+            raise UsageError(f"{type(method).__name__} cannot start from {self.run}: {why}. Omit warm_start.")
 
     def _check_held_out(self, data: CrossDomainDataModule) -> None:
         """Refuse an earlier run that was trained on held-out ratings of this one."""

@@ -41,6 +41,11 @@ def at_least_one(**settings: float | Sequence[float] | None) -> None:
     _require(lambda value: min(_all(value), default=1) >= 1, "It must be at least 1. Set it to 1 or more.", settings)
 
 
+def layers(least: int = 1, **settings: int) -> None:
+    """Refuse, with a `ValueError`, numbers of layers below ``least`` or above 100, which a received file could state for free."""
+    _require(lambda value: least <= value <= 100, f"It must be {least} to 100. Set it within these.", settings)
+
+
 def widths(**settings: Sequence[int]) -> None:
     """Refuse, with a `ValueError`, layers of which there is none, or one of width below 1."""
     _require(

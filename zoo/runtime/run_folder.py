@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Largest total size of the tensors in a checkpoint, each counted at every mention, in sizes of its file.
 MOST_COPIES = 16
+#: Most plain values in a checkpoint, each counted at every mention: messages and settings write them out.
+MOST_MENTIONS = 1_000_000
 #: Settings of a run, and its best checkpoint.
 CONFIG, BEST = "config.yaml", "checkpoints/best.ckpt"
 #: Begins the names of callbacks that were objects, in the first line of the settings.
@@ -217,13 +219,14 @@ def load_tensors(path: Path) -> Any:  # noqa: ANN401  whatever was saved
 
 def _tensors(value: Any) -> Iterator[Tensor]:  # noqa: ANN401  whatever was saved
     """Yield each mention of a tensor inside plain values, which may contain each other."""
-    left, seen = [value], set[int]()
+    left, count = [value], 0
     while left:
         if hasattr(each := left.pop(), "untyped_storage"):
             yield each
-        elif isinstance(each, Mapping | list | tuple | set) and id(each) not in seen:
-            seen.add(id(each))
+        elif isinstance(each, Mapping | list | tuple | set):
             left += each.values() if isinstance(each, Mapping) else each
+        if (count := count + 1) > MOST_MENTIONS:
+            raise zipfile.BadZipFile("expanded")
 
 
 def write_table(path: Path, table: pl.DataFrame) -> None:

@@ -1,10 +1,13 @@
 """Layouts: the same rows, whatever form their tensors have."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.samples import binary
@@ -93,10 +96,35 @@ def test_rows_of_nobody_are_not_arbitrarily_wide() -> None:
     for kind, tensors in (
         ("rows", {"rows": torch.zeros(0, 2**24 + 1)}),
         ("embeddings", {"vectors": torch.zeros(0, 2**12, 2**12 + 1)}),
-        ("map", {"map": torch.zeros(0, 2**24 + 1), "items": torch.zeros(0).long(), "counts": torch.zeros(0)}),
+        ("map", {"map": torch.zeros(0, 2**11 + 1), "items": torch.zeros(0).long(), "counts": torch.zeros(0)}),
+        (
+            "generator",
+            {
+                "weight_0": torch.zeros(0, 2**30),
+                "bias_0": torch.zeros(0),
+                "weight_1": torch.zeros(7, 0),
+                "bias_1": torch.zeros(7),
+                "embedding": torch.zeros(0, 4),
+            },
+        ),
     ):
-        with pytest.raises(ReleaseError, match=r"2\*\*24"):
+        with pytest.raises(ReleaseError, match=r"2\*\*24|2048|Allowed: 1 or more"):
             layout_of(kind, tensors).check(0)
+
+
+@given(st.lists(st.lists(st.integers(0, 6), max_size=5), min_size=1, max_size=4))
+def test_an_item_twice_in_a_row_is_refused(rows: list[list[int]]) -> None:
+    """Sampling of items that a user lacks would count the user's items, and wait for one that is left."""
+    tensors = {
+        "starts": torch.tensor([0, *map(len, rows)]).cumsum(0),
+        "items": torch.tensor([item for row in rows for item in row], dtype=torch.long),
+        "weights": torch.ones(sum(map(len, rows))),
+        "num_items": torch.tensor([7]),
+    }
+    with (
+        nullcontext() if all(len(row) == len({*row}) for row in rows) else pytest.raises(ReleaseError, match="repeats")
+    ):
+        layout_of("ratings", tensors).check(len(rows))
 
 
 def test_the_width_of_rows_that_are_not_made_does_not_make_them() -> None:

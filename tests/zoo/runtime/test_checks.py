@@ -15,6 +15,7 @@ RULES: dict[Callable[..., None], tuple[list[object], list[object]]] = {
     checks.shares: ([0, 0.3, 1], [-0.1, 1.1, math.nan]),
     checks.below_one: ([0, 0.9], [-0.1, 1, math.nan]),
     checks.at_least_one: ([1, 9, [], [1, 2]], [0, 0.5, math.nan, [3, 0]]),
+    checks.layers: ([1, 100], [0, 101, math.nan]),
     checks.widths: ([[1], [4, 2]], [[], [4, 0]]),
     checks.shared_widths: ([[4, 1], [2, 3, 5]], [[], [4], [3, 2], [4, 0]]),
 }

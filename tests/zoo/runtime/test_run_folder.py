@@ -3,13 +3,23 @@
 import os
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from tests.kills import killed_at, moments
 from tests.samples import MARKUP, UNPRINTABLE
 from zoo.runtime import run_folder
-from zoo.runtime.run_folder import atomic_folder, atomic_write, refusal, visible, write_json, write_together
+from zoo.runtime.run_folder import (
+    atomic_folder,
+    atomic_write,
+    load_tensors,
+    refusal,
+    visible,
+    write_json,
+    write_together,
+)
 
 
 def test_what_a_terminal_would_obey_is_written_out() -> None:
@@ -167,3 +177,13 @@ def test_of_this_machine_it_is_known_which_processes_have_ended() -> None:
     assert not is_process_dead("another", gone), "who knows"
     assert not is_process_dead("", gone)
     assert is_process_dead(machine(), 2**64) == bool(machine())
+
+
+def test_values_that_name_one_another_are_not_written_out(tmp_path: Path) -> None:
+    """A file of a few kilobytes; a message about it would have ten thousand million parts."""
+    value: list[Any] = ["a"]
+    for _ in range(10):
+        value = [value] * 10
+    torch.save({"zoo": {"paths": value}}, tmp_path / "x.ckpt")
+    with pytest.raises(ValueError, match="is no checkpoint, or is damaged"):
+        load_tensors(tmp_path / "x.ckpt")

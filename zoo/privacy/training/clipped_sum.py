@@ -261,6 +261,8 @@ def _recorded(module: nn.Module) -> Iterator[list[_Call]]:
     def note(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         if not torch.is_grad_enabled():
             raise RuntimeError("A trained layer was called without gradients inside a private pass.")
+        if torch.is_autocast_enabled(output.device.type):
+            raise RuntimeError("A trained layer was called under autocast. Remove it.")
         if any(call.layer is layer for call in calls):
             raise RuntimeError("A layer was called twice. A private step is one forward pass.")
         watched: Tensor = _Watch.apply(output, early)  # type: ignore[no-untyped-call]

@@ -159,9 +159,16 @@ def less_the_mean(layers: nn.ModuleDict, rows: Tensor) -> Tensor:
     return ((layers["a"](rows).sum(1) - mean) ** 2).float()
 
 
+def half(layer: nn.Module, rows: Tensor) -> Tensor:
+    with torch.autocast("cpu", torch.float16):
+        out: Tensor = layer(rows)
+    return out.float().sum(1)
+
+
 @pytest.mark.parametrize(
     ("forward", "error", "message"),
     [
+        (lambda layers, rows: half(layers["a"], rows), RuntimeError, "under autocast"),
         (lambda layers, rows: layers["a"](rows).sum(), ValueError, "one per user"),
         (lambda layers, rows: layers["a"](rows).mean(0), ValueError, "one per user"),
         (lambda layers, rows: layers["a"](rows).detach().sum(1), ValueError, "has no gradient"),
