@@ -10,6 +10,7 @@ import torch
 from lightning_fabric.plugins import TorchCheckpointIO
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
+from torch import Tensor
 
 from zoo.data.metrics import SELECTION_METRIC
 from zoo.methods.base import Recommender
@@ -56,6 +57,7 @@ class BestCheckpoint(ModelCheckpoint):
         self.keep_last = keep_last
         self._stage = ""
         self._saving_best = False
+        self._saved_complete = True  # whether the method was complete in the best checkpoint, see `check_monitor_top_k`
         self._digest: str | None = None  # of the best checkpoint, computed once
         self._from: Path | None = None  # the checkpoint that is read
 
@@ -87,20 +89,24 @@ class BestCheckpoint(ModelCheckpoint):
         best = Path(filepath)
         if trainer.is_global_zero and best.is_file() and best.with_name(LAST).is_file():
             _copy_aside(best, new_file=isinstance(trainer.strategy.checkpoint_io, WholeCheckpoints))
-        self._saving_best, self._digest = True, None
+        self._saving_best, self._digest, self._saved_complete = True, None, _is_complete(trainer)
         try:
             super()._save_checkpoint(trainer, filepath)
         finally:
             self._saving_best = False
 
+    def check_monitor_top_k(self, trainer: Trainer, current: Tensor | None = None) -> bool:
+        """Whether this epoch is the best so far: a complete `OneBitMC` is better than one that still lacks its noise."""
+        return super().check_monitor_top_k(trainer, current) or (_is_complete(trainer) and not self._saved_complete)
+
     def state_dict(self) -> dict[str, Any]:
         """Return Lightning's state and the digest of the best checkpoint; None inside that checkpoint, and without one."""
-        best = Path(self.best_model_path)
+        best, state = Path(self.best_model_path), {**super().state_dict(), "complete": self._saved_complete}
         if self._saving_best or not self.best_model_path or not best.is_file():
-            return {**super().state_dict(), "best_digest": None}
+            return {**state, "best_digest": None}
         if self._digest is None:
             self._digest = digest_of(best)
-        return {**super().state_dict(), "best_digest": self._digest}
+        return {**state, "best_digest": self._digest}
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Remember the file, to search next to it."""
@@ -111,6 +117,7 @@ class BestCheckpoint(ModelCheckpoint):
         if self.dirpath is None or self._stage != "fit":
             return
         state = state_dict | {"dirpath": self.dirpath}
+        self._saved_complete = state.pop("complete", True)
         if state_dict["best_model_path"]:
             best, own = self._best_of(state_dict), Path(self.dirpath) / BEST
             if own.resolve() != best.resolve():
@@ -135,6 +142,10 @@ class BestCheckpoint(ModelCheckpoint):
                 return path
         found = f"{existing[0]} is another one" if existing else f"{source.parent} has none"
         raise ValueError(f"{source} belongs to a best.ckpt of SHA-256 {digest[:12]}..., but {found}. Restore it.")
+
+
+def _is_complete(trainer: Trainer) -> bool:
+    return bool(getattr(trainer.lightning_module, "complete", True))
 
 
 def digest_of(path: Path) -> str:

@@ -18,6 +18,7 @@ from rich.table import Column, Table
 from safetensors import safe_open
 from torch import Tensor
 
+from callbacks.run_report import records
 from zoo.methods.federated.updates import ClientUpdates
 from zoo.privacy.accounting.events import PrivacyEvent, read_ledger
 from zoo.privacy.record.record import PrivacyRecord
@@ -132,6 +133,9 @@ class BoundaryLedger(Callback):
         """Print the totals, and write every crossing atomically."""
         if not trainer.is_global_zero:
             return
+        if self._claim:  # as the run's record has it by now, with the conditions of all runs
+            own = records(trainer.datamodule, pl_module)[type(pl_module).__name__].summary()  # type: ignore[attr-defined]
+            self.crossings = [one._replace(privacy=one.privacy.replace(self._claim, own)) for one in self.crossings]
         Console().print(boundary_table(self.crossings, type(pl_module).__name__, is_federated(pl_module)))
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)

@@ -28,7 +28,7 @@ from datamodules.data_quality import collected_warnings, unreliable_reasons, use
 from datamodules.protocol import Evaluation
 from zoo.data.held_out_cases import HeldOutCases
 from zoo.data.open_table import open_table
-from zoo.data.ratings import Ratings, Step, as_ids
+from zoo.data.ratings import Ratings, Step, as_ids, check_pointers
 from zoo.data.rows import SparseRows
 from zoo.release.files import save_tensors
 from zoo.runtime.run_folder import atomic_folder, plain, visible, write_json, write_table
@@ -111,6 +111,7 @@ class PreparedTarget(NamedTuple):
             tensors = load_file(folder / _TENSORS)
             users, items = (as_ids(open_table(folder / name, ".parquet", "", ["id"])["id"]) for name in _IDS)
             parts = tuple(tensors[name].numpy() for name in ("values", "columns", "starts"))
+            check_pointers(parts[2], len(parts[1]))
             warned = json.loads((folder / _WARNED).read_text(encoding="utf-8"))
             times = tensors["times"].numpy() if "times" in tensors else None
             train = Ratings(csr_array(parts, shape=(len(users), len(items))), users, items, applied, times)
@@ -139,10 +140,12 @@ def _cases(tensors: Mapping[str, torch.Tensor], phase: str, train: Ratings) -> H
     users, items, listed, ratings = (tensors[f"{phase}.{name}"] for name in ("users", "items", "candidates", "ratings"))
     found = HeldOutCases(users, items, listed, ratings, rows, tensors["left_out"])
     # Of a received run: such numbers would be looked up beyond a table, or allocate one of their size.
-    csr_array((seen.numpy(), seen.numpy(), starts.numpy()), shape=train.matrix.shape).check_format(full_check=True)
-    padded = listed.where(listed != -1, 0)
-    sizes = ((users, train.num_users), *((each, train.num_items) for each in (items, padded, found.left_out)))
-    if not all(0 <= int(index.min()) <= int(index.max()) < size for index, size in sizes if index.numel()):
+    check_pointers(starts.numpy(), len(seen))
+    sizes = ((users, 0, train.num_users), *((each, 0, train.num_items) for each in (items, seen, found.left_out)))
+    sizes = (*sizes, (listed, -1, train.num_items))  # padded with -1
+    if not all(least <= int(index.min()) <= int(index.max()) < size for index, least, size in sizes if index.numel()):
+        raise ValueError(phase)
+    if len(starts) != train.num_users + 1:
         raise ValueError(phase)
     return found
 

@@ -32,9 +32,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 53_775,
-    "lines of tests": 55_680,
-    "collected tests": 6_965,
+    "lines of code": 53_825,
+    "lines of tests": 55_725,
+    "collected tests": 6_972,
 }
 
 
@@ -96,8 +96,13 @@ def test_temporary_folders_have_the_name_that_is_erased() -> None:
     """docs/data_protection.md: ``zoo-*``."""
     for place in ("zoo", "callbacks", "datamodules", "examples/carriers/*/zoo_*", "examples/encrypted_bridge/*"):
         code = [EXAMPLES.sub("", file.read_text(encoding="utf-8")) for file in ROOT.glob(f"{place}/**/*.py")]
-        made = [call for text in code for call in re.findall(r"(?:TemporaryDirectory|mkdtemp)\(.*", text)]
+        made = [
+            call
+            for text in code
+            for call in re.findall(r"(?:TemporaryDirectory|mkdtemp|mkstemp|NamedTemporaryFile)\(.*", text)
+        ]
         assert code, place
+        assert made or place in ("callbacks", "datamodules"), place
         assert all(call.partition("(")[2].startswith('prefix="zoo-"') for call in made), made
 
 

@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 
 from callbacks import BoundaryLedger
 from callbacks.boundary_ledger import Crossing, boundary_table, is_federated, released, to_clients, to_server
+from callbacks.run_report import records
 from datamodules import Synthetic
 from tests.samples import MARKUP
 from tests.zoo.methods.quiet_trainer import quiet
@@ -152,6 +153,7 @@ def test_private_rounds_are_counted_by_public_numbers_alone(tmp_path: Path) -> N
     """Half of 40 clients are expected, each with the whole table; who came, and with which rows, is nowhere."""
     private: dict[str, Any] = {"epsilon": 8.0, "clip": 0.5, "num_rounds": 5, "rate": 0.5}
     method = Mine(num_factors=F, num_layers=LAYERS, **private)
+    method.chosen_by_metrics = True  # as in a sweep
     ledger = run(method, tmp_path, epochs=4)
     assert [c.round for c in ledger.crossings] == [n for n in range(1, 6) for _ in range(4)]
     model, table = (20, LAYERS, F), (20, ITEMS, F)
@@ -169,7 +171,8 @@ def test_private_rounds_are_counted_by_public_numbers_alone(tmp_path: Path) -> N
         else:
             assert (crossing.mechanism, crossing.event) == ("DP-FedAvg", "PoissonSampledGaussianEvent")
             assert crossing.privacy.startswith("user (zero out one user), eps 8.00, delta 1e-05, conditional (assumes ")
-            assert crossing.privacy.endswith(", of all rounds")
+            assert crossing.privacy == f"{records(method.data, method)['Mine'].summary()}, of all rounds"
+            assert "chosen among" in crossing.privacy
     assert (
         not list(tmp_path.rglob("metrics.csv")) or "train/bytes" not in next(tmp_path.rglob("metrics.csv")).read_text()
     )

@@ -26,7 +26,7 @@ CALLBACKS = (
         ("a checkpoint that is tested takes its best along", 'self._stage != "fit"', 'self._stage == "none"'),
         (
             "the digest of an older best is kept",
-            "self._saving_best, self._digest = True, None",
+            "self._saving_best, self._digest, self._saved_complete = True, None, _is_complete(trainer)",
             "self._saving_best = True",
         ),
     ),

@@ -197,9 +197,11 @@ def write_tables(tables: Iterable[pl.DataFrame], out: Path) -> None:
 
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(out) as temporary, folder_beside(out) as folder:
+        parts = []
         for number, table in enumerate(tables):
-            table.write_parquet(folder / f"{number:08d}.parquet")
-        whole = pl.scan_parquet(folder / "*.parquet")
+            parts.append(folder / f"{number:08d}.parquet")
+            table.write_parquet(parts[-1])
+        whole = pl.scan_parquet(parts, glob=False)  # the name may have brackets
         whole.sink_csv(temporary) if out.suffix == ".csv" else whole.sink_parquet(temporary)
 
 

@@ -114,6 +114,13 @@ class Step:
         return self.words
 
 
+def check_pointers(starts: npt.NDArray[Any], entries: int) -> None:
+    """Refuse row pointers that do not rise from 0 to the number of entries, with a `ValueError`: scipy sorts by them unchecked."""
+    fits = starts.ndim == 1 and starts.dtype.kind == "i" and starts[:1].tolist() == [0] and starts[-1] == entries
+    if not fits or bool((starts[1:] < starts[:-1]).any()):  # differences could overflow
+        raise ValueError(f"Row pointers must rise from 0 to {entries}.")
+
+
 @dataclass(frozen=True, eq=False)
 class Ratings:
     """A user x item matrix of finite ratings. Stored entries are ratings (a stored 0 is a rating of 0), others are unrated.
@@ -147,6 +154,7 @@ class Ratings:
             names, counts = np.unique(ids, return_counts=True)
             if len(repeated := names[counts > 1]):
                 raise ValueError(f"{len(repeated)} {what} ids are repeated; first: {str(repeated[0])!r}. Merge them.")
+        check_pointers(self.matrix.indptr, int(self.matrix.indptr[-1]))
         with np.errstate(over="ignore"):  # numbers too large for float32 become infinite and are refused below
             parts = (self.matrix.data.astype(np.float32), self.matrix.indices.copy(), self.matrix.indptr.copy())
         matrix = csr_array(parts, shape=self.matrix.shape)

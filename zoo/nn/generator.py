@@ -97,10 +97,8 @@ def generator_shapes(tensors: Mapping[str, Tensor]) -> list[int]:
         if inner != widths[-1] or tensors[f"bias_{n}"].shape != (outer,):
             raise ValueError(f"Layer {n} of the generator does not fit the one before, or its bias.")
         widths.append(outer)
-    if min(widths) < 1:
-        raise ValueError(
-            f"The generator has layers of width {widths}. Allowed: 1 or more."
-        )  # others state any width in no bytes
+    if min(widths) < 1:  # a layer next to one of width 0 states any width in no bytes
+        raise ValueError(f"The generator has layers of width {widths}. Allowed: 1 or more.")
     if widths[0] < tensors["embedding"].shape[1]:
         raise ValueError(f"The first layer reads {widths[0]} numbers, fewer than the embedding has.")
     return widths

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
+import numpy as np
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor
@@ -139,15 +140,21 @@ class Compressed(Layout):
                 f"Rows of {num_users} users need starts ({num_users + 1},), equally long items and weights; got "
                 f"{tuple(starts.shape)}, {tuple(items.shape)}, {tuple(weights.shape)}."
             )
-        if int(starts[0]) != 0 or int(starts[-1]) != len(items) or bool((starts.diff() < 0).any()):
+        if int(starts[0]) != 0 or int(starts[-1]) != len(items) or bool((starts[1:] < starts[:-1]).any()):
             raise ReleaseError("Row pointers 'starts' must rise from 0 to the number of entries.")
         if len(items) and not 0 <= int(items.min()) <= int(items.max()) < int(width):
             raise ReleaseError(f"Tensor 'items' must lie in [0, {int(width)}).")
-        rising, last = items.diff() > 0, starts[(starts > 0) & (starts < len(items))] - 1
-        rising[last] = True  # a new row may begin anywhere
-        if not bool(rising.all()):
-            places = torch.repeat_interleave(torch.arange(num_users), starts.diff()) * int(width) + items
-            if len(torch.unique(places)) < len(places):
+        self._check_repeats(num_users)
+
+    def _check_repeats(self, num_users: int) -> None:
+        starts, items, _, width = (self.tensors[name] for name in self._NAMES)
+        inside = torch.ones(max(len(items) - 1, 0), dtype=torch.bool)  # pairs of neighbours in one row
+        inside[starts[(starts > 0) & (starts < len(items))] - 1] = False
+        if bool((inside & (items.diff() <= 0)).any()):
+            parts = (np.zeros(len(items), dtype=np.int8), items.numpy().copy(), starts.numpy().copy())
+            rows = csr_array(parts, shape=(num_users, int(width)))
+            rows.sort_indices()
+            if bool((inside & (torch.from_numpy(rows.indices).diff() == 0)).any()):
                 raise ReleaseError("Tensor 'items' repeats an item in a row.")
 
     def of_users(self, index: Tensor) -> dict[str, Tensor]:  # noqa: D102

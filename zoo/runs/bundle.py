@@ -19,7 +19,7 @@ from torch import Tensor
 from datamodules import CrossDomainDataModule
 from datamodules.alignment import link_users
 from zoo.data.arrays import Ids
-from zoo.data.ratings import Ratings, Step
+from zoo.data.ratings import Ratings, Step, check_pointers
 from zoo.data.rows import SparseRows
 from zoo.methods.base import Recommender
 from zoo.methods.target_data import ReleaseMismatchError
@@ -301,6 +301,7 @@ def _ratings(
         matrices = []
         for name in ("train", "seen"):
             starts, columns, values = (tensors[f"{name}.{part}"].numpy() for part in ("starts", "items", "weights"))
+            check_pointers(starts, len(columns))
             made = csr_array((values, columns, starts), shape=(len(users), len(items)))
             matrices.append(Ratings(made, users, items, (Step("read from a bundle"),)))
         return matrices[0], SparseRows.from_ratings(matrices[1])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,8 @@ from zoo.runtime.run_folder import (
     METRIC_NAMES,
     METRICS,
     PRIVACY,
+    RELEASES,
+    TARGET,
     atomic_folder,
     class_path,
     markdown,
@@ -208,8 +212,12 @@ def _opened(run: Path | str | Predictor) -> Predictor:
     folder = predictor.folder
     if not (folder / BEST).is_file():
         raise UsageError(f"{folder} has no {BEST}, so it is no run. Pass a run.")
-    for path in folder.rglob("*"):
-        if not (found := path.resolve()).is_relative_to(folder.resolve()):
+    read, inside = (
+        (CONFIG, BEST, METRICS, PRIVACY, TARGET, RELEASES),
+        ((folder / name).rglob("*") for name in (TARGET, RELEASES)),
+    )
+    for path in chain((folder / name for name in read), chain.from_iterable(inside)):
+        if not (found := Path(os.path.realpath(path))).is_relative_to(os.path.realpath(folder)):
             raise UsageError(f"{path} is a link to {found}, outside the run. Replace it by a copy.")
     return predictor
 

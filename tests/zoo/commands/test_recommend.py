@@ -45,10 +45,10 @@ def test_until_lists_are_whole_nothing_of_them_is_visible(tmp_path: Path) -> Non
     def tables() -> Iterator[pl.DataFrame]:
         for number in range(2):
             yield pl.DataFrame({"user_id": [f"u{number}"]})
-            assert all(re.fullmatch(r"\.lists\.csv\..*\.tmp", path.name) for path in tmp_path.iterdir())
+            assert all(re.fullmatch(r"\.lists\[1\]\.csv\..*\.tmp", path.name) for path in tmp_path.iterdir())
 
-    write_tables(tables(), tmp_path / "lists.csv")
-    assert [path.name for path in tmp_path.iterdir()] == ["lists.csv"]
+    write_tables(tables(), tmp_path / "lists[1].csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["lists[1].csv"]
 
 
 @pytest.mark.thorough

@@ -172,6 +172,15 @@ def test_a_rating_in_no_column_is_refused(column: int) -> None:
         Ratings(matrix, as_ids("abc"), as_ids("xyz"))
 
 
+@pytest.mark.parametrize("starts", [[0, 2, 0], [0, 1, -1], [0, 2**30, 2], [1, 1, 2], [0, 2**31 - 1, -(2**31)]])
+def test_rows_that_do_not_follow_one_another_are_refused(starts: list[int]) -> None:
+    """Scipy would sort what lies behind the arrays."""
+    matrix = csr_array(([1.0, 1.0], [0, 1], [0, 1, 2]), shape=(2, 3))
+    matrix.indptr = np.array(starts, dtype=np.int32)
+    with pytest.raises(ValueError, match="Row pointers must rise from 0 to"):
+        Ratings(matrix, as_ids("ab"), as_ids("xyz"))
+
+
 def test_unfit_types_are_refused() -> None:
     with pytest.raises(TypeError, match=r"is a coo_array\. It must be a csr_array"):
         Ratings(coo_array(DENSE), as_ids("abc"), as_ids("xyz"))  # type: ignore[arg-type]

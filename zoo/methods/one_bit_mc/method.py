@@ -37,8 +37,8 @@ class OneBitMC(Recommender):
     one iteration of the solver, which stops by itself. Memory is some dense matrices of users x items in float64.
 
     Privacy unit: that of `perturbation`, the value of one rating where it adds noise; which pairs are rated is public. The
-    record in ``privacy.json`` covers only the matrix of the finished run. Checkpoints of an unfinished run, and the log of its
-    objective, hold the solver's state.
+    record in ``privacy.json`` covers only the matrix of the finished run, which ``best.ckpt`` has then. Other checkpoints from
+    inside a run, and the log of its objective, hold the solver's state.
 
     Ratings are signs (`data.filters.signs`). An item or user without an observed sign has zeros in the completed matrix (only
     noise, where that is on the output), and a 0 counts as wrong in ``sign_accuracy``; such users are ranked by item counts. On

@@ -44,6 +44,8 @@ def check_module(module: nn.Module) -> None:
         named = f"{name or 'the module'} ({type(layer).__name__})"
         if isinstance(layer, _BatchNorm) or getattr(layer, "track_running_stats", False):
             raise ValueError(f"{named} computes statistics over users. Use LayerNorm or GroupNorm.")
+        if _is_hooked(layer):
+            raise ValueError(f"{named} has hooks, as of wandb.watch, which act before the noise. Remove them.")
         if _trained(layer):
             _check_layer(named, layer)
     parameters = [named for named in module.named_parameters(remove_duplicate=False) if named[1].requires_grad]
@@ -60,6 +62,14 @@ def _trained(layer: nn.Module) -> bool:
     return any(parameter.requires_grad for parameter in layer.parameters(recurse=False))
 
 
+def _is_hooked(layer: nn.Module) -> bool:
+    hooks: list[Any] = [layer._backward_hooks, layer._backward_pre_hooks]
+    hooks += [own._backward_hooks or {} for own in layer.parameters(recurse=False)]
+    if _trained(layer):  # others' outputs are compared, whatever makes them
+        hooks += [layer._forward_hooks, layer._forward_pre_hooks, {"forward"} & vars(layer).keys()]
+    return any(hooks)
+
+
 def _check_layer(named: str, layer: nn.Module) -> None:
     if not has_user_norms(layer):
         named += f" with {setting}" if (setting := unknown_setting(layer)) else ""
@@ -68,10 +78,6 @@ def _check_layer(named: str, layer: nn.Module) -> None:
         raise ValueError(f"{named} is trained and has buffers, which may store data. Replace it.")
     if not layer.training:
         raise ValueError(f"{named} is in evaluation mode. Call train() first.")
-    hooks = [layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks]
-    hooks += [own._backward_hooks or {} for own in layer.parameters(recurse=False)]
-    if any(hooks) or "forward" in vars(layer):
-        raise ValueError(f"{named} has hooks, as of wandb.watch, which act before the noise. Remove them.")
 
 
 def clipped_sum(

@@ -10,9 +10,11 @@ import torch
 from pytorch_lightning.callbacks import Callback
 from torch import Tensor
 
-from datamodules import Synthetic
+import zoo
+from callbacks.best_checkpoint import BestCheckpoint
+from datamodules import Evaluation, LowRank, Synthetic
 from tests.zoo.methods.one_bit_mc.runs import PRIVATE, Log, fitted, low_rank, method, trainer
-from zoo import GradientPerturbation, InputPerturbation, ObjectivePerturbation, OneBitMC
+from zoo import GradientPerturbation, InputPerturbation, ObjectivePerturbation, OneBitMC, OutputPerturbation
 from zoo.methods.target_data import ReleaseMismatchError
 from zoo.privacy.accounting.relation import Unit
 from zoo.privacy.record.fields import Guarantee
@@ -47,6 +49,28 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(name: str, at: int, tm
     resumed, _ = fitted(method(PRIVATE[name](7)), ckpt_path=path)
     assert whole.matrix.any()
     assert torch.equal(whole.matrix, resumed.matrix)
+
+
+@pytest.mark.parametrize(
+    "often", [{"val_check_interval": 3, "max_epochs": 1}, {"limit_train_batches": 3, "max_epochs": 4}]
+)
+def test_the_best_checkpoint_of_a_finished_run_is_complete(often: dict[str, int], tmp_path: Path) -> None:
+    """A matrix of zeros may rank better than one with noise, and the solver behind it has none."""
+    for seed in range(4):
+        own = OneBitMC(tau=60.0, perturbation=OutputPerturbation(epsilon=0.05, steps=9, noise_seed=seed))
+        data = LowRank(num_users=60, num_items=40, observed=0.4, data_seed=3, evaluation=Evaluation("random2"))
+        run = zoo.fit(own, data, runs=tmp_path, accelerator="cpu", enable_progress_bar=False, **often)
+        kept = torch.load(run.folder / "checkpoints" / "best.ckpt", weights_only=True)["zoo"]["completion"]
+        assert kept["complete"]
+        assert "solver" not in kept
+
+
+def test_a_resumed_run_knows_that_its_best_checkpoint_is_not_complete() -> None:
+    incomplete, resumed = BestCheckpoint(), BestCheckpoint()
+    incomplete._saved_complete = False
+    incomplete.dirpath, resumed.dirpath, resumed._stage = "checkpoints", "checkpoints", "fit"
+    resumed.load_state_dict(incomplete.state_dict())
+    assert not resumed._saved_complete
 
 
 @pytest.mark.parametrize("name", PRIVATE)

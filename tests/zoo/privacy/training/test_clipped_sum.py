@@ -293,10 +293,11 @@ def tied() -> nn.Module:
     return nn.Sequential(first, second)
 
 
-def hooked(name: str, of_parameter: bool = False) -> nn.Module:
-    layer = linear()
-    getattr(layer.weight if of_parameter else layer, name)(lambda *found: None)
-    return nn.Sequential(layer)
+def hooked(name: str, part: str = "0") -> nn.Module:
+    module = nn.Sequential(linear(), nn.ReLU())
+    found = module.get_parameter(part) if part.endswith("weight") else module.get_submodule(part)
+    getattr(found, name)(lambda *found: None)
+    return module
 
 
 def replaced() -> nn.Module:
@@ -308,11 +309,12 @@ def replaced() -> nn.Module:
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (hooked("register_hook", of_parameter=True), r"0 \(Linear\) has hooks, as of wandb.watch"),
+        (hooked("register_hook", "0.weight"), r"0 \(Linear\) has hooks, as of wandb.watch"),
         (hooked("register_forward_hook"), "has hooks"),
         (hooked("register_forward_pre_hook"), "has hooks"),
         (hooked("register_full_backward_hook"), "has hooks"),
-        (hooked("register_full_backward_pre_hook"), "has hooks"),
+        (hooked("register_full_backward_pre_hook", ""), r"the module \(Sequential\) has hooks"),
+        (hooked("register_full_backward_hook", "1"), r"1 \(ReLU\) has hooks"),
         (replaced(), "has hooks"),
         (nn.Sequential(linear(), nn.BatchNorm1d(ITEMS)), r"1 \(BatchNorm1d\) computes statistics over users"),
         (nn.Sequential(linear(), nn.BatchNorm1d(ITEMS, affine=False)), "statistics over users"),
