@@ -31,6 +31,12 @@ CALLBACKS = (
         ),
     ),
     *edits_of(
+        "callbacks/best_checkpoint.py",
+        ("tests/zoo/methods/one_bit_mc/test_method_checkpoints.py",),
+        ("a matrix without its noise stays the best", " or (_is_complete(trainer) and not self._saved_complete)", ""),
+        ("a resumed run forgets that its best is not complete", 'state.pop("complete", True)', "True"),
+    ),
+    *edits_of(
         "callbacks/case_writer.py",
         ("tests/callbacks/test_case_writer.py",),
         ("several items of a user are one case", 'unique(["user_id", "item_id"]', 'unique(["user_id"]'),

@@ -54,6 +54,12 @@ DATA = (
     *edits_of(
         "zoo/data/ratings.py",
         ("tests/zoo/data/test_ratings.py",),
+        ("rows may begin anywhere", "or bool((starts[1:] < starts[:-1]).any())", ""),
+        (
+            "an item of no column is taken",
+            "matrix.check_format(full_check=True)",
+            "matrix.check_format(full_check=False)",
+        ),
         ("digests know no items", 'state.update(self.matrix.indices.astype("<i8").tobytes())', "state.update(b'')"),
         ("values keep the order of the table", "fill_null(np.nan).to_numpy()[order]", "fill_null(np.nan).to_numpy()"),
     ),
@@ -285,6 +291,17 @@ DATA = (
         ("what is kept is of any seed", '"split_seed": seed', '"split_seed": 0'),
         ("what is kept is of any file", "path.name.encode() + _digest(path)", "path.name.encode()"),
         ("what is kept is believed", "!= _digests(folder)", "== {}"),
+    ),
+    *edits_of(
+        "datamodules/cache.py",
+        ("tests/fuzz/test_cache.py",),
+        ("kept items of no column are taken", "(items, seen, found.left_out)", "(items, found.left_out)"),
+        ("kept candidates of no column are taken", "(listed, -1, train.num_items)", "(items, 0, train.num_items)"),
+        ("kept rows may begin anywhere", "    check_pointers(starts.numpy(), len(seen))\n", ""),
+    ),
+    *edits_of(
+        "datamodules/cache.py",
+        ("tests/datamodules/test_cache.py",),
         ("a source reads large files in silence", "if reading := _large(files)[1]:", "if reading := '':"),
         ("a file that changed is kept", "if _key(existing, settings) == key:", "if True:"),
         ("others may write there", "& 0o022", "& 0o000"),
