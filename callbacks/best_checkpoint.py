@@ -97,7 +97,8 @@ class BestCheckpoint(ModelCheckpoint):
 
     def check_monitor_top_k(self, trainer: Trainer, current: Tensor | None = None) -> bool:
         """Whether this epoch is the best so far: a complete `OneBitMC` is better than one that still lacks its noise."""
-        return super().check_monitor_top_k(trainer, current) or (_is_complete(trainer) and not self._saved_complete)
+        first = current is not None and _is_complete(trainer) and not self._saved_complete
+        return first or super().check_monitor_top_k(trainer, current)
 
     def state_dict(self) -> dict[str, Any]:
         """Return Lightning's state and the digest of the best checkpoint; None inside that checkpoint, and without one."""
