@@ -65,10 +65,11 @@ def test_the_best_checkpoint_of_a_finished_run_is_complete(often: dict[str, int]
         assert "solver" not in kept
 
 
-def test_a_resumed_run_knows_that_its_best_checkpoint_is_not_complete() -> None:
+def test_a_resumed_run_knows_that_its_best_checkpoint_is_not_complete(tmp_path: Path) -> None:
     incomplete, resumed = BestCheckpoint(), BestCheckpoint()
     incomplete._saved_complete = False
-    incomplete.dirpath, resumed.dirpath, resumed._stage = "checkpoints", "checkpoints", "fit"
+    incomplete.dirpath = resumed.dirpath = str(tmp_path)
+    resumed._stage = "fit"
     resumed.load_state_dict(incomplete.state_dict())
     assert not resumed._saved_complete
 
