@@ -143,9 +143,8 @@ def _cases(tensors: Mapping[str, torch.Tensor], phase: str, train: Ratings) -> H
     check_pointers(starts.numpy(), len(seen))
     sizes = ((users, 0, train.num_users), *((each, 0, train.num_items) for each in (items, seen, found.left_out)))
     sizes = (*sizes, (listed, -1, train.num_items))  # padded with -1
-    if not all(least <= int(index.min()) <= int(index.max()) < size for index, least, size in sizes if index.numel()):
-        raise ValueError(phase)
-    if len(starts) != train.num_users + 1:
+    fits = (least <= int(index.min()) <= int(index.max()) < size for index, least, size in sizes if index.numel())
+    if len(starts) != train.num_users + 1 or not all(fits):
         raise ValueError(phase)
     return found
 

@@ -250,8 +250,8 @@ class Map(Layout):
             or counts.ndim != 1
         ):
             raise ReleaseError(
-                f"A map needs map (kept, 1 <= directions <= 2048), items (kept,), counts (items,); got {tuple(table.shape)}, "
-                f"{tuple(items.shape)}, {tuple(counts.shape)}."
+                f"A map needs map (kept, 1 <= directions <= {MOST_DIRECTIONS}), items (kept,), counts (items,); got "
+                f"{tuple(table.shape)}, {tuple(items.shape)}, {tuple(counts.shape)}."
             )
         if len(items) and (int(items[0]) < 0 or int(items[-1]) >= len(counts) or bool((items.diff() <= 0).any())):
             raise ReleaseError(f"Tensor 'items' must rise and lie in [0, {len(counts)}).")

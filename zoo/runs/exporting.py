@@ -207,7 +207,7 @@ def export_head(run: Path | str | Predictor, out: Path | str, *, onnx: bool = Tr
 
 
 def _opened(run: Path | str | Predictor) -> Predictor:
-    """Return the predictor of a run, which has its files itself: a link in a received one could lead to any file here."""
+    """Return the predictor of a run; refuse links to files outside it, since a received run could name any file of the reader."""
     predictor = run if isinstance(run, Predictor) else load_run(user_path(run))
     folder = predictor.folder
     if not (folder / BEST).is_file():

@@ -166,7 +166,7 @@ def test_unfit_ids_are_refused(users: list[str], items: list[str], message: str)
 
 @pytest.mark.parametrize("column", [-1, 3])
 def test_a_rating_in_no_column_is_refused(column: int) -> None:
-    """It would be counted as another user's, whom then no clipping or flip of its own row protects."""
+    """Publishers would write it into another user's row, after that row was clipped or flipped."""
     matrix = csr_array(([1.0, 1.0], [0, column], [0, 1, 2, 2]), shape=(3, 3))
     with pytest.raises(ValueError, match="indices must be"):
         Ratings(matrix, as_ids("abc"), as_ids("xyz"))
@@ -174,7 +174,7 @@ def test_a_rating_in_no_column_is_refused(column: int) -> None:
 
 @pytest.mark.parametrize("starts", [[0, 2, 0], [0, 1, -1], [0, 2**30, 2], [1, 1, 2], [0, 2**31 - 1, -(2**31)]])
 def test_rows_that_do_not_follow_one_another_are_refused(starts: list[int]) -> None:
-    """Scipy would sort what lies behind the arrays."""
+    """Scipy would sort memory beyond the arrays."""
     matrix = csr_array(([1.0, 1.0], [0, 1], [0, 1, 2]), shape=(2, 3))
     matrix.indptr = np.array(starts, dtype=np.int32)
     with pytest.raises(ValueError, match="Row pointers must rise from 0 to"):
