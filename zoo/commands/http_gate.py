@@ -21,7 +21,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
-#: Path of the workers; seconds until a request goes to another worker, until it is given up, and to drop a refused body; its bytes.
+#: Path of the workers; seconds between looks for lost workers, until a request is given up, and to drop a refused body; its bytes.
 WORKERS, PATIENCE, DEADLINE, REST_SECONDS, REST_BYTES = "/recommend", 10.0, 60.0, 10.0, 2**25
 #: Number of clients whose rates are stored, and largest number of characters of an id.
 MOST_CLIENTS, LONGEST_ID = 10_000, 1024
@@ -95,13 +95,15 @@ def parsed(path: str, content: bytes, max_ids: int) -> dict[str, Any]:
         body = BODIES[path].model_validate(values).model_dump()
     except ValidationError as error:
         raise RefusedError(422, _complaint(BODIES[path], error)) from error
-    given = body.get("user_ids") or body.get("items") or []
+    named = "items" if "items" in body else "user_ids"
+    given = body[named]
     if len(given) > max_ids:
         raise RefusedError(413, f"The request names {len(given):,} ids. At most {max_ids:,}. Split it.")
     if max(map(len, given), default=0) > LONGEST_ID:  # an array is as wide as its longest id
         raise RefusedError(422, f"An id has more than {LONGEST_ID:,} characters. Remove it.")
     if re.search("[\0\ud800-\udfff]", "".join(given)):  # arrays drop NUL, and UTF-8 has no halves of a character
         raise RefusedError(422, "An id has NUL or half a character. Remove it.")
+    body[named] = list(dict.fromkeys(given))
     return body
 
 
@@ -128,10 +130,13 @@ class Gate:
         limits: Limits of requests.
         traffic: Counted here; shared with the process that ends the service.
         trained: Time at which the model was trained, in seconds since 1970; answers of the workers replace it.
+        workers: Returns what identifies the workers, and changes when one is lost.
     """
 
-    def __init__(self, app: Application, limits: Limits, traffic: Traffic, trained: float) -> None:
-        self.app, self.limits, self.traffic, self.trained = app, limits, traffic, trained
+    def __init__(
+        self, app: Application, limits: Limits, traffic: Traffic, trained: float, workers: Callable[[], Any]
+    ) -> None:
+        self.app, self.limits, self.traffic, self.trained, self.workers = app, limits, traffic, trained, workers
         self.rates: OrderedDict[str, tuple[float, float]] = OrderedDict()  # by client: requests left, and when
         self.registry = CollectorRegistry()
         self.requests = Counter("zoo_requests", "Requests.", ["path", "status"], registry=self.registry)
@@ -242,17 +247,26 @@ class Gate:
     async def _scored(self, scope: Message, content: bytes) -> tuple[int, bytes]:
         """Return the answer of the workers; a request whose worker was lost is given to another one."""
         inner = {**scope, "path": WORKERS, "raw_path": WORKERS.encode(), "headers": _JSON, "query_string": b""}
-        until = time.monotonic() + DEADLINE
-        while time.monotonic() < until:
-            try:
-                status, answer = await asyncio.wait_for(self._ask(inner, content), PATIENCE)
-            except TimeoutError:
-                status, answer = 504, b""
-            if status == 200:
-                return self._counted(json.loads(answer))
-            self.repeats.inc()
-            await asyncio.sleep(0.05)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DEADLINE):
+                while True:
+                    status, answer = await self._tried(inner, content)
+                    if status == 200:
+                        return self._counted(json.loads(answer))
+                    self.repeats.inc()
+                    await asyncio.sleep(0.05)
         raise RefusedError(503, "No worker answered in time. Try again.")
+
+    async def _tried(self, scope: Message, content: bytes) -> tuple[int, bytes]:
+        """Ask once, and give up if a worker was lost: a slow one would only get the same work twice."""
+        workers, asked = self.workers(), asyncio.ensure_future(self._ask(scope, content))
+        try:
+            while not (await asyncio.wait({asked}, timeout=PATIENCE))[0]:
+                if self.workers() != workers:
+                    return 504, b""
+            return await asked
+        finally:
+            asked.cancel()
 
     def _counted(self, answer: dict[str, Any]) -> tuple[int, bytes]:
         if "refused" in answer:

@@ -84,6 +84,7 @@ def main(arguments: Sequence[str]) -> None:
             api_server_worker_type="thread",
             log_level="warning",
             generate_client_file=False,
+            proxy_headers=False,  # a client may write X-Forwarded-For itself
         )
         os._exit(0)  # the thread that listens has no end of its own
 

@@ -51,7 +51,7 @@ class Served:
         self.histories: Mapping[str, list[str]] = {}
         self.trained = 0.0
         self._seen: tuple[Any, ...] = ()
-        self._looked, self._said = 0.0, ""
+        self._looked, self._said, self._missed = 0.0, "", False
         self._thread: threading.Thread | None = None
 
     def load(self) -> None:
@@ -81,8 +81,12 @@ class Served:
         self._looked = now
         try:
             changed = (identity(self.options.run), identity(self.options.histories)) != self._seen
-        except OSError:  # being replaced
+        except OSError as error:
+            if self._missed:  # twice: not just being replaced
+                self._warn(error)
+            self._missed = True
             return
+        self._missed = False
         if changed:
             self._thread = threading.Thread(target=self._reload, daemon=True)
             self._thread.start()
@@ -92,10 +96,13 @@ class Served:
             self.load()
             self._said = ""
         except BaseException as error:  # the present model goes on
-            said = f"The new run or histories are not loaded ({str(error) or type(error).__name__}). The present ones stay."
-            if said != self._said:  # every look fails again
-                logger.warning(said)
-            self._said = said
+            self._warn(error)
+
+    def _warn(self, error: BaseException) -> None:
+        said = f"The new run or histories are not loaded ({str(error) or type(error).__name__}). The present ones stay."
+        if said != self._said:  # every look fails again
+            logger.warning(said)
+        self._said = said
 
     def answer(self, bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the answer to each body; those that allow it are scored together."""
@@ -135,7 +142,7 @@ class Served:
         lists: dict[str, Any] = {name: {} for name in ("seen", "histories", "candidates")}
         for body in bodies:
             for name, joined in lists.items():  # of its own users: another client may ask for the others
-                joined |= {user: items for user, items in (body[name] or {}).items() if user in body["user_ids"]}
+                joined |= {user: body[name][user] for user in body["user_ids"] if user in (body[name] or ())}
         for user in users.keys() & self.histories.keys():
             lists["histories"][user] = [*self.histories[user], *lists["histories"].get(user, ())]
         if bodies[0]["candidates"] is None:
@@ -171,13 +178,13 @@ def _lists(body: Mapping[str, Any]) -> Request:
 
 
 def _empty(body: Mapping[str, Any], unknown_items: int) -> dict[str, Any]:
-    counts = {"users": len({*body["user_ids"]}), "unknown_users": 0, "fallbacks": 0, "unknown_items": unknown_items}
+    counts = {"users": len(body["user_ids"]), "unknown_users": 0, "fallbacks": 0, "unknown_items": unknown_items}
     return {"recommendations": {}, **counts}
 
 
 def _similar(predictor: Predictor, body: Mapping[str, Any]) -> dict[str, Any]:
-    known = [item for item in dict.fromkeys(body["items"]) if item in predictor.item_at]
-    found: dict[str, Any] = {"similar": {}, "unknown_items": len({*body["items"]}) - len(known)}
+    known = [item for item in body["items"] if item in predictor.item_at]
+    found: dict[str, Any] = {"similar": {}, "unknown_items": len(body["items"]) - len(known)}
     for item, _, other, similarity in predictor.similar(known, body["k"]).iter_rows():
         found["similar"].setdefault(item, []).append({"item_id": other, "similarity": similarity})
     return found
@@ -222,13 +229,15 @@ class Scoring(litserve.LitAPI):  # type: ignore[misc]  # LitServe ships no types
 def server(options: argparse.Namespace, traffic: Traffic) -> litserve.LitServer:
     """Return the server: workers behind the gate. A worker that is killed is started again."""
     limits = Limits(options.max_bytes, options.max_ids, options.rate, options.key)
-    gate = (Gate, {"limits": limits, "traffic": traffic, "trained": trained_at(options.run)})
-    return litserve.LitServer(
+    gate = {"limits": limits, "traffic": traffic, "trained": trained_at(options.run)}
+    gate["workers"] = lambda: [worker.pid for worker in made.inference_workers]
+    made = litserve.LitServer(
         Scoring(options),
         accelerator="cpu",  # the predictor chooses its device
         workers_per_device=options.workers,
         timeout=60,
-        middlewares=[gate],
+        middlewares=[(Gate, gate)],
         restart_workers=True,
         disable_openapi_url=True,
     )
+    return made

@@ -20,7 +20,7 @@ import pytest
 import zoo
 
 pytest.importorskip("litserve")
-from zoo.commands import http_gate
+from zoo.commands import http_gate, serve, service_workers
 from zoo.commands.http_gate import Gate, Limits, Traffic
 from zoo.commands.service_workers import Served
 
@@ -29,23 +29,27 @@ GOOD = {"path": "/recommend", "body": b'{"user_ids": ["ann"]}'}
 
 
 class Workers:
-    """An application that fails or hangs some times before it answers; it stores what it was asked."""
+    """An application that fails, is lost (None) or is slow (seconds) some times before it answers; it stores what it was asked."""
 
-    def __init__(self, *failures: int | None, answer: dict[str, Any] | None = None) -> None:
-        self.failures, self.asked = list(failures), list[dict[str, Any]]()
+    def __init__(self, *failures: float | None, answer: dict[str, Any] | None = None) -> None:
+        self.failures, self.asked, self.lost = list(failures), list[dict[str, Any]](), 0
         self.answer = answer or {"users": 4, "unknown_users": 2, "fallbacks": 1, "trained": time.time() - 50}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
         self.asked.append(json.loads((await receive())["body"] or b"{}"))
         status = self.failures.pop(0) if self.failures else 200
         if status is None:
+            self.lost += 1
             await asyncio.sleep(60)
+        if isinstance(status, float):
+            await asyncio.sleep(status)
+            status = 200
         await send({"type": "http.response.start", "status": status})
         await send({"type": "http.response.body", "body": json.dumps(self.answer).encode()})
 
 
 def gate_of(workers: Workers, limits: Limits = Limits()) -> Gate:  # noqa: B008  frozen
-    return Gate(workers, limits, Traffic(), 0.0)
+    return Gate(workers, limits, Traffic(), 0.0, lambda: workers.lost)
 
 
 def ask(
@@ -125,9 +129,9 @@ def test_a_key_and_a_rate_are_demanded() -> None:
 
 def test_a_request_of_a_lost_worker_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_gate, "PATIENCE", 0.2)
-    gate = gate_of(workers := Workers(500, None, 504))
-    assert ask(gate, **GOOD)[0] == 200
-    assert [one["user_ids"] for one in workers.asked] == [["ann"]] * 4
+    gate = gate_of(workers := Workers(500, None, 504, 0.5))
+    assert ask(gate, "/recommend", b'{"user_ids": ["bob", "ann", "bob"]}')[0] == 200
+    assert [one["user_ids"] for one in workers.asked] == [["bob", "ann"]] * 4, "a slow worker is not asked again"
     text = ask(gate, "/metrics", method="GET")[1]
     for line in ("repeats_total 3.0", "users_total 4.0", "unknown_users_total 2.0", "fallback_share 0.25"):
         assert f"zoo_{line}\n" in text
@@ -177,6 +181,33 @@ def test_requests_that_are_scored_together_get_what_recommend_gives(finished: Pa
         "similar_id"
     ].to_list()
     assert found[4]["unknown_items"] == 1
+
+
+def test_a_run_that_stays_away_is_logged_once(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(service_workers, "LOOK", 0.0)
+    (link := tmp_path / "current").symlink_to(finished)
+    options = {"imports": [], "release": [], "root": None, "device": "cpu", "histories": None, "unknown": "error"}
+    (served := Served(argparse.Namespace(run=link, **options))).load()
+    link.unlink()
+    served.look()
+    assert not caplog.messages, "it may just be replaced"
+    served.look()
+    served.look()
+    assert len(caplog.messages) == 1
+    assert "current" in caplog.messages[0]
+
+
+def test_clients_do_not_choose_their_address(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvicorn believes the header X-Forwarded-For of local clients by default."""
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(service_workers, "server", lambda *_: argparse.Namespace(run=given.update))
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit):
+        serve.main([str(finished)])
+    assert given["proxy_headers"] is False
 
 
 def test_a_private_training_is_served_without_popular_items(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,7 +190,10 @@ def _csv(rows: Sequence[dict[str, object]]) -> str:
     file = io.StringIO()
     writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    # A terminal obeys control characters, and names may be of another party's run.
+    writer.writerows(
+        {key: visible(cell) if isinstance(cell, str) else cell for key, cell in row.items()} for row in rows
+    )
     return file.getvalue()
 
 

@@ -246,7 +246,7 @@ def test_a_damaged_file_is_refused_in_a_sentence(tmp_path: Path, file: str) -> N
 @pytest.mark.parametrize(
     ("file", "values"),
     [
-        *(("metrics.json", values) for values in ({"epochs": None}, {"parameters": "many"}, {"release_bytes": ["a"]})),
+        *(("metrics.json", values) for values in ({"epochs": None}, {"peak_memory": "many"}, {"release_bytes": ["a"]})),
         *(("metrics.json", {"metrics": {"test/full/ndcg@10": value}}) for value in ("x", 1e308, [])),
         *(("data.json", values) for values in ({"target": 5}, {"test_says_little": 5})),
     ],
