@@ -278,7 +278,28 @@ RUNS = (
             "f\"Field {name} is invalid: {first['msg']}.",
             "f\"Field {first['loc']} is invalid: {first['msg']}.",
         ),
-        ("the request of a lost worker is lost", "            self.repeats.inc()\n", "            break\n"),
+        (
+            "the request of a lost worker is lost",
+            "                    self.repeats.inc()\n",
+            "                    break\n",
+        ),
+        ("a slow worker gets its work again", "if self.workers() != workers:", "if True:"),
+        ("an id counts as often as it is named", "body[named] = list(dict.fromkeys(given))", "body[named] = given"),
+    ),
+    *edits_of(
+        "zoo/commands/serve.py",
+        ("tests/zoo/commands/test_serve.py",),
+        ("clients choose their address", "proxy_headers=False", "proxy_headers=True"),
+    ),
+    *edits_of(
+        "zoo/commands/service_workers.py",
+        ("tests/zoo/commands/test_serve.py",),
+        ("a link to nothing is never logged", "            if self._missed:", "            if False:"),
+    ),
+    *edits_of(
+        "zoo/benchmark/report/files.py",
+        ("tests/zoo/benchmark/report/test_page.py",),
+        ("a terminal obeys tables", "visible(cell) if isinstance(cell, str) else cell", "cell"),
     ),
     *edits_of(
         "zoo/runs/bundle.py",

@@ -231,7 +231,7 @@ def server(options: argparse.Namespace, traffic: Traffic) -> litserve.LitServer:
     limits = Limits(options.max_bytes, options.max_ids, options.rate, options.key)
     gate = {"limits": limits, "traffic": traffic, "trained": trained_at(options.run)}
     gate["workers"] = lambda: [worker.pid for worker in made.inference_workers]
-    made = litserve.LitServer(
+    made: Any = litserve.LitServer(
         Scoring(options),
         accelerator="cpu",  # the predictor chooses its device
         workers_per_device=options.workers,

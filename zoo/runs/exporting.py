@@ -402,9 +402,10 @@ def privacy(folder: Path, manifest: Mapping[str, Any], shown: Callable[[str], st
         lines.append(
             f"**The weights may reveal releases without a guarantee**, which they were learned from: {', '.join(bare)}."
         )
-    counts = "the number of ratings of each user and each item, " if manifest["holds"].get("counts", True) else ""
+    exact = "the number of ratings of each user and each item, " if manifest["holds"].get("counts", True) else ""
+    exact += "the vectors of all users, " if "own_vectors" in getattr(own, "not_protected", ()) else ""
     lines.append(
-        f"**Included without noise, outside every guarantee above**: {counts}the list of items, digests of the ratings (which "
+        f"**Included without noise, outside every guarantee above**: {exact}the list of items, digests of the ratings (which "
         "confirm a guess of one missing rating), and metrics on held-out ratings."
     )
     if manifest["holds"]["user_ids"]:

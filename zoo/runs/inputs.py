@@ -246,7 +246,10 @@ def _folder(trainer: Trainer) -> Path:
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             atexit.register(shutil.rmtree, folder, ignore_errors=True)  # other processes read it during the run
         else:  # checkpoints need it
-            rank_zero_warn(f"There is no logger, so no run folder. Releases and user list are kept in {folder}.")
+            rank_zero_warn(
+                f"There is no logger, so no run folder. Releases and user list are kept in {folder}, checkpoints below "
+                f"{trainer.default_root_dir}."
+            )
         return folder
     _ = trainer.loggers[0].experiment  # type: ignore[attr-defined]  # the CSV log makes its folder, while it is empty
     return folder.resolve()

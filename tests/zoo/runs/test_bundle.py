@@ -150,6 +150,7 @@ def test_a_private_training_shows_no_counts_and_no_critic(method: Callable[[], A
     assert ("the number of ratings of each user" in card) != private
     assert ("**No guarantee covers" in card) != private
     assert ("exact facts about the ratings elsewhere in the run" in card) == private
+    assert ("above**: the vectors of all users, the list of items" in card) == (name == "FedGNN")
     assert ([*json.loads((run.folder / "privacy.json").read_text())] == [name]) == private
     assert bool(run.method.can_score(torch.arange(60)).all()) == private, "some have no ratings"
     for loaded in (zoo.load(run.folder), *([zoo.load(bundle)] if name == "SPPG" else [])):

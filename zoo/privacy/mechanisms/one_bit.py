@@ -76,7 +76,7 @@ class OneBit(Mechanism, ABC):
     @property
     def statement(self) -> Statement:
         """Codes with a public set of rated pairs."""
-        return Statement((), ("rated_pairs", "ranked_ratings", self.several_ratings))
+        return Statement((), ("rated_pairs", "ranked_ratings", "training_failure_of_signs", self.several_ratings))
 
     @property
     def public_inputs(self) -> dict[str, Plain]:

@@ -73,7 +73,7 @@ class SignResponse(ResponseMechanism):
     @property
     def statement(self) -> Statement:
         """Codes with a public set of rated pairs."""
-        return Statement((), ("rated_pairs", "ranked_ratings", "several_signs"))
+        return Statement((), ("rated_pairs", "ranked_ratings", "training_failure_of_signs", "several_signs"))
 
     @property
     def public_inputs(self) -> dict[str, Plain]:
@@ -111,7 +111,8 @@ class TernaryResponse(ResponseMechanism):
     @property
     def statement(self) -> Statement:
         """Codes with the set of rated pairs protected by the completed matrix only."""
-        return Statement((), ("users_and_items", "pairs_elsewhere", "ranked_ratings", "several_signs"))
+        elsewhere = ("users_and_items", "pairs_elsewhere", "ranked_ratings", "training_failure_of_signs")
+        return Statement((), (*elsewhere, "several_signs"))
 
     @property
     def public_inputs(self) -> dict[str, Plain]:

@@ -27,7 +27,7 @@ DERIVED = {
 """Derived fields of a record, and the type of each."""
 LATER = {"delta_rule"}
 """Derived fields that the first files of this schema lack."""
-LATER_CODES = {"ratings_elsewhere", "critic_weights", "resumed_once"}
+LATER_CODES = {"ratings_elsewhere", "critic_weights", "resumed_once", "training_failure_of_signs"}
 """Codes of `not_protected` and `assumptions` that earlier files of this schema lack; a reader derives them for those files too."""
 
 _STATED = {

@@ -118,6 +118,7 @@ SENTENCES = {
     "metrics_of_these": "metrics measured on these ratings, and choices based on them",
     "training_failure": "whether training fails: without ratings, or with diverging numbers, there is no release",
     "training_failure_of_domain": "whether training fails: a domain without ratings, or diverging numbers",
+    "training_failure_of_signs": "whether training fails: without ratings, or with signs that are all equal",
     "ratings_elsewhere": (
         "exact facts about the ratings elsewhere in the run: counts in data.json, digests in metrics.json, checkpoints and "
         "bundles, and a user's own list, which leaves out the user's items"
@@ -130,7 +131,8 @@ SENTENCES = {
         "outputs of the network"
     ),
     "own_vectors": (
-        "a user's own vector and recommendations, which are for that user alone; checkpoints and exported runs contain all vectors"
+        "a user's own vector and recommendations, which are for that user alone; checkpoints and exported runs contain all "
+        "vectors, which show who took part in rounds: with them the epsilon does not hold"
     ),
     "rated_pairs": "the set of rated pairs, which the completed matrix is made with",
     "pairs_elsewhere": (

@@ -184,7 +184,7 @@ class Budget:
         for entry in self.entries:
             if entry.data == data and normalize_domain(entry.account.domain) != domain:
                 raise BudgetError(
-                    f"The domain is {account.domain!r}. Line {entry.number} of {self.path} published these ratings as "
+                    f"The domain is {account.domain!r}. Line {entry.number + 1} of {self.path} published these ratings as "
                     f"{entry.account.domain!r}. Use that name."
                 )
         total = self.total(account, request)

@@ -78,7 +78,7 @@ def test_another_version_of_the_ratings_resets_nothing_and_a_distinct_domain_has
     with pytest.raises(BudgetExceededError):
         Budget(file).total_after(account("c"), "a" * 64)
     assert Budget(file).total_after(account("c", domain="music"), "b" * 64).epsilon == pytest.approx(ONE)
-    with pytest.raises(BudgetError, match=r"domain is 'music'. Line 1 of .*as 'book'"):
+    with pytest.raises(BudgetError, match=r"domain is 'music'. Line 2 of .*as 'book'"):
         Budget(file).total_after(account("c", domain="music"), DATA)
     with pytest.raises(BudgetExceededError, match="Epsilon of 'book' could rise"):
         Budget(file).spend(account("c"), DATA)
