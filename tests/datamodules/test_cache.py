@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import datamodules.cache
 import datamodules.data_quality
@@ -163,8 +164,9 @@ def test_what_is_damaged_is_prepared_anew(folder: Path, damage: str) -> None:
     if damage == "short":
         file.write_bytes(file.read_bytes()[:-7])
     elif damage == "value":
-        data = file.read_bytes()
-        file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        tensors = load_file(file)
+        tensors["values"][0] += 1
+        save_file(tensors, file)
     elif damage == "gone":
         (file.parent / "items.parquet").unlink()
     elif damage == "another":
