@@ -287,6 +287,12 @@ RUNS = (
         ("an id counts as often as it is named", "body[named] = list(dict.fromkeys(given))", "body[named] = given"),
     ),
     *edits_of(
+        "zoo/runs/exporting.py",
+        ("tests/zoo/runs/test_bundle.py",),
+        ("a head always has item counts", "torch.zeros_like(counts) if known.all() else counts", "counts"),
+        ("a head names paths of the machine", 'node.meta.pop("stack_trace", None)', "pass"),
+    ),
+    *edits_of(
         "zoo/commands/serve.py",
         ("tests/zoo/commands/test_serve.py",),
         ("clients choose their address", "proxy_headers=False", "proxy_headers=True"),

@@ -24,7 +24,7 @@ def parser() -> Arguments:
     option(
         "--with-ratings", action="store_true", help="include ratings, which some methods need; takes --with-user-ids"
     )
-    head = "write instead the scores as a network (torch.export), for methods with vectors of users and items; has user ids"
+    head = "write instead the scores as a network (torch.export), for methods with vectors. It has user ids, vectors and item counts"
     option("--head", action="store_true", help=head)
     option("--onnx", action="store_true", help="the same, also as ONNX (extra onnx)")
     option(
@@ -54,6 +54,9 @@ def main(arguments: Sequence[str]) -> None:
                 if options.push:
                     raise ValueError("--push takes no --head or --onnx: these have user ids.")
                 print(f"Scoring head: {visible(str(export_head(options.run, options.out, onnx=options.onnx)))}")
+                print(
+                    "It has ids and vectors of users, outside every guarantee. If a user has no score: item counts, too."
+                )
                 return
             given = {name: getattr(options, name) for name in ("with_user_ids", "with_ratings", "push", "registry")}
             out = export(options.run, options.out, **given)

@@ -127,7 +127,7 @@ class ScoringHead(nn.Module):
     Args:
         users: Vectors of users, shape ``(num_users, dim)``.
         items: Vectors of items, shape ``(num_items, dim)``.
-        counts: Training ratings of each item, shape ``(num_items,)``.
+        counts: Training ratings of each item, shape ``(num_items,)``; left out if all users are known.
         known: Whether each user can be scored, shape ``(num_users,)``.
 
     Examples:
@@ -143,6 +143,7 @@ class ScoringHead(nn.Module):
 
     def __init__(self, users: Tensor, items: Tensor, counts: Tensor, known: Tensor) -> None:
         super().__init__()
+        counts = torch.zeros_like(counts) if known.all() else counts
         for name, table in (("users", users), ("items", items), ("counts", counts), ("known", known)):
             self.register_buffer(name, table.detach().cpu().clone())
 
@@ -156,7 +157,8 @@ def export_head(run: Path | str | Predictor, out: Path | str, *, onnx: bool = Tr
 
     Its input is ``users``, int64 indices into ``users.json``, shape ``(batch,)`` with any batch. Its output is ``scores`` by
     ``items.json``, float32, shape ``(batch, num_items)``. Items that users have are not left out. The folder has ids and vectors of
-    users: personal data, outside every guarantee.
+    users, and which of them have no score. If there are any, it has the number of training ratings of each item. All this is
+    personal data, outside every guarantee.
 
     Args:
         run: Run folder, or the predictor that `zoo.load` returned.
@@ -195,6 +197,8 @@ def export_head(run: Path | str | Predictor, out: Path | str, *, onnx: bool = Tr
     head = ScoringHead(users.float(), items.float(), method.item_counts.float(), known).eval()
     batch = {"users": {0: torch.export.Dim("batch")}}
     program = torch.export.export(head, (torch.tensor([0, 0]),), dynamic_shapes=batch)
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # paths of this machine
     with atomic_folder(out) as folder:
         torch.export.save(program, folder / "head.pt2")
         if onnx:

@@ -10,6 +10,7 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import hypothesis
 import polars as pl
@@ -33,7 +34,7 @@ from zoo.privacy.training.dp_sgd import plan_training
 from zoo.privacy.training.private_gradient import PrivateGradient
 from zoo.runs import hub
 from zoo.runs.bundle import BUNDLE, ITEMS, TENSORS, USERS, BundleError
-from zoo.runs.exporting import card, export_head, without_paths
+from zoo.runs.exporting import ScoringHead, card, export_head, without_paths
 from zoo.runs.inputs import UsageError
 from zoo.runs.predictor import UnknownUserError
 from zoo.runtime.run_folder import BEST, METRICS, TARGET
@@ -497,7 +498,14 @@ def test_a_method_without_vectors_has_no_head(
     with pytest.raises(SystemExit, match="EASE has no vectors of users and items"):
         main([str(run.folder), "--head", "--out", str(tmp_path / "none")])
     main([str(finished), "--head", "--out", str(tmp_path / "head")])
-    assert f"Scoring head: {tmp_path / 'head'}" in capsys.readouterr().out
+    assert f"Scoring head: {tmp_path / 'head'}\nIt has ids and vectors of users" in capsys.readouterr().out
+    with ZipFile(tmp_path / "head" / "head.pt2") as packed:
+        assert not any(b"exporting.py" in packed.read(name) for name in packed.namelist()), "paths of this machine"
+    heads = [
+        ScoringHead(torch.eye(2), torch.eye(2), torch.ones(2), torch.tensor([True, all_known]))
+        for all_known in (True, False)
+    ]
+    assert [bool(head.counts.any()) for head in heads] == [False, True], "needed for users without a score"
 
 
 NAMED = "cdr-zoo/pricdr"

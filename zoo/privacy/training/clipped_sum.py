@@ -133,11 +133,12 @@ def clipped_sum(
         # min(1, clip / |g_u|), shape (batch,): by linearity the weight of a user's loss is that of the user's gradient.
         weights = (clip / (norms * (1 + _MARGIN))).clamp(max=1.0)
         factors = weights.to(values.dtype)
+        # Before checks: these call the losses again, which may overwrite a buffer that they fill with rows.
+        sums = torch.autograd.grad(values, list(parameters.values()), grad_outputs=factors, retain_graph=check)
         if check:
             _check_independent(values, outputs, gradients, factors)
             _check_users(values, list(parameters.values()), norms, clip)
             check_alone(losses, users, values, factors, list(parameters.values()), draws, clip, resized=resized)
-        sums = torch.autograd.grad(values, list(parameters.values()), grad_outputs=factors)
     _check_finite(*sums)
     _check_length(sums, clip * len(users), clip)
     return dict(zip(parameters, sums, strict=True))
