@@ -293,6 +293,22 @@ RUNS = (
         ("a head names paths of the machine", 'node.meta.pop("stack_trace", None)', "pass"),
     ),
     *edits_of(
+        "zoo/runs/trainer.py",
+        ("tests/zoo/runs/test_trainer.py",),
+        ("a refused start keeps ratings", "shutil.rmtree(self.run_folder, ignore_errors=True)", "pass"),
+    ),
+    *edits_of(
+        "zoo/release/release.py",
+        ("tests/zoo/methods/test_bridge.py",),
+        ("a map states any number", "or not 0 <= value <= most", ""),
+    ),
+    *edits_of(
+        "zoo/benchmark/verify.py",
+        ("tests/zoo/benchmark/test_verify.py",),
+        ("a report states any figure", "0 <= float(row.get(name) or 0) <= 1", "float(row.get(name) or 0) <= 1e9"),
+        ("a report asks for any threads", "not 0 < threads <= _MOST_THREADS or ", ""),
+    ),
+    *edits_of(
         "zoo/commands/serve.py",
         ("tests/zoo/commands/test_serve.py",),
         ("clients choose their address", "proxy_headers=False", "proxy_headers=True"),

@@ -32,6 +32,8 @@ from zoo.runtime.suggestions import count_of
 
 #: Difference that rounding to six decimals allows, and the smallest tolerance for trained networks.
 ROUNDING, LEAST_TOLERANCE = 1.5e-6, 0.005
+#: Most threads of a run.
+_MOST_THREADS = 1024
 #: Probability that a figure of an unchanged method is called different.
 FALSE_ALARMS = 0.001
 
@@ -49,21 +51,25 @@ class Check:
 
     @property
     def verdict(self) -> str:
-        """`identical`, `within tolerance`, `differs`, or why the run failed.
+        """`identical`, `within tolerance`, `cannot differ` (the tolerance is at least the figure), `differs`, or why it failed.
 
         Examples:
             >>> [Check("a", "full/ndcg@10", 0.5, now, 0.01).verdict for now in (0.5, 0.505, 0.52)]
             ['identical', 'within tolerance', 'differs']
+            >>> Check("a", "full/ndcg@10", 0.1, 0.0, 0.12).verdict
+            'cannot differ'
         """
         difference = abs(self.now - self.committed)
         if self.error or difference <= ROUNDING:
             return f"failed: {self.error}" if self.error else "identical"
-        return "within tolerance" if difference <= self.tolerance else "differs"
+        if difference > self.tolerance:
+            return "differs"
+        return "within tolerance" if self.tolerance < self.committed else "cannot differ"
 
     @property
     def holds(self) -> bool:
-        """Whether the figure was reproduced."""
-        return self.verdict in ("identical", "within tolerance")
+        """Whether the repeated run does not contradict the figure."""
+        return self.verdict in ("identical", "within tolerance", "cannot differ")
 
 
 def verify(folder: Path, options: argparse.Namespace, console: Console) -> list[Check]:
@@ -115,8 +121,13 @@ def read_report(folder: Path) -> tuple[dict[str, Any], dict[Key, dict[str, str]]
             rows = list(csv.DictReader(file))
         keyed = {(row["task"], row["system"], row["release"], row["seed"]): row for row in rows}
         [*origin["versions"], *origin["machine"], next(iter(rows)), Path(origin["config"])]
-        int(next(iter(origin["threads"])) or 1)
+        threads = int(next(iter(origin["threads"])) or 1)
         [float(row[name] or 0) for row in rows for name in row if "@" in name or name == "epochs"]
+        figures = ["/".join(pair) for pair in product(RANKINGS, TESTED_METRICS)]
+        if not 0 < threads <= _MOST_THREADS or not all(
+            0 <= float(row.get(name) or 0) <= 1 for row in rows for name in figures
+        ):
+            raise ValueError("a figure outside [0, 1], or too many threads")
     except (OSError, ValueError, KeyError, TypeError, csv.Error, StopIteration) as error:
         raise BenchmarkError(
             f"{folder} lacks a readable {ORIGIN} or seeds.csv ({type(error).__name__}). Report again, with version "

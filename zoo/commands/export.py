@@ -24,7 +24,7 @@ def parser() -> Arguments:
     option(
         "--with-ratings", action="store_true", help="include ratings, which some methods need; takes --with-user-ids"
     )
-    head = "write instead the scores as a network (torch.export), for methods with vectors. It has user ids, vectors and item counts"
+    head = "write instead the scores as a network (torch.export), for methods with vectors; has user ids, vectors, item counts"
     option("--head", action="store_true", help=head)
     option("--onnx", action="store_true", help="the same, also as ONNX (extra onnx)")
     option(

@@ -175,7 +175,9 @@ def check_size(path: Path, parts: Sequence[Path], needed: Sequence[str]) -> None
     taken = VALUE * rows * len(needed)
     if taken > max(SMALL, min(PARQUET_TIMES * size, max(LARGE, LARGE_TIMES * size))):
         needs = f"{taken / 2**20:,.0f} MiB of memory for {rows:,} rows, {taken // size:,} times its size"
-        raise ValueError(f"{path} needs {needs}. Allowed: {LARGE_TIMES} times. Use CSV.")
+        raise ValueError(
+            f"{path} needs {needs}. Allowed: {PARQUET_TIMES} times, {LARGE_TIMES} for more than 4 GiB. Use CSV."
+        )
 
 
 def check_type(name: str, kind: pl.DataType, path: Path) -> None:

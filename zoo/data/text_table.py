@@ -291,15 +291,15 @@ _HELD = (
 _NUMBER = re.compile(r"[\d.,:TZ+ -]*\d[\d.,:TZ+ -]*")
 
 
-def unpacked(path: Path, pack: str) -> bytes:
-    """Return the content of a packed file, if it is no larger than its size allows."""
+def unpacked(path: Path, pack: str, member: str | None = None) -> bytes:
+    """Return the content of a packed file, of a zip archive that of its only table or a member, if its size allows it."""
     most = min(max(MOST_TIMES * path.stat().st_size, ALWAYS), UNPACKED)
     try:
         if pack == ".zst":
             content = _unpacked_zstd(path, most)
         elif pack == ".zip":
-            with zipfile.ZipFile(path) as archive, archive.open(_member(path)) as member:
-                content = member.read(most + 1)
+            with zipfile.ZipFile(path) as archive, archive.open(member or _member(path)) as packed:
+                content = packed.read(most + 1)
         else:
             with (bz2.open if pack == ".bz2" else gzip.open)(path) as file:
                 content = file.read(most + 1)

@@ -22,6 +22,10 @@ from zoo.release.release import Release
 Floats = npt.NDArray[np.float64]
 
 
+#: Most that a map may state as noise or length of a row.
+_LARGEST = 1e12
+
+
 class Bridge(Recommender):
     """Score a user by the target's mean row plus a latent position in its directions, predicted by a private mapping matrix.
 
@@ -94,8 +98,8 @@ class Bridge(Recommender):
         """Also store the damping of the mapping matrices."""
         super().read_data(data)
         maps = data.releases.values() if self.accepted_releases else ()
-        records = [release.record for release in maps if getattr(release, "num_users", 0)]
-        self._dampings = sorted({float(record.public_inputs.get("item_damping", 0.0)) for record in records})
+        given = [release for release in maps if getattr(release, "num_users", 0)]
+        self._dampings = sorted({release.stated("item_damping", 2, 0.0) for release in given})
         self._embed: Callable[[csr_array], Floats] | None = None
 
     def _directions(self, rows: csr_array) -> Directions:
@@ -176,9 +180,9 @@ def place(release: Release, rows: Ratings, num_common: int, explained_share: flo
             f"The map of {release.domain!r} is of {len(counts)} items, and the rows have {rows.num_items}. Use the "
             "source's."
         )
-    stated = release.record.public_inputs
-    sigma = float(stated.get("sigma_decrypted", stated["sigma"]))  # with the noise that a target added, if it did
-    clip, kept = float(stated["row_clip"]), items.astype(np.int64)
+    decrypted = "sigma_decrypted" in release.record.public_inputs  # with the noise that a target added, if it did
+    sigma = release.stated("sigma_decrypted" if decrypted else "sigma", _LARGEST)
+    clip, kept = release.stated("row_clip", _LARGEST), items.astype(np.int64)
     cut = clip_rows(csr_array(rows.matrix.tocsc()[:, kept].tocsr()), clip)
     centre = np.maximum(counts[kept], 0.0) / max(release.source_users, 1)
     told: Floats = (cut @ table - centre @ table) * (np.diff(rows.matrix.indptr) > 0)[:, None]

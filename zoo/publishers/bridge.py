@@ -163,7 +163,7 @@ class BridgePublisher(Publisher):
             return {"item_damping": self.projections.item_damping}
         made = "at one place with the source's ratings (research)" if self.received is None else "by the target"
         stated = f"made {made}, under a record of their own: {projections.record.summary()}"
-        return {"item_damping": _damping(projections), "projections": stated}
+        return {"item_damping": projections.stated("item_damping", 2), "projections": stated}
 
     def tensors(self, plan: Bridge, source: Ratings, domain: str) -> Mapping[str, Tensor]:
         """Return the tensors of a release of the source's ratings."""
@@ -185,13 +185,6 @@ class BridgePublisher(Publisher):
         """Return the audit of the worst user, or rating, in two worlds."""
         plan = self._plan(delta=1e-5 if self.delta is None else self.delta)
         return [bridge_audit(plan.name, plan)]
-
-
-def _damping(projections: Release) -> float:
-    stated = projections.record.public_inputs.get("item_damping")
-    if isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 <= stated <= 2:
-        raise ValueError(f"item_damping of {projections.domain!r} is {str(stated)[:80]!r}. It must lie in [0, 2].")
-    return stated
 
 
 def _of_users(projections: Release, source: Ratings) -> npt.NDArray[np.float64]:

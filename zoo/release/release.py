@@ -137,6 +137,13 @@ class Release:
         """The tensors as the layout of the release's kind."""
         return layout_of(self.kind, self.tensors)
 
+    def stated(self, name: str, most: float, default: float | None = None) -> float:
+        """Return a number of the record's public inputs, which the publisher chose; `ValueError` unless it is in [0, most]."""
+        value = self.record.public_inputs.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+            raise ValueError(f"{name} of {self.domain!r} is {str(value)[:80]!r}. It must lie in [0, {most:g}].")
+        return float(value)
+
     @property
     def lazy(self) -> bool:
         """Whether the rows are not in memory: not made yet, or made and written."""

@@ -7,6 +7,7 @@ import inspect
 import json
 import logging
 import os
+import shutil
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -38,7 +39,7 @@ from zoo.runs.processes import kill_on_failure
 from zoo.runs.publishing import publish
 from zoo.runs.resume import WarmStart, checkpoint_of, remove_if_empty
 from zoo.runs.trackers import begin_own_run
-from zoo.runtime.run_folder import CASES, METRIC_NAMES, METRICS, folder_of_run, plain
+from zoo.runtime.run_folder import CASES, METRIC_NAMES, METRICS, RELEASES, folder_of_run, plain
 from zoo.runtime.settings_files import user_path
 
 #: Warnings of the libraries about intended behaviour, such as closed forms without an optimiser.
@@ -238,6 +239,11 @@ class ZooTrainer(Trainer):
                     if isinstance(logger, WandbLogger) and self.is_global_zero:
                         begin_own_run(logger)
                 yield
+        except BaseException:
+            begun = self.fit_loop.epoch_progress.total.ready or self.run_folder is None
+            if own and not begun and not (self.run_folder / RELEASES).exists():  # type: ignore[operator]  # a folder
+                shutil.rmtree(self.run_folder, ignore_errors=True)  # type: ignore[arg-type]  # ratings too
+            raise
         finally:
             os.environ.pop(HANDOVER, None)
             if own and self.run_folder is not None:

@@ -319,6 +319,10 @@ def refusal(error: BaseException) -> str:
     return "\n".join(map(visible, f"{type(error).__name__}: {error}".split("\n")))
 
 
+#: Letters and signs that look like blanks, and could imitate the layout of a page.
+_BLANK = "\u115f\u1160\u2800\u3164\uffa0"
+
+
 def visible(text: str) -> str:
     r"""Return a text with control characters, line breaks, direction marks and invisible characters escaped.
 
@@ -329,7 +333,10 @@ def visible(text: str) -> str:
         a\x1bb
     """
     shapeless = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-    return "".join(repr(c)[1:-1] if unicodedata.category(c) in shapeless else c for c in text)
+    return "".join(
+        f"\\u{ord(c):04x}" if c in _BLANK else repr(c)[1:-1] if unicodedata.category(c) in shapeless else c
+        for c in text
+    )
 
 
 def markdown(text: str, plain: bool = False) -> str:

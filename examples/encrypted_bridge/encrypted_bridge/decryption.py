@@ -35,7 +35,8 @@ class RefusedError(ReleaseError):
 
     def __init__(self) -> None:
         super().__init__(
-            "Decryption refused (code R1). The keys are used up. Publish the embeddings again with new keys."
+            "Decryption refused (code R1). The keys are used up. Do not tell the source, and send it no embeddings of these "
+            "users again: each answer can reveal a bit about them."
         )
 
 

@@ -46,7 +46,7 @@ class EncryptedBridge(Bridge):
         "target_encrypted": (
             "the target's users: the source sees their ids, the record of their release and ciphertexts of their positions; "
             "the decrypted map reveals information about the positions to its readers, and a source that reads it learns sums "
-            "of its choice"
+            "of its choice; a source that learns whether its map was accepted learns a bit about a sum of its choice"
         ),
     }
 

@@ -11,8 +11,24 @@ from scipy.sparse import csr_array
 
 from encrypted_bridge.ckks import Ckks, _numbers
 from encrypted_bridge.decryption import KeyPair, RefusedError, SecretKeyError, decrypt
-from encrypted_bridge.parameters import DEGREE, MODULUS, MOST_DISTANCE, PLACES_SCALE, SCALE, flood, largest_half
-from encrypted_bridge.protocol import agree, decrypted_map, decrypted_maps, encrypted_map, encrypted_places
+from encrypted_bridge.parameters import (
+    DEGREE,
+    MODULUS,
+    MOST_DISTANCE,
+    PLACES_SCALE,
+    ROWS_SCALE,
+    SCALE,
+    flood,
+    largest_half,
+)
+from encrypted_bridge.protocol import (
+    _add_products,
+    agree,
+    decrypted_map,
+    decrypted_maps,
+    encrypted_map,
+    encrypted_places,
+)
 from encrypted_bridge.publishers import EncryptedBridgePublisher, EncryptedProjectionPublisher
 from tests.zoo.privacy.audits.lying import lying
 from zoo import Ratings, Release
@@ -101,7 +117,8 @@ def test_a_refusal_is_the_same_for_every_cause_and_uses_the_keys_up(
     with pytest.raises(RefusedError) as refused:
         decrypt(tmp_path / "crafted", key, tmp_path / "map")
     assert str(refused.value) == (
-        "Decryption refused (code R1). The keys are used up. Publish the embeddings again with new keys."
+        "Decryption refused (code R1). The keys are used up. Do not tell the source, and send it no embeddings of these users "
+        "again: each answer can reveal a bit about them."
     )
     assert refused.value.__cause__ is refused.value.__context__ is None
     release.save(tmp_path / "honest")
@@ -157,3 +174,23 @@ def test_a_source_that_chooses_its_rows_reads_positions_off_a_map_that_reaches_i
     assert agree(maps, plan)
     read = decrypted_map(maps, plan, NoiseSource.os()) / 300
     assert np.corrcoef(read.ravel(), positions.ravel())[0, 1] > 0.99
+
+
+def test_whether_a_map_is_accepted_tells_a_bit_about_one_users_embedding() -> None:
+    """Stated in PRIVACY.md: a user's embedding is added to the map of one key, and only an embedding of zeros leaves both equal."""
+    plan = Bridge.calibrate(epsilon=2.0, delta=1e-5, num_users=USERS)
+    rows, ckks, accepted = csr_array(ratings(USERS, ITEMS, seed=5).matrix), Ckks(), []
+    for length in (0.0, 0.25):
+        positions = np.full((USERS, D), 0.1)
+        positions[7] = length
+        given = encrypted_places(positions)
+        made = encrypted_map(rows, given.places, given.public_key, D, plan, NoiseSource.seeded(1), np.arange(USERS))
+        total = ckks.seal.Ciphertext()
+        ckks.encryptor(public=given.public_key[0]).encrypt_zero(total)
+        weight = np.trunc(np.array([100 * plan.noise_std * ROWS_SCALE]))
+        _add_products(ckks, [total], [ckks.ciphertexts(given.places[0])], np.array([7]), weight, D)
+        halves = ckks.coefficients(total)
+        made.bodies[0, 0] = (made.bodies[0, 0] + halves[0, :D]) % MODULUS
+        made.masks[0, 0] = (made.masks[0, 0] + halves[1]) % MODULUS
+        accepted.append(agree(decrypted_maps(made.bodies, made.masks, given.secret), plan))
+    assert accepted == [True, False]

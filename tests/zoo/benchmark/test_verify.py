@@ -96,7 +96,12 @@ def test_a_report_sets_only_what_its_search_can_choose(
 
 
 @pytest.mark.parametrize(
-    ("threads", "rows"), [({"abc": 1}, "0.5"), ({}, "0.5"), ({"1": 1}, None), ({"1": 1}, "x"), ({"1": 1}, "0" * 2**18)]
+    ("threads", "rows"),
+    [
+        *(({threads: 1}, "0.5") for threads in ("abc", "0", "1025")),
+        ({}, "0.5"),
+        *(({"1": 1}, rows) for rows in (None, "x", "0" * 2**18, "1.01", "inf", "nan")),
+    ],
 )
 def test_a_damaged_report_is_refused(place: Path, threads: dict[str, int], rows: str | None) -> None:
     (place / "report").mkdir()

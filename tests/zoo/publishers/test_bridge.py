@@ -247,7 +247,7 @@ def test_projections_whose_record_states_no_damping_are_refused(tmp_path: Path) 
     assert isinstance(made, ThirdPartyMechanism)
     record = replace(release.record, mechanism=replace(made, inputs={**made.inputs, "item_damping": "much"}))
     replace(release, record=record).save(tmp_path / "places")
-    with pytest.raises(ValueError, match=r"item_damping of .* is 'much'"):
+    with pytest.raises(ValueError, match=r"item_damping of .* is 'much'\. It must lie in \[0, 2\]"):
         zoo.BridgePublisher(4.0, received=tmp_path / "places").publish(binary(), "book")
 
 

@@ -7,7 +7,6 @@ import hashlib
 import shutil
 import sys
 import tempfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from datamodules.recipe import Recipe
 from zoo.commands.data.manual_downloads import MANUAL_DOWNLOADS, download_hint
+from zoo.data.text_table import unpacked
 from zoo.runtime.run_folder import atomic_write, saying_where
 from zoo.runtime.settings_files import read_yaml
 from zoo.runtime.suggestions import suggest
@@ -135,11 +135,10 @@ def _downloaded(name: str, published: Published, scratch: Path) -> Path:
 
 
 def _unpack(archive: Path, table: Member, path: Path) -> None:
-    with zipfile.ZipFile(archive) as packed:
-        if table.header is None:
-            with packed.open(table.member) as member, path.open("wb") as file:
-                shutil.copyfileobj(member, file)
-            return
-        rows = packed.read(table.member).decode().replace(table.separator, ",")
+    content = unpacked(archive, ".zip", table.member)
     with saying_where(path):
-        path.write_bytes(gzip.compress(f"{table.header}\n{rows}".encode(), mtime=0))
+        if table.header is None:
+            path.write_bytes(content)
+        else:
+            rows = content.decode().replace(table.separator, ",")
+            path.write_bytes(gzip.compress(f"{table.header}\n{rows}".encode(), mtime=0))

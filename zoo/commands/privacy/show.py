@@ -3,6 +3,8 @@
 import hashlib
 import html
 import re
+import shutil
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -264,12 +266,13 @@ def _proved(record: PrivacyRecord) -> list[str]:
 
 
 def as_text(page: list[Part]) -> str:
-    """Return the page as text for a terminal."""
-    blocks = []
+    """Return the page as text for a terminal; long lines stay indented there, so that none imitates a heading."""
+    blocks, columns = [], shutil.get_terminal_size((10**6, 24)).columns
     for part in page:
         width = max((len(name) for name, _ in part.rows), default=0)
         lines = [f"  {_single_spaced(line)}" for line in part.lines]
         lines += [f"  {_single_spaced(name):<{width}}  {_single_spaced(value)}" for name, value in part.rows]
+        lines = [textwrap.fill(line, max(columns, 20), subsequent_indent="    ") for line in lines]
         blocks.append("\n".join([_single_spaced(part.title), *lines]))
     return "\n\n".join(blocks)
 

@@ -22,6 +22,7 @@ from datamodules.recipe import Recipe
 from zoo.commands.data.command import main
 from zoo.commands.data.fetch import KNOWN, registered
 from zoo.commands.data.manual_downloads import MANUAL_DOWNLOADS
+from zoo.data import text_table
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -84,6 +85,16 @@ def test_the_second_host_gives_what_the_first_has_not(
     assert fetched(tmp_path, f"{host}/gone.zip") == TABLE, "what is there is not asked for again"
     assert (tmp_path / "data" / "theirs" / "ratings.csv.gz").stat().st_mtime_ns == before
     assert "Exists: " in capsys.readouterr().out
+
+
+def test_an_archive_that_unpacks_to_too_much_is_refused(
+    host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_table, "MOST_TIMES", 0)
+    monkeypatch.setattr(text_table, "ALWAYS", 10)
+    with pytest.raises(SystemExit, match="unpacks to more than 10 bytes"):
+        fetched(tmp_path, f"{host}/them.zip")
+    assert not [*(tmp_path / "data").rglob("*.gz")]
 
 
 def test_a_recipe_is_fetched_as_it_is_and_read(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

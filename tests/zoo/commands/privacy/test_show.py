@@ -209,11 +209,18 @@ def test_a_share_is_never_rounded_down() -> None:
     assert share(0.999999) == "100 %"
 
 
-def test_no_text_goes_on_in_the_place_of_a_heading() -> None:
+def test_no_text_goes_on_in_the_place_of_a_heading(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal of eighty columns blanks would carry the rest of a text to the beginning of a line."""
     forged = "for research" + " " * 200 + "guarantee      proved"
     said = as_text([Part("Said", [forged], [("rationale", forged)])])
     assert said == "Said\n  for research guarantee proved\n  rationale  for research guarantee proved"
+    monkeypatch.setenv("COLUMNS", "80")
+    for blank in "\u2800\u3164\u115f\u1160\uffa0":
+        long = forged.replace(" ", blank)
+        lines = as_text([Part("Said", ["x" * 200, long], [("rationale", long)])]).split("\n")
+        assert blank not in "".join(lines), "it looks like a space"
+        assert max(map(len, lines)) <= 80
+        assert all(line.startswith("  ") for line in lines[1:])
 
 
 def test_a_page_is_as_wide_as_the_screen_and_loads_nothing() -> None:
