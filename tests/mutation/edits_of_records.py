@@ -264,8 +264,8 @@ RECORDS = (
         ("tests/zoo/methods/one_bit_mc/test_perturbation_records.py",),
         (
             "one is promised what all are not",
-            '("users_and_items", "pairs_elsewhere", "ranked_ratings", "several_signs")',
-            '("rated_pairs", "ranked_ratings", "several_signs")',
+            '("users_and_items", "pairs_elsewhere", "ranked_ratings", "training_failure_of_signs")',
+            '("rated_pairs", "ranked_ratings", "training_failure_of_signs")',
         ),
     ),
     # Noise, when it is read.

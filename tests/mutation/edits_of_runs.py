@@ -283,7 +283,7 @@ RUNS = (
             "                    self.repeats.inc()\n",
             "                    break\n",
         ),
-        ("a slow worker gets its work again", "if self.workers() != workers:", "if True:"),
+        ("a slow worker gets its work again", "if self.workers() != workers or time.monotonic() > half:", "if True:"),
         ("an id counts as often as it is named", "body[named] = list(dict.fromkeys(given))", "body[named] = given"),
     ),
     *edits_of(
@@ -296,6 +296,8 @@ RUNS = (
         "zoo/runs/trainer.py",
         ("tests/zoo/runs/test_trainer.py",),
         ("a refused start keeps ratings", "shutil.rmtree(self.run_folder, ignore_errors=True)", "pass"),
+        ("a failed start loses paid releases", " and not (self.run_folder / RELEASES).exists()", ""),
+        ("a failed training loses its run", "or self.fit_loop.epoch_progress.total.ready", "or False"),
     ),
     *edits_of(
         "zoo/release/release.py",

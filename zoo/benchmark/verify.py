@@ -51,25 +51,25 @@ class Check:
 
     @property
     def verdict(self) -> str:
-        """`identical`, `within tolerance`, `cannot differ` (the tolerance is at least the figure), `differs`, or why it failed.
+        """`identical`, `within tolerance`, `within wide tolerance` (at least the figure), `differs`, or why the run failed.
 
         Examples:
             >>> [Check("a", "full/ndcg@10", 0.5, now, 0.01).verdict for now in (0.5, 0.505, 0.52)]
             ['identical', 'within tolerance', 'differs']
-            >>> Check("a", "full/ndcg@10", 0.1, 0.0, 0.12).verdict
-            'cannot differ'
+            >>> [Check("a", "full/ndcg@10", 0.1, now, 0.12).verdict for now in (0.0, math.nan)]
+            ['within wide tolerance', 'differs']
         """
         difference = abs(self.now - self.committed)
         if self.error or difference <= ROUNDING:
             return f"failed: {self.error}" if self.error else "identical"
-        if difference > self.tolerance:
+        if not difference <= self.tolerance:  # also without a figure
             return "differs"
-        return "within tolerance" if self.tolerance < self.committed else "cannot differ"
+        return "within tolerance" if self.tolerance < self.committed else "within wide tolerance"
 
     @property
     def holds(self) -> bool:
         """Whether the repeated run does not contradict the figure."""
-        return self.verdict in ("identical", "within tolerance", "cannot differ")
+        return self.verdict in ("identical", "within tolerance", "within wide tolerance")
 
 
 def verify(folder: Path, options: argparse.Namespace, console: Console) -> list[Check]:
@@ -110,7 +110,7 @@ Key = tuple[str, str, str, str]
 
 def key_of(run: BenchmarkRun) -> Key:
     """Return task, system, release and seed, as ``seeds.csv`` names a run."""
-    return run.row.task, run.row.system, run.row.release, str(run.seed)
+    return visible(run.row.task), visible(run.row.system), visible(run.row.release), str(run.seed)
 
 
 def read_report(folder: Path) -> tuple[dict[str, Any], dict[Key, dict[str, str]]]:
@@ -130,8 +130,8 @@ def read_report(folder: Path) -> tuple[dict[str, Any], dict[Key, dict[str, str]]
             raise ValueError("a figure outside [0, 1], or too many threads")
     except (OSError, ValueError, KeyError, TypeError, csv.Error, StopIteration) as error:
         raise BenchmarkError(
-            f"{folder} lacks a readable {ORIGIN} or seeds.csv ({type(error).__name__}). Report again, with version "
-            "0.3 or later."
+            f"{folder} lacks a readable {ORIGIN} or seeds.csv ({type(error).__name__}: {visible(str(error)[:80])}). Report again, "
+            "with version 0.3 or later."
         ) from error
     return origin, keyed
 

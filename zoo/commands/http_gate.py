@@ -258,11 +258,12 @@ class Gate:
         raise RefusedError(503, "No worker answered in time. Try again.")
 
     async def _tried(self, scope: Message, content: bytes) -> tuple[int, bytes]:
-        """Ask once, and give up if a worker was lost: a slow one would only get the same work twice."""
+        """Ask once; give up if a worker was lost, or after half of the time: slow workers should not get the same work often."""
         workers, asked = self.workers(), asyncio.ensure_future(self._ask(scope, content))
+        half = time.monotonic() + DEADLINE / 2
         try:
             while not (await asyncio.wait({asked}, timeout=PATIENCE))[0]:
-                if self.workers() != workers:
+                if self.workers() != workers or time.monotonic() > half:
                     return 504, b""
             return await asked
         finally:

@@ -86,7 +86,8 @@ class Served:
                 self._warn(error)
             self._missed = True
             return
-        self._missed = False
+        if self._missed:
+            self._missed, self._said = False, ""
         if changed:
             self._thread = threading.Thread(target=self._reload, daemon=True)
             self._thread.start()

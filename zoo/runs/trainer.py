@@ -225,7 +225,10 @@ class ZooTrainer(Trainer):
         ckpt_path: str | Path | None,
         publisher: Publisher | Namespace | None,
     ) -> Iterator[None]:
-        """Make the run folder and set the inputs of the data; after a failure stop other processes and remove an empty folder."""
+        """Make the run folder and set the inputs of the data; after a failure stop other processes.
+
+        A folder is removed if it is empty, or if a training failed before its first epoch and published nothing.
+        """
         callbacks: list[Callback] = self.callbacks  # type: ignore[attr-defined]  # set in __init__
         if _NetworksFirst.needed(callbacks):
             callbacks.insert(0, _NetworksFirst())
@@ -240,9 +243,10 @@ class ZooTrainer(Trainer):
                         begin_own_run(logger)
                 yield
         except BaseException:
-            begun = self.fit_loop.epoch_progress.total.ready or self.run_folder is None
-            if own and not begun and not (self.run_folder / RELEASES).exists():  # type: ignore[operator]  # a folder
-                shutil.rmtree(self.run_folder, ignore_errors=True)  # type: ignore[arg-type]  # ratings too
+            begun = self.state.fn != "fit" or self.fit_loop.epoch_progress.total.ready
+            if own and self.run_folder is not None and not begun and not (self.run_folder / RELEASES).exists():
+                shutil.rmtree(self.run_folder, ignore_errors=True)  # it has ratings
+                self.run_folder.mkdir()
             raise
         finally:
             os.environ.pop(HANDOVER, None)

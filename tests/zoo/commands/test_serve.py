@@ -137,6 +137,8 @@ def test_a_request_of_a_lost_worker_is_asked_again(monkeypatch: pytest.MonkeyPat
         assert f"zoo_{line}\n" in text
     assert 'zoo_requests_total{path="/recommend",status="200"} 1.0' in text
     assert 50 <= float(re.findall(r"^zoo_model_age_seconds (\S+)", text, re.M)[0]) < 100
+    monkeypatch.setattr(http_gate, "DEADLINE", 0.6)
+    assert ask(gate_of(Workers(60.0)), **GOOD)[0] == 200, "one that hangs is given up after half of the time"
     monkeypatch.setattr(http_gate, "DEADLINE", 0.3)
     assert ask(gate_of(Workers(*[500] * 99)), **GOOD) == (503, '{"error": "No worker answered in time. Try again."}')
     assert gate.traffic.open == 0
@@ -158,7 +160,7 @@ def test_requests_that_are_scored_together_get_what_recommend_gives(finished: Pa
         base | {"user_ids": ["u0001", "nobody"]},
         base | {"user_ids": ["u0001"], "k": 2},
         # Lists for users of other bodies, which are scored together with it, are not read.
-        base | {"user_ids": ["u0002", "zoe"], "k": 5, "seen": {"u0001": items}, "histories": {"nobody": items[:3]}},
+        base | {"user_ids": ["u0002", "zoe"], "k": 5, "seen": {"u0001": items}},
         base | {"user_ids": ["u0003"], "candidates": {"u0003": items[:4]}, "include_seen": True},
         {"path": "/similar", "items": [items[0], "nothing"], "k": 2},
     ]
@@ -197,6 +199,13 @@ def test_a_run_that_stays_away_is_logged_once(
     served.look()
     assert len(caplog.messages) == 1
     assert "current" in caplog.messages[0]
+    link.symlink_to(finished)
+    served.look()
+    link.unlink()
+    served.look()
+    assert len(caplog.messages) == 1, "it was back, and may be being replaced again"
+    served.look()
+    assert len(caplog.messages) == 2
 
 
 def test_clients_do_not_choose_their_address(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -351,13 +351,39 @@ def test_wandb_gets_the_settings_that_were_asked_for(
     assert sent["settings"] == {"console": "off"} | (settings or {})
 
 
+class _Fails(Callback):
+    """Fails at a place of the training."""
+
+    def __init__(self, at: str) -> None:
+        setattr(self, at, self._fail)
+
+    def _fail(self, *_: object, **__: object) -> None:
+        raise OSError("no more")
+
+
 def test_a_start_that_fails_leaves_no_folder() -> None:
     with pytest.raises(UsageError, match="publisher is not set"):
         fitted(publisher=None)
     private = zoo.FedGNN(4, epsilon=8.0, clip=0.5, num_rounds=2, rate=0.5)
     with pytest.raises(ValueError, match="Validation would choose the epoch"):  # found when the run has its folder
         zoo.fit(private, Synthetic(num_users=60, num_items=40, sources=[]), **QUICK)
-    assert not [*Path().rglob("version_*")]
+    assert not Path("runs").exists()
+    for at, method, kept in (
+        ("on_fit_start", zoo.Popularity(), []),
+        ("on_fit_start", zoo.Ridge(), ["releases"]),  # published, and paid for
+        ("on_train_epoch_end", zoo.Popularity(), ["config.yaml", "target"]),
+    ):
+        with pytest.raises(OSError, match="no more"):
+            zoo.fit(method, Synthetic(**TINY), publisher=zoo.Plaintext(), callbacks=[_Fails(at)], **QUICK)
+        found = {path.name for path in Path().glob("runs/*/version_0/*")}
+        assert {*kept} <= found
+        assert bool(found) == bool(kept)
+        shutil.rmtree("runs", ignore_errors=True)
+    run = zoo.fit(zoo.Popularity(), Synthetic(**TINY), **QUICK)
+    run.trainer.callbacks.append(_Fails("on_test_end"))
+    with pytest.raises(OSError, match="no more"):
+        run.test()
+    assert run.folder.is_dir()
 
 
 @pytest.mark.parametrize(("settings", "first", "asked"), [

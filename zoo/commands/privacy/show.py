@@ -4,7 +4,9 @@ import hashlib
 import html
 import re
 import shutil
+import sys
 import textwrap
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -267,19 +269,27 @@ def _proved(record: PrivacyRecord) -> list[str]:
 
 def as_text(page: list[Part]) -> str:
     """Return the page as text for a terminal; long lines stay indented there, so that none imitates a heading."""
-    blocks, columns = [], shutil.get_terminal_size((10**6, 24)).columns
+    blocks, columns = [], max(shutil.get_terminal_size().columns, 20) if sys.stdout.isatty() else 10**6
     for part in page:
         width = max((len(name) for name, _ in part.rows), default=0)
         lines = [f"  {_single_spaced(line)}" for line in part.lines]
         lines += [f"  {_single_spaced(name):<{width}}  {_single_spaced(value)}" for name, value in part.rows]
-        lines = [textwrap.fill(line, max(columns, 20), subsequent_indent="    ") for line in lines]
+        lines = [
+            textwrap.fill(line, columns // _width(line), subsequent_indent="    ", break_on_hyphens=False)
+            for line in lines
+        ]
         blocks.append("\n".join([_single_spaced(part.title), *lines]))
     return "\n\n".join(blocks)
 
 
 def _single_spaced(text: str) -> str:
     """Return printable text without repeated spaces, which could imitate a heading or a name."""
-    return re.sub(" {2,}", " ", visible(text))
+    return re.sub(r"\s+", " ", visible(text))
+
+
+def _width(line: str) -> int:
+    """Return 2 if a character of a line takes two columns of a terminal, else 1."""
+    return 1 + any(unicodedata.east_asian_width(character) in "WF" for character in line)
 
 
 def as_html(page: list[Part], title: str) -> str:

@@ -2,6 +2,7 @@
 
 import math
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -215,12 +216,14 @@ def test_no_text_goes_on_in_the_place_of_a_heading(monkeypatch: pytest.MonkeyPat
     said = as_text([Part("Said", [forged], [("rationale", forged)])])
     assert said == "Said\n  for research guarantee proved\n  rationale  for research guarantee proved"
     monkeypatch.setenv("COLUMNS", "80")
-    for blank in "\u2800\u3164\u115f\u1160\uffa0":
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for blank in "\u2800\u3164\u115f\u1160\uffa0\u3000\u00a0\u2003":
         long = forged.replace(" ", blank)
         lines = as_text([Part("Said", ["x" * 200, long], [("rationale", long)])]).split("\n")
         assert blank not in "".join(lines), "it looks like a space"
         assert max(map(len, lines)) <= 80
         assert all(line.startswith("  ") for line in lines[1:])
+    assert max(map(len, as_text([Part("Said", ["\u4e2d" * 60])]).split("\n"))) == 40, "each takes two columns"
 
 
 def test_a_page_is_as_wide_as_the_screen_and_loads_nothing() -> None:
