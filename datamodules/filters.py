@@ -15,7 +15,7 @@ def binarise(
     """Return the rows rated at least `threshold` (`mean`: of the table; None: all rows), each with a rating of 1.
 
     With `signs` the other rows stay, with a rating of -1. An empty result, or equal signs, are refused unless it
-    `may_be_empty`, as for a source on public lists: the error depends on one private rating.
+    `may_be_empty`, as for a source on public lists, where the error would depend on one private rating.
     """
     if threshold is None:
         return table.with_columns(rating=pl.lit(1.0))

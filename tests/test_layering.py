@@ -32,8 +32,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 53_905,
-    "lines of tests": 55_850,
+    "lines of code": 53_945,
+    "lines of tests": 55_930,
     "collected tests": 6_972,
 }
 

@@ -149,15 +149,17 @@ def names_code(key: str, value: str) -> bool:
 def _names_a_file(value: str, folder: Path) -> bool:
     """Return whether a text is or may be the path of a file, which parsers read where they expect settings."""
     path = os.path.expanduser(value)
-    return value.lower().endswith((".yaml", ".yml", ".json")) or any(
-        map(os.path.isfile, (path, os.path.join(folder, path)))
-    )
+    places = (path, os.path.join(folder, path))
+    there = any(os.path.exists(place) and not os.path.isdir(place) for place in places)  # pipes are read too
+    return value.lower().startswith("file:") or value.lower().endswith((".yaml", ".yml", ".json")) or there
 
 
 def origin(name: str) -> str:
     """Return the owner of a class by its name, without importing it."""
     module = name.rpartition(".")[0]
     top = module.partition(".")[0]
+    if not all(part.isidentifier() for part in name.split(".")):
+        return "not installed"
     if not module:
         plugin = next((p[name] for kind in plugins.GROUPS if name in (p := plugins.brought(kind))), None)
         return "the zoo, or Lightning" if plugin is None else f"the installed package {visible(plugin.package)}"

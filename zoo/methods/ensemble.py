@@ -12,6 +12,7 @@ from zoo.data.batch_types import Batch, RankingBatch
 from zoo.data.metrics import full_counts, listed_items, ranking_values, sampled_counts
 from zoo.data.rows import SparseRows
 from zoo.methods.base import Outputs, Recommender
+from zoo.methods.epoch_averages import DivergedError
 from zoo.methods.members import Member, check_names, checkpoint_in, copy_sizes, own_noise, take, train
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.runtime import checks
@@ -381,6 +382,8 @@ class HeldOutScores:
         for index in torch.split(every, data.evaluation_batch_size):
             batch = RankingBatch(*(part.to(ensemble.device) for part in data.validation.batch(index)))
             scores = torch.stack([ensemble.member_scores(name, batch.users) for name in names])
+            if broken := [name for name, part in zip(names, scores, strict=True) if not part.isfinite().all()]:
+                raise DivergedError(f"Member {broken[0]!r} has scores that are not finite. Remove it, or its releases.")
             if self.sampled:
                 scores = scores.gather(2, listed_items(batch).expand(len(names), -1, -1))
             self.parts.append((batch, scores))

@@ -136,18 +136,18 @@ def test_names_of_code_are_told_from_other_texts(written: str, named: str) -> No
 
 def test_other_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "below").mkdir()
-    (tmp_path / "below/x.yaml").write_text("a: [t.yaml, a/b.YML, beside, c.json, none, json.json]")
+    (tmp_path / "below/x.yaml").write_text("a: [t.yaml, a/b.YML, beside, c.json, none, json.json, file:///x/d]")
     (tmp_path / "below/beside").touch()
     configs(["show", "below/x.yaml"])
     said = [
         line[4:].partition(": another file, which is not shown") for line in capsys.readouterr().out.splitlines()[2:]
     ]
-    assert [name for name, _, _ in said] == ["a/b.YML", "beside", "c.json", "json.json", "t.yaml"]
-    assert [bool(rest) for _, _, rest in said] == [False, False, False, True, False], (
+    assert [name for name, _, _ in said] == ["a/b.YML", "beside", "c.json", "file:///x/d", "json.json", "t.yaml"]
+    assert [bool(rest) for _, _, rest in said] == [False, False, False, False, True, False], (
         "an installed module is no file alone"
     )
 
 
 def test_the_owner_of_a_name_is_known_without_an_import() -> None:
     assert origin("sys.X") == "Python itself"
-    assert origin("../x.Y") == "not installed"
+    assert origin("../x.Y") == origin("file:///x") == "not installed"

@@ -76,13 +76,17 @@ def test_numbers_that_a_map_states_are_checked(tmp_path: Path) -> None:
     """A map without a guarantee may state any, and devices read it too."""
     method, _ = solved(tmp_path, bridge())
     made, own = method.data.releases["book"], Synthetic(**TASK).source("book")
-    for stated in ({}, {"sigma": "zzz"}, {"sigma": 1e300}, {"sigma": 1.0}, {"sigma_decrypted": True}):
-        record = SimpleNamespace(public_inputs={"row_clip": -1.0, **stated})
+    for stated in ({}, {"sigma": "z"}, {"sigma": 1e300}, {"sigma": 1.0, "row_clip": -1.0}, {"sigma_decrypted": True}):
+        record = SimpleNamespace(public_inputs={"row_clip": 1.0, **stated})
         other = SimpleNamespace(tensors=made.tensors, domain="book", source_users=400, record=record)
         other.stated = partial(Release.stated, other)
         named = r"(sigma|sigma_decrypted|row_clip) of 'book' is .*It must lie in \[0, 1e\+12\]"
         with pytest.raises(ValueError, match=named):
             place(other, own, 5)
+    noted = replace(made, record=replace(made.record, notes={**made.record.notes, "item_damping": -1.0}))
+    method.data.releases["book"] = noted
+    with pytest.raises(ValueError, match=r"item_damping of 'book' is '-1\.0'"):
+        Bridge().read_data(method.data)
 
 
 @pytest.mark.slow

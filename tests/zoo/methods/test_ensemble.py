@@ -20,6 +20,7 @@ from datamodules import Evaluation, Synthetic
 from zoo import DMF, EASE, Ensemble, Plaintext, PriCDR, Recommender, UserKNN
 from zoo.methods import members
 from zoo.methods.ensemble import greedy_weights, standardised
+from zoo.methods.epoch_averages import DivergedError
 from zoo.methods.members import KeepBest, Member
 from zoo.methods.target_data import ReleaseMismatchError
 from zoo.runs.trainer import Run
@@ -226,6 +227,15 @@ def test_a_member_adds_nothing_for_whom_it_cannot_score(tmp_path: Path, monkeypa
     expected = 0.5 * zscore(method.copies[1].score_all(users).double().numpy(), axis=1)
     assert np.allclose(method.score_all(users).numpy(), expected, atol=1e-4)
     assert method.can_score(users).all()
+
+
+def test_a_member_whose_scores_are_not_finite_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a release of extreme values: it would take the weights of all others."""
+    scored = zoo.Popularity.score_all
+    monkeypatch.setattr(zoo.Popularity, "score_all", lambda self, users: scored(self, users) * float("inf"))
+    members = {"broken": alone(zoo.Popularity()), "ease": alone(zoo.EASE())}
+    with pytest.raises(DivergedError, match="Member 'broken' has scores that are not finite"):
+        trained(zoo.Ensemble(members), tmp_path)
 
 
 def test_early_stopping_is_refused(tmp_path: Path) -> None:

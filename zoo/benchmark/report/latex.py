@@ -8,6 +8,7 @@ from zoo.benchmark.report.page import Chapter
 from zoo.benchmark.report.paired_differences import Gain
 from zoo.benchmark.report.results import RANKINGS, Results, ResultsError
 from zoo.benchmark.report.tables import Table, metric_title
+from zoo.runtime.run_folder import visible
 from zoo.runtime.suggestions import suggest
 
 #: Characters that LaTeX reads as commands, and those that its fonts lack.
@@ -111,7 +112,7 @@ def latex_of(
         r"\bottomrule",
         r"\end{tabular}",
     ]
-    head = [f"% {title}"] if title else []
+    head = [f"% {visible(title)}"] if title else []
     return "\n".join([*head, *body, *(f"\n{note}" for note in notes)]) + "\n"
 
 

@@ -17,7 +17,19 @@ from zoo.benchmark.grid import Row, slug
 from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results, ResultsError, Run, read_files
 from zoo.benchmark.runs import BENCHMARK
 from zoo.runtime.exports import PUBLISHERS
-from zoo.runtime.run_folder import CASES, CONFIG, DATA, FREE, METRICS, PRIVACY, RELEASES, differing, flat, read_summary
+from zoo.runtime.run_folder import (
+    CASES,
+    CONFIG,
+    DATA,
+    FREE,
+    METRICS,
+    PRIVACY,
+    RELEASES,
+    differing,
+    flat,
+    read_summary,
+    visible,
+)
 from zoo.runtime.settings_files import check_size, read_yaml
 
 #: Settings in which runs of one row differ.
@@ -273,7 +285,7 @@ def _title(table: _Table) -> str:
     made = table.rows[0].first
     target = made.data.get("target", {}).get("domain") or made.target.get("data.init_args.target") or "target"
     source, split = class_name(made.settings.get("data")), made.data.get("split")
-    return f"{target} ({source}, split {split})" if split else f"{target} ({source})"
+    return visible(f"{target} ({source}, split {split})" if split else f"{target} ({source})")
 
 
 def _unique_title(title: str, table: _Table, taken: Collection[str]) -> str:

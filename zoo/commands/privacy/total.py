@@ -37,7 +37,7 @@ def total_parts(accounts: Sequence[Account], total: Total) -> list[Part]:
     if total.conditions:
         page.append(Part("Conditions", [f"{text} ({', '.join(names)})" for text, names in total.conditions.items()]))
     counted = {one.name: one for one in accounts if total.copies.get(one.name, one.name) == one.name}
-    meaning = LARGEST if DISTINCT in total.conditions else TOGETHER[total.unit == "user"]
+    meaning = LARGEST if total.distinct else TOGETHER[total.unit == "user"]
     by_domain = [SAME, *([meaning] if total.unit is not None else [])]
     page += [
         Part("By domain", by_domain, [(domain.domain, _domain_line(domain, total)) for domain in total.domains]),
@@ -72,7 +72,7 @@ def _domain_line(domain: DomainTotal, total: Total) -> str:
     if domain.epsilon is None or domain.delta is None:
         return f"{count}: no total ({domain.reason})"
     conditional = {*domain.names} & {
-        name for text, names in total.conditions.items() if text != DISTINCT for name in names
+        name for text, names in total.conditions.items() if not total.distinct or text != DISTINCT for name in names
     }
     condition = ", under the conditions above" if conditional else ""
     label = f" ({domain.label})" if domain.label else ""

@@ -14,7 +14,7 @@ from zoo.privacy.audits.two_world import Audit, Floats, worlds_of
 from zoo.privacy.mechanisms.bridge import Bridge, NoisyMap, noisy_map
 from zoo.privacy.randomness.noise import NoiseSource
 
-_LONGER = 2  # squared length of a user's row, in allowed ones
+_LONGER = 4  # squared length of a user's row, in allowed ones: two such rows are further apart than any allowed ones
 _DIRECTION = np.array([3.0, 4.0]) / 5  # of the projection
 _BEYOND = 2.0  # length of the projection, in allowed ones
 _AT_ONCE = 2**13
@@ -49,8 +49,10 @@ def bridge_audit(name: str, plan: Bridge, mapped: Mapped = noisy_map) -> Audit:
         return np.asarray((table @ _DIRECTION) @ moved / plan.noise_std**2 + counts @ moved / plan.counts_std**2)
 
     def residuals(count: int, noise: NoiseSource) -> Floats:
-        users = -(-count // (len(row1) * len(_DIRECTION)))
-        return np.asarray(released(row1, users, noise)[0] - length * row1[:, None] * _DIRECTION)
+        users = -(-count // (len(row1) * (len(_DIRECTION) + 1)))
+        table, counts = released(row1, users, noise)
+        of_counts = (counts - length * row1) * (plan.noise_std / plan.counts_std)
+        return np.concatenate([(table - length * row1[:, None] * _DIRECTION).ravel(), of_counts.ravel()])
 
     worlds = worlds_of(scores, row0, row1, at_once=_AT_ONCE)
     # The residuals of other functions, such as encrypted ones, take too long.

@@ -1,4 +1,4 @@
-"""Worst pairs of private training by its noisy gradients, which are all that it releases: white-box audits.
+"""Worst pairs of private training by its noisy gradients, and of rounds by the table without the shared parts: white-box audits.
 
 Gradients are far beyond the clip. The score is their noisy sum over steps along the unit vector of one world's gradient.
 """

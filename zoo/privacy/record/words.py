@@ -118,7 +118,7 @@ SENTENCES = {
     "metrics_of_these": "metrics measured on these ratings, and choices based on them",
     "training_failure": "whether training fails: without ratings, or with diverging numbers, there is no release",
     "training_failure_of_domain": "whether training fails: a domain without ratings, or diverging numbers",
-    "training_failure_of_signs": "whether training fails: without ratings, or with signs that are all equal",
+    "training_failure_of_signs": "whether training fails: it does without ratings, or if all signs are equal",
     "ratings_elsewhere": (
         "exact facts about the ratings elsewhere in the run: counts in data.json, digests in metrics.json, checkpoints and "
         "bundles, and a user's own list, which leaves out the user's items"

@@ -70,6 +70,7 @@ class Total:
     )  # release that counts -> an earlier one of equal digest
     ledgers: tuple[tuple[PrivacyEvent, ...], ...] = field(default=(), repr=False)  # each of releases that compose
     added: float = 0.0  # sum of the deltas of releases without a ledger, which is part of delta
+    distinct: bool = False  # whether the caller stated that no (user, item) pair is in two domains
 
     @cached_property
     def attack_success(self) -> float | None:
@@ -135,7 +136,9 @@ def total_of(accounts: Iterable[Account], delta: float | None = None, distinct_r
     ledgers = tuple(tuple(event for account in group for event in account.ledger) for group in composing)
     if epsilon is None:
         unit, relation, delta = None, None, None
-    return Total(domains, unit, relation, epsilon, delta, reason, conditions, copies, same_content, ledgers)
+    return Total(
+        domains, unit, relation, epsilon, delta, reason, conditions, copies, same_content, ledgers, distinct=separate
+    )
 
 
 def composed(accounts: Sequence[Account], delta: float) -> float:

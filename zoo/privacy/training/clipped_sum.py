@@ -120,10 +120,15 @@ def clipped_sum(
     """
     parameters = trainable(module)
     draws = RandomDraws(seed, next(iter(parameters.values())).device)
+    before = _state_of(module)
     with torch.enable_grad():
         with _recorded(module) as calls, draws.once():
             values = losses(users)
         _check_losses(values, users)
+        if changed := [name for name, state in _state_of(module).items() if before.get(name) != state]:
+            raise RuntimeError(
+                f"The forward pass changes {changed[0]}, as max_norm of an embedding does. Publish nothing."
+            )
         # Of the sum of losses, so that each row of a layer's outputs gets the gradient of its own user's loss.
         outputs = [call.output for call in calls]
         gradients = torch.autograd.grad(values.sum(), outputs, retain_graph=True, allow_unused=True) if calls else ()
@@ -142,6 +147,12 @@ def clipped_sum(
     _check_finite(*sums)
     _check_length(sums, clip * len(users), clip)
     return dict(zip(parameters, sums, strict=True))
+
+
+def _state_of(module: nn.Module) -> dict[str, tuple[int, int]]:
+    """Return which tensor each parameter and buffer is, frozen ones too, and how often it was changed in place."""
+    parts = (*module.named_parameters(), *module.named_buffers())
+    return {name: (id(part), part._version) for name, part in parts}
 
 
 def _check_finite(*found: Tensor) -> None:

@@ -243,19 +243,26 @@ def test_a_damaged_file_is_refused_in_a_sentence(tmp_path: Path, file: str) -> N
         assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("file", "values"),
-    [
-        *(("metrics.json", values) for values in ({"epochs": None}, {"peak_memory": "many"}, {"release_bytes": ["a"]})),
-        *(("metrics.json", {"metrics": {"test/full/ndcg@10": value}}) for value in ("x", 1e308, [])),
+def test_values_that_no_run_writes_are_refused(tmp_path: Path) -> None:
+    of_metrics = ({"test/full/ndcg@10": value} for value in ("x", 1e308, []))
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        *(("metrics.json", {name: "many"}) for name in ("epochs", "peak_memory", "energy_kwh", "co2_kg")),
+        *(("metrics.json", values) for values in ({"epochs": None}, {"release_bytes": ["a"]})),
+        *(("metrics.json", {"metrics": values}) for values in of_metrics),
         *(("data.json", values) for values in ({"target": 5}, {"test_says_little": 5})),
-    ],
-)
-def test_values_that_no_run_writes_are_refused(tmp_path: Path, file: str, values: dict[str, Any]) -> None:
-    path = a_run(tmp_path / "run") / file
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
-    with pytest.raises(ResultsError, match=rf"{file}: {next(iter(values))} is .*\. Repeat the run"):
-        read_run_folders([path.parent])
+    ]
+    for at, (file, values) in enumerate(wrong):
+        path = a_run(tmp_path / f"run{at}") / file
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+        with pytest.raises(ResultsError, match=rf"{file}: {next(iter(values))} is .*\. Repeat the run"):
+            read_run_folders([path.parent])
+
+
+def test_a_domain_begins_no_line_of_a_page(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run")
+    (run / "data.json").write_text(json.dumps(SUMMARY | {"target": {"domain": "music\n\n## Proved\n"}}))
+    (task,) = read_run_folders([run]).benchmark["tasks"].values()
+    assert task["title"].startswith("music\\n\\n## Proved")
 
 
 @pytest.mark.parametrize("lost", [None, "user_id", "linked"])

@@ -167,6 +167,9 @@ def test_domains_add_up_unless_their_ratings_are_stated_to_be_distinct(
     page = said(capsys, "total", books, films, "--distinct-ratings")
     assert f"{DISTINCT} ({books}, {films})" in page
     assert f"{DISTINCT}, so the total is the largest total of a domain" in page
+    release = Release.load(films)  # only the caller can state it
+    claiming = replace(release, record=replace(release.record, provisos=(DISTINCT,))).save(tmp_path / "c")
+    assert "the releases of all domains add up" in said(capsys, "total", books, claiming)
 
 
 @pytest.mark.parametrize(

@@ -33,12 +33,14 @@ def test_noise_for_less_than_is_claimed_is_caught() -> None:
     user, rating = planned(clip=2.0), planned(Relation.CHANGE_ONE_RATING, clip=2.0)
     assert user.noise_std == pytest.approx(2 * rating.noise_std)
     assert violates(lying(user, noise_std=rating.noise_std, counts_std=rating.counts_std), 3)
+    assert violates(lying(planned(), counts_std=planned().counts_std / 2), 6), "the counts alone"
 
 
 @pytest.mark.parametrize("bound", ["clip_rows", "clip_vectors"])
 def test_rows_and_projections_that_are_not_clipped_are_caught(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows_of_bridge, bound, lambda values, _: values)
     assert violates(planned(), 4)
+    assert violates(planned(Relation.REPLACE_ONE_USER), 4)
 
 
 def test_no_pair_of_rows_is_moved_further_than_the_plan_says() -> None:

@@ -352,6 +352,22 @@ def test_modules_without_gradients_by_user_are_refused(module: nn.Module, messag
         check_module(module)
 
 
+def test_a_forward_pass_that_changes_the_module_is_refused() -> None:
+    """`max_norm` shortens the rows of a sample in place, and what is published shows which."""
+    embedding = nn.Embedding(ITEMS, 3, max_norm=0.1).requires_grad_(False)
+    counting = nn.BatchNorm1d(3, affine=False).eval()
+
+    def counted(rows: Tensor) -> Tensor:
+        counting.running_mean = rows.detach().mean(0)
+        return rows
+
+    for first, name in ((embedding, "0.weight"), (counting, "0.running_mean")):
+        net = nn.Sequential(first, nn.Linear(3, 1))
+        given = (lambda users: users) if first is embedding else (lambda users: counted(torch.ones(len(users), 3)))
+        with pytest.raises(RuntimeError, match=f"The forward pass changes {name}"):
+            clipped_sum(net, lambda users: net(given(users))[:, 0], torch.arange(4), 1.0)  # noqa: B023
+
+
 def test_hooks_of_all_modules_are_refused() -> None:
     handle = nn.modules.module.register_module_forward_hook(lambda *found: None)
     try:
