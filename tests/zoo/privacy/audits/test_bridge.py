@@ -33,7 +33,16 @@ def test_noise_for_less_than_is_claimed_is_caught() -> None:
     user, rating = planned(clip=2.0), planned(Relation.CHANGE_ONE_RATING, clip=2.0)
     assert user.noise_std == pytest.approx(2 * rating.noise_std)
     assert violates(lying(user, noise_std=rating.noise_std, counts_std=rating.counts_std), 3)
-    assert violates(lying(planned(), counts_std=planned().counts_std / 2), 6), "the counts alone"
+
+
+def test_counts_with_less_noise_than_planned_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They hardly change the likelihood ratio, so their noise is measured."""
+    chosen = rows_of_bridge.chosen_items
+    less = 0.9 * planned().counts_std
+    monkeypatch.setattr(
+        rows_of_bridge, "chosen_items", lambda rows, plan, noise: chosen(rows, lying(plan, counts_std=less), noise)
+    )
+    assert violates(planned(), 6)
 
 
 @pytest.mark.parametrize("bound", ["clip_rows", "clip_vectors"])
