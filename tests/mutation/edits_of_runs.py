@@ -294,9 +294,10 @@ RUNS = (
     ),
     *edits_of(
         "zoo/runs/trainer.py",
-        ("tests/zoo/runs/test_trainer.py",),
+        ("tests/zoo/runs/test_trainer.py", "tests/zoo/runs/test_cli.py"),
         ("a refused start keeps ratings", "shutil.rmtree(self.run_folder, ignore_errors=True)", "pass"),
         ("a failed start loses paid releases", " and not (self.run_folder / RELEASES).exists()", ""),
+        ("a failed test loses its results", 'self.state.fn != "fit" or ', ""),
         ("a failed training loses its run", "or self.fit_loop.epoch_progress.total.ready", "or False"),
     ),
     *edits_of(

@@ -16,6 +16,7 @@ import torch
 import yaml
 from polars.testing import assert_frame_equal
 
+from callbacks import RunReport
 from tests.quickstart import PROJECTED
 from zoo.__main__ import main
 from zoo.runs.cli import ZooCLI
@@ -65,13 +66,22 @@ def test_list_names_everything_in_a_line_each() -> None:
 
 
 def test_a_checkpoints_other_settings_are_named(
-    cli: Command, finished: Path, capsys: pytest.CaptureFixture[str]
+    cli: Command, finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = ("--config", finished / "config.yaml", "--ckpt_path", finished / "checkpoints" / "best.ckpt")
     cli("test", *run, "--model.lr", "5")
     assert "init_args.lr: settings 5.0, checkpoint 0.001" in capsys.readouterr().err
     with pytest.raises(UsageError, match="has another method"):
         cli("test", *run, "--model", "DMF")
+    before = {*Path().rglob("metrics.json")}
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("no more")
+
+    monkeypatch.setattr(RunReport, "teardown", fail)
+    with pytest.raises(OSError, match="no more"):
+        cli("test", *run)
+    assert {*Path().rglob("metrics.json")} > before, "results of a test are no start that failed"
 
 
 def test_a_checkpoint_may_not_change_what_a_guarantee_rests_on(
