@@ -32,8 +32,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 53_945,
-    "lines of tests": 55_930,
+    "lines of code": 53_990,
+    "lines of tests": 55_980,
     "collected tests": 6_972,
 }
 

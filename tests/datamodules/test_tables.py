@@ -96,6 +96,19 @@ def test_every_format_gives_the_same_table(tmp_path: Path, kind: str) -> None:
         path.unlink()
 
 
+def test_every_stream_of_a_packed_file_is_read_or_the_file_refused(tmp_path: Path) -> None:
+    """Python's own reader takes a later stream that is damaged for the end of a .bz2."""
+    lines = ["user_id,item_id,rating,timestamp", *(",".join(row) for row in ROWS)]
+    first, second = (bz2.compress(f"{chr(10).join(part)}\n".encode()) for part in (lines[:3], lines[3:]))
+    path = tmp_path / "book.csv.bz2"
+    path.write_bytes(first + second)
+    assert read_table(path).equals(EXPECTED)
+    for damaged in (b"x" + second[1:], second[:20] + bytes([second[20] ^ 1]) + second[21:], second[:-3], b"more\n"):
+        path.write_bytes(first + damaged)
+        with pytest.raises(ValueError, match=r"cannot be read as \.csv\.bz2"):
+            read_table(path)
+
+
 def test_parquet_is_a_file_or_a_folder_of_parts(tmp_path: Path) -> None:
     table = EXPECTED.with_columns(
         user_id=pl.col("user_id").cast(pl.String).cast(pl.Float64),
@@ -105,8 +118,18 @@ def test_parquet_is_a_file_or_a_folder_of_parts(tmp_path: Path) -> None:
     for part in (0, 1):
         table[2 * part : 2 * part + 2].write_parquet(tmp_path / "book" / f"part-{part}.parquet")
     table.write_parquet(tmp_path / "one.parquet")
+    for kept in ("_SUCCESS", ".part-0.parquet.crc", "notes.txt"):
+        (tmp_path / "book" / kept).touch()
     for domain in ("book", "one"):
         assert read_table(find_table(tmp_path, domain)).equals(EXPECTED)
+    for other in ("part-2.PARQUET", "part-2.parq"):
+        (tmp_path / "book" / other).touch()
+        with pytest.raises(ValueError, match=rf"{other}', which would not be read"):
+            read_table(tmp_path / "book")
+        (tmp_path / "book" / other).unlink()
+    (tmp_path / "book" / "y=2").mkdir()
+    with pytest.raises(ValueError, match="'y=2', which would not be read"):
+        read_table(tmp_path / "book")
 
 
 def test_two_files_or_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:

@@ -314,7 +314,8 @@ RUNS = (
     *edits_of(
         "zoo/privacy/training/clipped_sum.py",
         ("tests/zoo/privacy/training/test_clipped_sum.py",),
-        ("a forward pass writes weights", "if before.get(name) != state]", "if False]"),
+        ("a forward pass writes weights", "if changed := _changed(module, before, values=check):", "if changed := []:"),
+        ("a forward pass writes past torch", "if not same or (values and", "if not same or (False and"),
     ),
     *edits_of(
         "zoo/methods/ensemble.py",
@@ -331,6 +332,26 @@ RUNS = (
         ("tests/zoo/privacy/audits/test_bridge.py",),
         ("noise of counts is not measured", "of_counts.ravel()])", "of_counts.ravel()[:0]])"),
         ("rows of a replaced user fit the clip", "_LONGER = 4", "_LONGER = 2"),
+    ),
+    *edits_of(
+        "zoo/methods/one_bit_mc/solvers.py",
+        ("tests/zoo/methods/one_bit_mc/test_solvers.py",),
+        (
+            "a gradient of a broken step stays",
+            "            total = self.sum + gradient\n",
+            "            self.sum += gradient\n            total = self.sum\n",
+        ),
+    ),
+    *edits_of(
+        "zoo/data/text_table.py",
+        ("tests/datamodules/test_tables.py",),
+        ("one stream is the whole file", "packed = stream.unused_data", 'packed = b""'),
+        ("a stream may break off", 'raise EOFError("it is cut off")', "pass"),
+    ),
+    *edits_of(
+        "zoo/data/open_table.py",
+        ("tests/datamodules/test_tables.py",),
+        ("parts in folders are lost", "and (other.is_dir() or", "and (False or"),
     ),
     *edits_of(
         "zoo/commands/configs.py",

@@ -154,6 +154,12 @@ def _names_a_file(value: str, folder: Path) -> bool:
     return value.lower().startswith("file:") or value.lower().endswith((".yaml", ".yml", ".json")) or there
 
 
+def _is_module(parts: Sequence[str]) -> bool:
+    """Return whether a dotted name is a module of the zoo, by its files."""
+    path = Path(__file__).parents[2].joinpath(*parts)
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
 def origin(name: str) -> str:
     """Return the owner of a class by its name, without importing it."""
     module = name.rpartition(".")[0]
@@ -164,7 +170,10 @@ def origin(name: str) -> str:
         plugin = next((p[name] for kind in plugins.GROUPS if name in (p := plugins.brought(kind))), None)
         return "the zoo, or Lightning" if plugin is None else f"the installed package {visible(plugin.package)}"
     if top in OURS:
-        return "the zoo"
+        parts = name.split(".")
+        known = next((at for at in range(len(parts), 0, -1) if _is_module(parts[:at])), 1)
+        reached = ".".join(parts[known:])
+        return f"{visible(reached)}, reached through the zoo; inspect it" if len(parts) > known + 1 else "the zoo"
     try:
         spec = find_spec(top) if top.isidentifier() else None
     except (ImportError, ValueError):

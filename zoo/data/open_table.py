@@ -147,6 +147,13 @@ def _parquet(path: Path, needed: Sequence[str]) -> pl.LazyFrame:
     parts = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not parts:
         raise ValueError(f"{path} has no Parquet file. Needed: .parquet files.")
+    for other in sorted(path.iterdir()) if path.is_dir() else ():
+        if (
+            other not in parts
+            and not other.name.startswith(("_", "."))
+            and (other.is_dir() or ".pa" in other.name.lower())
+        ):
+            raise ValueError(f"{path} has {other.name!r}, which would not be read. Needed: files that end in .parquet.")
     tables = [pl.scan_parquet(part, glob=False) for part in parts]  # "*" in a name is no pattern
     schemas = [table.collect_schema() for table in tables]
     whole = [{*needed} <= schema.keys() for schema in schemas]

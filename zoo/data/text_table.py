@@ -300,14 +300,28 @@ def unpacked(path: Path, pack: str, member: str | None = None) -> bytes:
         elif pack == ".zip":
             with zipfile.ZipFile(path) as archive, archive.open(member or _member(path)) as packed:
                 content = packed.read(most + 1)
+        elif pack == ".bz2":
+            content = _unpacked_bz2(path.read_bytes(), most)
         else:
-            with (bz2.open if pack == ".bz2" else gzip.open)(path) as file:
+            with gzip.open(path) as file:
                 content = file.read(most + 1)
     except _UNPACKING as error:
         raise EOFError(str(error)) from error
     if len(content) > most:
         raise ValueError(f"{path} unpacks to more than {most:,} bytes. Unpack it first.")
     return content
+
+
+def _unpacked_bz2(packed: bytes, most: int) -> bytes:
+    """Return the content of all streams, cut off after ``most`` bytes and one; `bz2.open` omits a later stream that is damaged."""
+    content = bytearray()
+    while packed and len(content) <= most:
+        stream = bz2.BZ2Decompressor()
+        content += stream.decompress(packed, most + 1 - len(content))
+        if not stream.eof and len(content) <= most:
+            raise EOFError("it is cut off")
+        packed = stream.unused_data
+    return bytes(content)
 
 
 def _unpacked_zstd(path: Path, most: int) -> bytes:
@@ -402,7 +416,7 @@ def line_numbers(path: Path, rows: Collection[int], form: TextForm = PLAIN) -> t
 
 def _lines(path: Path, pack: str, form: TextForm) -> IO[str]:
     """Open the text of a file."""
-    if pack in (".zst", ".zip"):
+    if pack in (".zst", ".zip", ".bz2"):
         return io.TextIOWrapper(io.BytesIO(unpacked(path, pack)), form.encoding, errors="replace", newline="")
-    opener: Callable[..., IO[str]] = {".gz": gzip.open, ".bz2": bz2.open}.get(pack, open)  # type: ignore[assignment]
+    opener: Callable[..., IO[str]] = gzip.open if pack else open
     return opener(path, "rt", encoding=form.encoding, errors="replace", newline="")

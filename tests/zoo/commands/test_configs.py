@@ -150,4 +150,7 @@ def test_other_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_the_owner_of_a_name_is_known_without_an_import() -> None:
     assert origin("sys.X") == "Python itself"
+    for ours in ("zoo.PriCDR", "zoo.methods.bpr.BPR", "datamodules.Files", "callbacks.run_report.RunReport"):
+        assert origin(ours) == "the zoo"
+    assert origin("zoo.runs.trainer.shutil.rmtree") == "shutil.rmtree, reached through the zoo; inspect it"
     assert origin("../x.Y") == origin("file:///x") == "not installed"

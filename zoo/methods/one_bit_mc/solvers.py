@@ -199,22 +199,24 @@ class FixedSteps(Solver):
         self.gradient_before: Floats | None = None
 
     def step(self) -> None:
-        """Run one step, unless all are done."""
+        """Run one step, unless all are done; a step that breaks off changes nothing, so that each gradient counts once."""
         if self.solved:
             return
         entries = self.likelihood.at(self.point)
         gradient = self._gradient(entries, self.steps)
+        size, before, total = self.size, (self.entries_before, self.gradient_before), None
         if self.longest is not None:
-            self.size = self._spectral_size(entries, gradient, self.longest)
-            self.entries_before, self.gradient_before = entries, gradient
+            size, before = self._spectral_size(entries, gradient, self.longest), (entries, gradient)
         if self.sum is None:
-            self.point = self._descend(gradient, self.size)
+            point = self._descend(gradient, size)
         else:  # dual averaging: from 0, so that the noise of all gradients is averaged before it is projected
-            self.sum += gradient
+            total = self.sum + gradient
             moved = np.zeros(self.likelihood.shape)
-            moved.ravel()[self.likelihood.cells] = -self.size * self.sum
-            self.point = self.project(moved)
+            moved.ravel()[self.likelihood.cells] = -size * total
+            point = self.project(moved)
         self.steps += 1
+        self.size, self.sum, self.point = size, total, point
+        self.entries_before, self.gradient_before = before
         self.solved = self.steps >= self.count
 
     def _spectral_size(self, entries: Floats, gradient: Floats, longest: float) -> float:

@@ -120,12 +120,12 @@ def clipped_sum(
     """
     parameters = trainable(module)
     draws = RandomDraws(seed, next(iter(parameters.values())).device)
-    before = _state_of(module)
+    before = _state_of(module, values=check)
     with torch.enable_grad():
         with _recorded(module) as calls, draws.once():
             values = losses(users)
         _check_losses(values, users)
-        if changed := [name for name, state in _state_of(module).items() if before.get(name) != state]:
+        if changed := _changed(module, before, values=check):
             raise RuntimeError(
                 f"The forward pass changes {changed[0]}, as max_norm of an embedding does. Publish nothing."
             )
@@ -149,10 +149,21 @@ def clipped_sum(
     return dict(zip(parameters, sums, strict=True))
 
 
-def _state_of(module: nn.Module) -> dict[str, tuple[int, int]]:
-    """Return which tensor each parameter and buffer is, frozen ones too, and how often it was changed in place."""
+def _state_of(module: nn.Module, *, values: bool) -> dict[str, tuple[Tensor, int, Tensor | None]]:
+    """Return each parameter and buffer, frozen ones too, how often it was changed in place, and on demand a copy."""
     parts = (*module.named_parameters(), *module.named_buffers())
-    return {name: (id(part), part._version) for name, part in parts}
+    return {name: (part, part._version, part.detach().clone() if values else None) for name, part in parts}
+
+
+def _changed(module: nn.Module, before: Mapping[str, tuple[Tensor, int, Tensor | None]], *, values: bool) -> list[str]:
+    """Return the names of parameters and buffers that are others now; by value if it is asked for, as `data` counts no change."""
+    found = []
+    for name, (part, version, _) in _state_of(module, values=False).items():
+        known, counted, copy = before.get(name, (None, 0, None))
+        same = known is part and counted == version
+        if not same or (values and copy is not None and not torch.equal(copy.nan_to_num(), part.detach().nan_to_num())):
+            found.append(name)
+    return found
 
 
 def _check_finite(*found: Tensor) -> None:

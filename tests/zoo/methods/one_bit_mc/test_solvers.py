@@ -189,6 +189,32 @@ def test_steps_are_those_of_a_hand_loop() -> None:
     assert run(FixedSteps(likelihood, NuclearBall(2.0), 9, 1.2)) == pytest.approx(point, abs=1e-12)
 
 
+@pytest.mark.parametrize("settings", [{"dual": True}, {"spectral": True}, {}])
+def test_a_step_that_breaks_off_adds_no_gradient(settings: dict[str, bool]) -> None:
+    """It is drawn again with other noise, and a guarantee counts the steps."""
+    likelihood, drawn = Likelihood.of(observations(), Logistic()), list[np.ndarray]()
+
+    def noisy(entries: np.ndarray, step: int) -> np.ndarray:
+        drawn.append(np.random.default_rng(len(drawn)).normal(size=len(entries)))
+        return drawn[-1]
+
+    class Breaking(NuclearBall):
+        def __call__(self, matrix: np.ndarray) -> np.ndarray:
+            if len(drawn) == 3:
+                raise KeyboardInterrupt
+            return super().__call__(matrix)
+
+    solver = FixedSteps(likelihood, Breaking(2.0), 4, 0.8, noisy, **settings)
+    with pytest.raises(KeyboardInterrupt):
+        run(solver)
+    assert solver.steps == 2
+    drawn.append(drawn[-1])
+    run(solver)
+    assert (solver.steps, len(drawn)) == (4, 6)
+    if solver.sum is not None:
+        assert np.array_equal(solver.sum, drawn[0] + drawn[1] + drawn[4] + drawn[5])
+
+
 def test_dual_averaging_is_that_of_a_hand_loop() -> None:
     seen, ball, rng = observations(), NuclearBall(2.0), np.random.default_rng(0)
     likelihood, noise = Likelihood.of(seen, Logistic()), rng.normal(size=(9, 20))

@@ -361,11 +361,20 @@ def test_a_forward_pass_that_changes_the_module_is_refused() -> None:
         counting.running_mean = rows.detach().mean(0)
         return rows
 
-    for first, name in ((embedding, "0.weight"), (counting, "0.running_mean")):
+    plain = nn.Embedding(ITEMS, 3).requires_grad_(False)
+
+    def unseen(users: Tensor) -> Tensor:
+        plain.weight.data[users] += 1  # torch counts no change
+        return users
+
+    for first, given, name in (
+        (embedding, lambda users: users, "0.weight"),
+        (counting, lambda users: counted(torch.ones(len(users), 3)), "0.running_mean"),
+        (plain, unseen, "0.weight"),
+    ):
         net = nn.Sequential(first, nn.Linear(3, 1))
-        given = (lambda users: users) if first is embedding else (lambda users: counted(torch.ones(len(users), 3)))
         with pytest.raises(RuntimeError, match=f"The forward pass changes {name}"):
-            clipped_sum(net, lambda users: net(given(users))[:, 0], torch.arange(4), 1.0)  # noqa: B023
+            clipped_sum(net, lambda users: net(given(users))[:, 0], torch.arange(4), 1.0, check=True)  # noqa: B023
 
 
 def test_hooks_of_all_modules_are_refused() -> None:
