@@ -32,8 +32,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 53_990,
-    "lines of tests": 55_980,
+    "lines of code": 54_015,
+    "lines of tests": 55_985,
     "collected tests": 6_972,
 }
 

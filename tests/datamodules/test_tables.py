@@ -101,8 +101,9 @@ def test_every_stream_of_a_packed_file_is_read_or_the_file_refused(tmp_path: Pat
     lines = ["user_id,item_id,rating,timestamp", *(",".join(row) for row in ROWS)]
     first, second = (bz2.compress(f"{chr(10).join(part)}\n".encode()) for part in (lines[:3], lines[3:]))
     path = tmp_path / "book.csv.bz2"
-    path.write_bytes(first + second)
-    assert read_table(path).equals(EXPECTED)
+    for padding in (b"", b"\0" * 512, b"\n"):
+        path.write_bytes(first + second + padding)
+        assert read_table(path).equals(EXPECTED)
     for damaged in (b"x" + second[1:], second[:20] + bytes([second[20] ^ 1]) + second[21:], second[:-3], b"more\n"):
         path.write_bytes(first + damaged)
         with pytest.raises(ValueError, match=r"cannot be read as \.csv\.bz2"):
@@ -128,6 +129,8 @@ def test_parquet_is_a_file_or_a_folder_of_parts(tmp_path: Path) -> None:
             read_table(tmp_path / "book")
         (tmp_path / "book" / other).unlink()
     (tmp_path / "book" / "y=2").mkdir()
+    assert read_table(tmp_path / "book").equals(EXPECTED), "nothing is in it"
+    table.write_parquet(tmp_path / "book" / "y=2" / "part-2.parquet")
     with pytest.raises(ValueError, match="'y=2', which would not be read"):
         read_table(tmp_path / "book")
 

@@ -258,16 +258,20 @@ class Gate:
         raise RefusedError(503, "No worker answered in time. Try again.")
 
     async def _tried(self, scope: Message, content: bytes) -> tuple[int, bytes]:
-        """Ask once; give up if a worker was lost, or after half of the time: slow workers should not get the same work often."""
-        workers, asked = self.workers(), asyncio.ensure_future(self._ask(scope, content))
-        half = time.monotonic() + DEADLINE / 2
+        """Ask once, and once more after half of the time, since slow workers should not get more work; give up if one was lost."""
+        workers, half = self.workers(), time.monotonic() + DEADLINE / 2
+        asked = {asyncio.ensure_future(self._ask(scope, content))}
         try:
-            while not (await asyncio.wait({asked}, timeout=PATIENCE))[0]:
-                if self.workers() != workers or time.monotonic() > half:
+            while not (done := (await asyncio.wait(asked, timeout=PATIENCE, return_when="FIRST_COMPLETED"))[0]):
+                if self.workers() != workers:
                     return 504, b""
-            return await asked
+                if time.monotonic() > half and len(asked) == 1:
+                    self.repeats.inc()
+                    asked.add(asyncio.ensure_future(self._ask(scope, content)))
+            return await done.pop()
         finally:
-            asked.cancel()
+            for one in asked:
+                one.cancel()
 
     def _counted(self, answer: dict[str, Any]) -> tuple[int, bytes]:
         if "refused" in answer:

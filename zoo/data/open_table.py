@@ -148,11 +148,9 @@ def _parquet(path: Path, needed: Sequence[str]) -> pl.LazyFrame:
     if not parts:
         raise ValueError(f"{path} has no Parquet file. Needed: .parquet files.")
     for other in sorted(path.iterdir()) if path.is_dir() else ():
-        if (
-            other not in parts
-            and not other.name.startswith(("_", "."))
-            and (other.is_dir() or ".pa" in other.name.lower())
-        ):
+        endings, inside = (".parquet", ".parq", ".pq"), other.rglob("*.par*") if other.is_dir() else ()
+        lost = other.suffix != ".parquet" and (other.suffix.lower() in endings or next(iter(inside), None) is not None)
+        if lost and not other.name.startswith(("_", ".")):
             raise ValueError(f"{path} has {other.name!r}, which would not be read. Needed: files that end in .parquet.")
     tables = [pl.scan_parquet(part, glob=False) for part in parts]  # "*" in a name is no pattern
     schemas = [table.collect_schema() for table in tables]

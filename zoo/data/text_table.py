@@ -312,15 +312,21 @@ def unpacked(path: Path, pack: str, member: str | None = None) -> bytes:
     return content
 
 
+_PADDING = b"\0\r\n"
+
+
 def _unpacked_bz2(packed: bytes, most: int) -> bytes:
     """Return the content of all streams, cut off after ``most`` bytes and one; `bz2.open` omits a later stream that is damaged."""
-    content = bytearray()
-    while packed and len(content) <= most:
+    content, at, view = bytearray(), 0, memoryview(packed)
+    while not at or ((packed[at : at + 99].strip(_PADDING) or packed[at:].strip(_PADDING)) and len(content) <= most):
         stream = bz2.BZ2Decompressor()
-        content += stream.decompress(packed, most + 1 - len(content))
-        if not stream.eof and len(content) <= most:
-            raise EOFError("it is cut off")
-        packed = stream.unused_data
+        while not stream.eof and len(content) <= most:
+            if at == len(packed):
+                raise EOFError("it is cut off")
+            part = view[at : at + 2**16]
+            content += stream.decompress(part, most + 1 - len(content))
+            at += len(part)
+        at -= len(stream.unused_data)
     return bytes(content)
 
 

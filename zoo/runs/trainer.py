@@ -246,7 +246,7 @@ class ZooTrainer(Trainer):
             begun = self.state.fn != "fit" or self.fit_loop.epoch_progress.total.ready
             if own and self.run_folder is not None and not begun and not (self.run_folder / RELEASES).exists():
                 shutil.rmtree(self.run_folder, ignore_errors=True)  # it has ratings
-                self.run_folder.mkdir()
+                self.run_folder.mkdir(exist_ok=True)
             raise
         finally:
             os.environ.pop(HANDOVER, None)

@@ -127,7 +127,7 @@ def clipped_sum(
         _check_losses(values, users)
         if changed := _changed(module, before, values=check):
             raise RuntimeError(
-                f"The forward pass changes {changed[0]}, as max_norm of an embedding does. Publish nothing."
+                f"The forward pass changes {changed[0]}. Omit max_norm; keep counters as plain numbers. Publish nothing."
             )
         # Of the sum of losses, so that each row of a layer's outputs gets the gradient of its own user's loss.
         outputs = [call.output for call in calls]
@@ -152,7 +152,18 @@ def clipped_sum(
 def _state_of(module: nn.Module, *, values: bool) -> dict[str, tuple[Tensor, int, Tensor | None]]:
     """Return each parameter and buffer, frozen ones too, how often it was changed in place, and on demand a copy."""
     parts = (*module.named_parameters(), *module.named_buffers())
-    return {name: (part, part._version, part.detach().clone() if values else None) for name, part in parts}
+    return {
+        name: (
+            part,
+            0 if part.is_inference() else part._version,
+            part.detach().clone() if values and part.layout is torch.strided and not part.is_meta else None,
+        )
+        for name, part in parts
+    }
+
+
+def _bits(part: Tensor) -> Tensor:
+    return part.detach().reshape(-1).view(torch.uint8)
 
 
 def _changed(module: nn.Module, before: Mapping[str, tuple[Tensor, int, Tensor | None]], *, values: bool) -> list[str]:
@@ -161,7 +172,7 @@ def _changed(module: nn.Module, before: Mapping[str, tuple[Tensor, int, Tensor |
     for name, (part, version, _) in _state_of(module, values=False).items():
         known, counted, copy = before.get(name, (None, 0, None))
         same = known is part and counted == version
-        if not same or (values and copy is not None and not torch.equal(copy.nan_to_num(), part.detach().nan_to_num())):
+        if not same or (values and copy is not None and not torch.equal(*map(_bits, (copy, part)))):
             found.append(name)
     return found
 
