@@ -164,7 +164,7 @@ def origin(name: str) -> str:
     """Return the owner of a class by its name, without importing it."""
     module = name.rpartition(".")[0]
     top = module.partition(".")[0]
-    if not all(part.isidentifier() for part in re.split("[.]", name) if "." in name or ":" in name):
+    if ":" in name or (module and not all(map(str.isidentifier, name.split(".")))):
         return "not installed"
     if not module:
         plugin = next((p[name] for kind in plugins.GROUPS if name in (p := plugins.brought(kind))), None)

@@ -269,10 +269,8 @@ def _proved(record: PrivacyRecord) -> list[str]:
 
 def as_text(page: list[Part]) -> str:
     """Return the page as text for a terminal; long lines stay indented there, so that none imitates a heading."""
-    blocks, columns = (
-        [],
-        max(shutil.get_terminal_size().columns, 20) if getattr(sys.stdout, "isatty", bool)() else 10**6,
-    )
+    terminal = getattr(sys.stdout, "isatty", bool)()
+    blocks, columns = [], max(shutil.get_terminal_size().columns, 20) if terminal else 10**6
     for part in page:
         width = max((len(name) for name, _ in part.rows), default=0)
         lines = [f"  {_single_spaced(line)}" for line in part.lines]

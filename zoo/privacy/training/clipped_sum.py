@@ -152,14 +152,12 @@ def clipped_sum(
 def _state_of(module: nn.Module, *, values: bool) -> dict[str, tuple[Tensor, int, Tensor | None]]:
     """Return each parameter and buffer, frozen ones too, how often it was changed in place, and on demand a copy."""
     parts = (*module.named_parameters(), *module.named_buffers())
-    return {
-        name: (
-            part,
-            0 if part.is_inference() else part._version,
-            part.detach().clone() if values and part.layout is torch.strided and not part.is_meta else None,
-        )
-        for name, part in parts
-    }
+    found = {}
+    for name, part in parts:
+        comparable = part.layout is torch.strided and not part.is_meta and not part.is_quantized
+        copy = part.detach().clone() if values and comparable else None
+        found[name] = part, 0 if part.is_inference() else part._version, copy
+    return found
 
 
 def _bits(part: Tensor) -> Tensor:
