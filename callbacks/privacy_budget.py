@@ -71,6 +71,12 @@ class PrivacyBudget(Callback):
         spender: NoisySteps[StepPlan] | None = getattr(pl_module, "private_gradient", None)
         if spender is None:
             raise TypeError(f"{type(pl_module).__name__} has no private steps. Use SPPG, or omit PrivacyBudget.")
+        found = [part for module in pl_module.modules() for part in vars(module).values()]
+        if any(isinstance(part, NoisySteps) and part is not spender for part in found):
+            raise TypeError(
+                f"{type(pl_module).__name__} has private steps besides private_gradient. PrivacyBudget counts only "
+                "these. Omit it, and compose the events of all."
+            )
         # The arguments, overridden by what was computed of them.
         requested = {name: pl_module.hparams.get(name) for name in getattr(pl_module, "guarantee_bearing", ())}
         settings = plain(requested | dict(spender.state_dict()["settings"]) | {"private": spender.private})

@@ -94,7 +94,7 @@ class RunReport(Callback):
                 if message:
                     Console().print(message, markup=False)
         self._write(trainer, DATA, summary)
-        self._write_records(trainer, pl_module)
+        self._write_records(trainer, pl_module, "the training has not ended")
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Store the cost of training, and write its record."""
@@ -176,14 +176,17 @@ class RunReport(Callback):
             title, mark = f"{type(pl_module).__name__}{counted}", "*" if odd else ""
             Console().print(result_table(title, stage, figures, data.ks, protected, [*filter(None, notes)], mark))
 
-    def _write_records(self, trainer: Trainer, method: LightningModule) -> None:
+    def _write_records(self, trainer: Trainer, method: LightningModule, open_because: str = "") -> None:
         found = records(trainer.datamodule, method)  # type: ignore[attr-defined]
+        own = found.get(name := type(method).__name__)
+        if own is not None and own.claims and open_because:  # if this run is killed, its checkpoints have more steps
+            found[name] = own.without_guarantee(open_because)
         releases = trainer.datamodule.releases  # type: ignore[attr-defined]
-        own = method.own_rows_read(trainer.datamodule)  # type: ignore[attr-defined, operator]
+        read = method.own_rows_read(trainer.datamodule)  # type: ignore[attr-defined, operator]
         entries = {name: record.to_dict() for name, record in found.items()}
         for name, one in releases.items():
             entries[name] = entry_of(found[name], one.ledger, one.source_users)
-            entries[name] |= {OWN_ROWS: True} if name in own else {}
+            entries[name] |= {OWN_ROWS: True} if name in read else {}
         self._write(trainer, PRIVACY, entries)
 
     def _write(self, trainer: Trainer, name: str, value: object) -> None:

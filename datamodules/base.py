@@ -4,6 +4,8 @@ import hashlib
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from typing import Any, Literal
 
@@ -156,6 +158,17 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         check_domains("releases", self.release_paths, list(self.sources))
         check_domains("catalogues", self.catalogues, self._domains)
         public_lists.check_lists(users, self.catalogues, target, evaluation)
+
+    def __init_subclass__(cls, **named: Any) -> None:  # noqa: ANN401  of other base classes
+        """Mark what overrides of another package return; the mark is a condition of every record."""
+        super().__init_subclass__(**named)
+        for name in ("steps", "source"):
+            if (own := getattr(cls, name)) is not getattr(CrossDomainDataModule, name):
+                setattr(cls, name, _marking(own))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set an attribute; ratings that a class of another package sets, such as ``train``, are marked."""
+        super().__setattr__(name, _marked(self, value))
 
     # For data sets to override.
 
@@ -440,6 +453,19 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
     def _in_batches(self, size: int, make: Callable[[Tensor], Made]) -> EvaluationBatches[Made]:
         share = share_of(self.trainer) if self.trainer else Share()
         return EvaluationBatches(size, self.evaluation_batch_size, make, share)
+
+
+def _marked(data: CrossDomainDataModule, made: Any) -> Any:  # noqa: ANN401  ratings and steps are marked
+    if isinstance(made, Ratings):
+        steps = _marked(data, made.applied)
+        return made if steps == made.applied else replace(made, applied=steps)
+    if isinstance(made, tuple) and all(isinstance(step, Step) for step in made):
+        return (*(step for step in data._read_by_plugin if step not in made), *made)
+    return made
+
+
+def _marking(method: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    return wraps(method)(lambda self, name: _marked(self, method(self, name)))
 
 
 def _of_plugins(*parts: object) -> tuple[Step, ...]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -16,8 +17,10 @@ from datamodules import Synthetic
 from tests.callbacks.budgets import PLAN, SIZES, SMALL, Epochs, fitted, reference, spender_of, trainer_of
 from tests.zoo.privacy.training.critics import bare_plan
 from zoo import DMF, SPPG
+from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.training.dp_sgd import TrainingPlan
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy
+from zoo.privacy.training.noisy_steps import NoisySteps
 from zoo.privacy.training.sanitised_gradient import SanitisationPlan
 from zoo.runs.cli import ZooCLI
 
@@ -214,6 +217,12 @@ def test_who_takes_no_private_steps_is_refused_before_training() -> None:
         fitted(PrivacyBudget(), epochs, mechanism="none")
     with pytest.raises(TypeError, match="DMF has no private steps"):
         trainer_of(PrivacyBudget(), epochs).fit(DMF(dims=(8, 4)), datamodule=Synthetic(**SIZES))
+    module = torch.nn.Sequential(torch.nn.Linear(1, 1))
+    module.private_gradient, module[0].other = (NoisySteps(PLAN, NoiseSource.os()) for _ in range(2))
+    with pytest.raises(TypeError, match=r"Sequential has private steps besides private_gradient\..* counts only these"):
+        PrivacyBudget().on_fit_start(SimpleNamespace(), module)  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match="no setter"):
+        module.private_gradient.plan = PLAN
     assert not epochs.logged
 
 

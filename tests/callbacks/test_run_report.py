@@ -18,13 +18,14 @@ from rich.console import Console
 import zoo
 from callbacks import RunReport
 from callbacks.run_report import batch_message, data_table, records, references_of, release_messages, result_table
-from datamodules import Evaluation, LowRank
+from datamodules import Evaluation, LowRank, Synthetic
+from tests.callbacks.budgets import SMALL
 from tests.datamodules.handmade import Held, rich, table_of
 from tests.quickstart import PROJECTED
 from tests.samples import MARKUP
 from tests.tiny import SIZES, arguments
 from tests.zoo.methods.quiet_trainer import quiet
-from zoo import JLT, GradientPerturbation, NoisyRows, OneBitMC, Plaintext, Popularity, PriCDR
+from zoo import JLT, SPPG, GradientPerturbation, NoisyRows, OneBitMC, Plaintext, Popularity, PriCDR
 from zoo.privacy.record.record import PrivacyRecord, unprotected_record
 from zoo.runs.cli import ZooCLI
 
@@ -72,14 +73,15 @@ class Halt(Callback):
 
 
 def reported(logger: CSVLogger, *callbacks: Callback, **settings: Any) -> Trainer:  # noqa: ANN401
-    return quiet(max_epochs=1, logger=logger, callbacks=[RunReport(), *callbacks], log_every_n_steps=1, **settings)
+    given = {"max_epochs": 1, "limit_val_batches": 0} | settings
+    return quiet(logger=logger, callbacks=[RunReport(), *callbacks], log_every_n_steps=1, **given)
 
 
 @pytest.mark.parametrize("stop", [False, True])
 def test_nothing_is_promised_before_the_matrix_is_complete(stop: bool, tmp_path: Path) -> None:
     data = LowRank(num_users=24, num_items=20, observed=0.4, seed=1)
     method, halt = OneBitMC(15.0, perturbation=GradientPerturbation(2.0, steps=3)), Halt(tmp_path, stop)
-    run = reported(CSVLogger(tmp_path), halt, limit_val_batches=0)
+    run = reported(CSVLogger(tmp_path), halt)
     run.fit(method, datamodule=data)
     run.test(method, datamodule=data, verbose=False)
     (at_end,) = (json.loads(path.read_text())["OneBitMC"] for path in tmp_path.rglob("privacy.json"))
@@ -96,6 +98,26 @@ def test_nothing_is_promised_before_the_matrix_is_complete(stop: bool, tmp_path:
             "OneBitMC": "rating-value (change one rating value), eps 2.00, delta 1e-05, proved"
         }
     assert report["metrics"]["test/sign_accuracy"] == pytest.approx(float(run.callback_metrics["test/sign_accuracy"]))
+
+
+def test_a_resumed_private_training_states_no_epsilon_before_its_end(tmp_path: Path) -> None:
+    """If the resumed run is killed, its checkpoints have more steps than the record of its start."""
+    half, halt = tmp_path / "half.ckpt", Halt(tmp_path, stop=False)
+    run = reported(CSVLogger(tmp_path / "first"))
+    run.fit(SPPG(**SMALL), datamodule=Synthetic(num_users=40, num_items=30, batch_size=16, seed=1))
+    run.save_checkpoint(half)
+    (first,) = (json.loads(path.read_text())["SPPG"] for path in tmp_path.rglob("privacy.json"))
+    halt.folder = tmp_path / "resumed"
+    run = reported(CSVLogger(halt.folder), halt, max_epochs=2)
+    run.fit(
+        SPPG(**SMALL),
+        datamodule=Synthetic(num_users=40, num_items=30, batch_size=16, seed=1),
+        ckpt_path=half,
+        weights_only=True,
+    )
+    assert (halt.seen["SPPG"]["guarantee"], halt.seen["SPPG"]["reasons"]) == ("none", ["the training has not ended"])
+    (at_end,) = (json.loads(path.read_text())["SPPG"] for path in halt.folder.rglob("privacy.json"))
+    assert at_end["epsilon"] > first["epsilon"] > 0
 
 
 def shown(figures: dict[str, float], protected: dict[str, PrivacyRecord]) -> list[str]:

@@ -1,5 +1,6 @@
 """What one rating of a source's file moves of what its publisher is given: one cell, unless more was asked for."""
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any, get_args
@@ -14,7 +15,7 @@ from datamodules import CrossDomainDataModule, Evaluation, Files, Filters
 from datamodules.protocol import NOTHING_HELD_OUT, SplitName
 from tests.datamodules.handmade import ROWS, Held, Rows, table_of
 from zoo import JLT, SJLT, FlippedRows, NoisyRows, Thinned
-from zoo.data.ratings import Ratings
+from zoo.data.ratings import Ratings, Step
 from zoo.privacy.accounting.events import RandomisedResponseEvent
 from zoo.privacy.record.record import Guarantee
 from zoo.privacy.record.steps import conditions_of
@@ -228,6 +229,16 @@ class Elsewhere(Held):
     _read_by_plugin = CrossDomainDataModule._read_by_plugin
 
 
+class Unmarked(Elsewhere):
+    """One that returns ratings of its own, without steps."""
+
+    def steps(self, name: str) -> tuple[Step, ...]:
+        return super().steps(name)[:0]
+
+    def source(self, name: str) -> Ratings:
+        return dataclasses.replace(super().source(name), applied=())
+
+
 @pytest.mark.parametrize("unit", ["rating", "rating-value", "user"])
 def test_what_a_class_of_somebody_elses_reads_is_taken_on_its_word(unit: str, lists: dict[str, Any]) -> None:
     data = Elsewhere({"a": table_of([("a", "t"), ("b", "u")])}, **lists)
@@ -236,6 +247,12 @@ def test_what_a_class_of_somebody_elses_reads_is_taken_on_its_word(unit: str, li
     record = FlippedRows(1.0).publish(data.source("a"), "a").record
     assert (record.guarantee, record.conditions) == (Guarantee.CONDITIONAL, conditions_of(data.steps("a"), "rating"))
     assert not any("Elsewhere" in str(step) for step in Files("own", "b", ["a"], **lists).steps("a"))
+    unmarked = Unmarked({"a": table_of([("a", "t"), ("b", "u")])}, **lists)
+    unmarked.train = dataclasses.replace(unmarked.source("a"), applied=())
+    for steps in (unmarked.steps("a"), unmarked.source("a").applied, unmarked.train.applied):
+        assert [words.replace("Elsewhere", "Unmarked") in sentence(code) for code in conditions_of(steps, unit)] == [
+            True
+        ]
     for part in ({"filters": OwnFilters()}, {"evaluation": OwnEvaluation()}):
         found = conditions_of(Files("own", "b", ["a"], **lists, **part).steps("a"), unit)
         assert any(f"{__name__}.Own" in code for code in found), "whose steps are its own"

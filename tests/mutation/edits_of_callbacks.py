@@ -53,6 +53,11 @@ CALLBACKS = (
         ("a path that was asked for is not taken", 'stage == "predict" and self.path is None', 'stage == "predict"'),
     ),
     *edits_of(
+        "callbacks/run_report.py",
+        ("tests/callbacks/test_run_report.py",),
+        ("a resumed training states the epsilon of its start", "own.claims and open_because:", "False:"),
+    ),
+    *edits_of(
         "callbacks/privacy_budget.py",
         ("tests/callbacks/test_privacy_budget.py", "tests/callbacks/test_privacy_budget_resumed.py"),
         (

@@ -34,6 +34,7 @@ RUNS = (
         ("tests/callbacks/test_privacy_budget.py", "tests/callbacks/test_privacy_budget_resumed.py"),
         ("one step beyond the budget", "allowed = bisect_right(", "allowed = 1 + bisect_right("),
         ("a budget may be raised", "if new > old:", "if new < old:"),
+        ("other private steps are not counted", "and part is not spender for part", "and False for part"),
     ),
     *edits_of(
         "zoo/data/best_items.py",
@@ -407,6 +408,11 @@ RUNS = (
         "zoo/methods/base.py",
         ("tests/zoo/runs/test_bundle.py",),
         ("another package's private method shows counts", "return is_private(self)", "return False"),
+    ),
+    *edits_of(
+        "zoo/methods/base.py",
+        ("tests/zoo/methods/test_bridge.py",),
+        ("a plateau of scores of source rows sets weights", "each.reduce_on_plateau for each", "False for each"),
     ),
     *edits_of(
         "zoo/runs/exporting.py",

@@ -356,6 +356,12 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
 
     def on_train_start(self) -> None:
         """Start every process from the weights of the first, then start its random stream."""
+        plateau = any(each.reduce_on_plateau for each in self.trainer.lr_scheduler_configs)
+        if plateau and (read := self.own_rows_read(self.data)):
+            raise ValueError(
+                f"ReduceLROnPlateau would set the weights by scores that read the rows of {', '.join(read)} without "
+                "noise. Choose another schedule."
+            )
         if self.trainer.world_size > 1:
             kept = self.state_dict()
             for name in [name for name in self.replicated_buffers if name in kept]:  # in one order for all

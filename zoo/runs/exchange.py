@@ -67,7 +67,7 @@ SENTENCES: Mapping[Code, str] = {
     Code.NO_DATA: "The source's ratings are not available.",
     Code.NO_SPACE: "The disk of the source is full.",
     Code.FAILED: "The source failed; its own log has the cause.",
-    Code.NO_REPLY: "The source did not reply.",
+    Code.NO_REPLY: "The source did not reply in time.",
     Code.REFUSED: "The target refused what the source sent.",
 }
 """Public sentence of each code."""
@@ -247,6 +247,7 @@ class TargetParty:
         trusted: Keys, one of which must have signed each release.
         part: Bytes of a release in one message.
         patience: Number of times in a row that a source may be silent, busy, or send nothing of use.
+        seconds: Time after which `collect` gives up every source that has not finished; the same request resumes.
 
     Examples:
         >>> import tempfile
@@ -274,6 +275,7 @@ class TargetParty:
         trusted: TrustedKeys | None = None,
         part: int = PART,
         patience: int = 3,
+        seconds: float = 3000,
     ) -> None:
         if not is_request(request) or not all(map(is_request, sources)):
             raise UsageError(
@@ -281,19 +283,14 @@ class TargetParty:
             )
         checks.positive(epsilon=epsilon)
         self.folder, self.sources, self.request, self.epsilon = folder / request, list(sources), request, epsilon
-        self.limit, self.trusted, self.part, self.patience = limit, trusted, part, patience
+        self.limit, self.trusted, self.part, self.patience, self.seconds = limit, trusted, part, patience, seconds
 
     def collect(self, send: Send) -> Collected:
         """Ask all sources at once, read their releases part by part, and return what became of each."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        end = monotonic() + self.seconds
         found, transfers, silent = Collected(), dict[str, Transfer](), dict.fromkeys(self.sources, 0)
-        for source in self.sources:
-            if (folder := self.folder / source).is_dir():  # of an earlier run with this request, perhaps without keys
-                try:
-                    check_signature(folder, manifest_bytes(folder), self.trusted)
-                    found.releases[source], found.codes[source] = folder, Code.OK
-                except ReleaseError as error:
-                    found.refuse(source, error)
+        self._take_earlier(found)
         while waiting := [source for source in self.sources if source not in found.codes]:
             messages, begin = {source: self._message(source, transfers.get(source)) for source in waiting}, monotonic()
             replies = send(messages)
@@ -312,7 +309,20 @@ class TargetParty:
                 silent[source] = silent[source] + 1 if self._progress(transfers.get(source)) == before else 0
                 if silent[source] > self.patience:
                     found.codes.setdefault(source, unheard)
+                elif monotonic() > end and source not in found.codes:
+                    found.codes[source] = unheard
+                    found.reasons[source] = f"not finished after {self.seconds:,g} seconds; the same request resumes"
         return found
+
+    def _take_earlier(self, found: Collected) -> None:
+        """Take what arrived in an earlier run with this request, perhaps without keys."""
+        for source in self.sources:
+            if (folder := self.folder / source).is_dir():
+                try:
+                    check_signature(folder, manifest_bytes(folder), self.trusted)
+                    found.releases[source], found.codes[source] = folder, Code.OK
+                except ReleaseError as error:
+                    found.refuse(source, error)
 
     def _progress(self, transfer: Transfer | None) -> int:
         return -1 if transfer is None else transfer.received // self.part  # one byte a message is no progress
@@ -326,6 +336,8 @@ class TargetParty:
     def _take(self, source: str, reply: bytes, transfers: dict[str, Transfer], found: Collected) -> Code:
         """Take a reply: an offer, a part of the stream, or a code. Return the code if no later reply is of use."""
         fields, data = decode(reply)
+        if len(data) > self.part:
+            raise ReleaseError(f"The reply has {len(data):,} bytes. Asked for: {self.part:,}. Ask the source party.")
         if (code := received_code(fields)) is Code.BUSY:
             return code
         if code is not Code.OK:
@@ -336,7 +348,7 @@ class TargetParty:
             offer = Offer(fields["sha256"], fields["size"])
             transfers[source] = transfer = Transfer(self.folder / ".arriving" / source, offer, self.limit)
         elif fields.get("offset") == transfer.received:  # one delivered twice or late is ignored
-            transfer.add(transfer.received, data[: self.part])
+            transfer.add(transfer.received, data)
         if transfer.received == transfer.offer.size:
             found.releases[source] = self._unpacked(source, transfer)
             found.codes[source] = Code.OK
@@ -347,7 +359,12 @@ class TargetParty:
         arrived = transfer.path.parent / "release"
         shutil.rmtree(arrived, ignore_errors=True)  # of a run that ended here
         with transfer.check() as stream:
-            release = Release.unpack(stream, arrived, limit=self.limit, trusted=self.trusted)
+            try:
+                release = Release.unpack(stream, arrived, limit=self.limit, trusted=self.trusted)
+            except Exception as error:
+                if not isinstance(error, OSError):  # of the target's own disk: the stream is read again
+                    transfer.path.unlink()
+                raise
         transfer.path.unlink()
         if normalize_domain(release.domain) != normalize_domain(source):
             shutil.rmtree(arrived)

@@ -199,7 +199,9 @@ def test_removing_a_user_at_source_changes_nobody_elses_list(tmp_path: Path, mon
     assert record_of(kept).conditions[-1] == "chosen_by_metrics"
 
 
-def test_a_search_over_scores_of_source_rows_stands_in_the_record(tmp_path: Path) -> None:
+def test_a_search_over_scores_of_source_rows_stands_in_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     method, trainer = solved(tmp_path, bridge(noise_seed=None))
     assert method.own_rows_read(method.data) == ("book",)
     assert "metrics" in records(method.data, method)["book"].not_protected
@@ -211,6 +213,13 @@ def test_a_search_over_scores_of_source_rows_stands_in_the_record(tmp_path: Path
     trainer.callbacks.append(EarlyStopping("val/full/ndcg@10"))  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="EarlyStopping would choose the epoch by scores that read the rows of book"):
         method.setup("fit")
+    assert trainer.lr_scheduler_configs == []
+    plateau = SimpleNamespace(reduce_on_plateau=True)
+    monkeypatch.setattr(type(trainer), "lr_scheduler_configs", [SimpleNamespace(reduce_on_plateau=False), plateau])
+    with pytest.raises(
+        ValueError, match="ReduceLROnPlateau would set the weights by scores that read the rows of book"
+    ):
+        method.on_train_start()
 
 
 @pytest.mark.parametrize("earlier", [False, True])

@@ -84,7 +84,7 @@ def test_a_silent_source_is_named_and_the_others_go_on(party: Party, tmp_path: P
 
     found = TargetParty(tmp_path / "in", NAMES, "r1", part=500).collect(cut)
     assert {*found.releases} == {"book", "game"}
-    assert str(found) == "Asked 3, answered 2, released 2.\nfilm: no_reply. The source did not reply."
+    assert str(found) == "Asked 3, answered 2, released 2.\nfilm: no_reply. The source did not reply in time."
     resumed = TargetParty(tmp_path / "in", NAMES, "r1").collect(delivering(parties))
     assert {*resumed.releases} == {*NAMES}
 
@@ -170,6 +170,29 @@ def test_a_source_that_sends_a_byte_at_a_time_is_left_and_has_one_stream_on_disk
     for run in range(3):
         assert TargetParty(tmp_path, ["book"], "r1", part=500).collect(send).codes == {"book": Code.NO_REPLY}
         assert [file.name for file in tmp_path.rglob("*.part")] == [f"{run:064x}.part"]
+        turns = 0
+
+
+def test_a_source_that_is_slow_or_sends_more_than_asked_ends_its_own_transfer_alone(
+    party: Party, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book, now = party("book"), [0.0]
+
+    def send(messages: Mapping[str, bytes]) -> dict[str, bytes]:
+        now[0] += 200
+        replies = {name: book.handle(message) for name, message in messages.items() if name == "book"}
+        for name in messages.keys() - {"book"}:
+            fields, _ = decode(messages[name])
+            offer = {"sha256": "1" * 64, "size": 10**7} if fields["op"] == "publish" else {"offset": fields["offset"]}
+            replies[name] = encode({"code": "ok", **offer}, b"x" * {"slow": 10**5, "huge": 10**5 + 1}[name])
+        return replies
+
+    monkeypatch.setattr("zoo.runs.exchange.monotonic", lambda: now[0])
+    found = TargetParty(tmp_path / "in", ["book", "slow", "huge"], "r1", part=10**5, seconds=900).collect(send)
+    assert found.codes == {"book": Code.OK, "slow": Code.NO_REPLY, "huge": Code.REFUSED}
+    assert found.reasons["slow"] == "not finished after 900 seconds; the same request resumes"
+    assert "The reply has 100,001 bytes. Asked for: 100,000" in found.reasons["huge"]
+    assert now[0] == 1000
 
 
 @pytest.mark.thorough
@@ -259,6 +282,7 @@ def test_a_release_of_another_silo_or_with_false_files_is_refused(party: Party, 
         found = TargetParty(tmp_path / "in", ["film"], "r1").collect(send)
         assert not found.releases
         assert not (tmp_path / "in" / "r1" / "film").exists()
+        assert not [*tmp_path.rglob("*.part")], "a refused stream is removed"
         return found.reasons["film"]
 
     assert "The release is of 'book', not of 'film'" in sent()

@@ -26,11 +26,16 @@ class NoisySteps(Generic[Plan]):
 
     def __init__(self, plan: Plan, noise: NoiseSource) -> None:
         _check_processes()
-        self.plan = plan
+        self._plan = plan
         self._noise = noise
         self._private = noise.private
         self._limit = plan.steps
         self._taken = 0
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of all steps; another one for later steps would miscount these."""
+        return self._plan
 
     @property
     def steps_taken(self) -> int:

@@ -89,7 +89,10 @@ def run_target(options: argparse.Namespace, fit: Sequence[str]) -> int:
             job = write_job(Path(scratch) / "release", sources, options)
             number = session.submit_job(str(job))
         print(f"Request {options.request!r} is job {number}.", flush=True)
-        print(f"Job ended: {session.monitor_job(number, timeout=3600).name}.", flush=True)
+        ended = session.monitor_job(number, timeout=3600 + options.timeout).name  # longer than `TargetParty.seconds`
+        if ended == "TIMEOUT":
+            session.abort_job(number)  # or its processes stay
+        print(f"Job ended: {ended}.", flush=True)
     return train(folder / "local", options, sources, fit)
 
 
