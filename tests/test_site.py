@@ -5,6 +5,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from math import log
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import yaml
 from zoo.__main__ import HELP
 from zoo.benchmark.grid_file import read_benchmark
 from zoo.benchmark.runs import runs_of
+from zoo.privacy.record.words import MEANINGLESS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -86,6 +88,10 @@ def test_figures_of_notebooks_are_small_and_were_made() -> None:
         assert pictures or path.stem == "csv_to_service", path.name  # its results are lists
         assert all(len(picture) * 3 / 4 < FIGURE * 1024 for picture in pictures), path.name
         assert not [output for output in outputs if output["output_type"] == "error"], path.name
+        printed = "".join(line for output in outputs for line in output.get("text", ())).splitlines()
+        for line in printed:
+            if found := re.search(r"eps ([\d.]+), delta 0, proved", line):
+                assert (MEANINGLESS in line) == (float(found[1]) > log(99)), f"{path.name}: {line}"
 
 
 @pytest.mark.slow

@@ -153,7 +153,7 @@ def test_a_killed_silo_is_named_and_the_same_request_resumes(
     ended = target(federation, "--request", "second", "--wait", "20", "--timeout", "20", "--no-fit")
     assert ended == 3
     said = capfd.readouterr()
-    assert "film: no_reply. The source did not reply." in said.out
+    assert "film: no_reply. The source did not reply in time." in said.out
     assert "No release of film: nothing was trained." in said.err
     assert collected(federation, "second")["codes"]["book"] == "ok"
     silos["film"].start()
