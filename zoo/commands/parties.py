@@ -183,7 +183,11 @@ class Party:
             trusted=None if keys is None else TrustedKeys.read(keys),
             **{
                 **defaults,
-                **{name: self.settings[name] for name in ("limit", "part", "patience") if name in self.settings},
+                **{
+                    name: self.settings[name]
+                    for name in ("limit", "part", "patience", "seconds")
+                    if name in self.settings
+                },
             },
         )
         if source := asked.get("intersect"):

@@ -37,7 +37,10 @@ def draw_curve(
     panels[0].set(xlabel="epsilon", ylabel="delta", yscale="log", title="Ledger")
     panels[0].legend(frameon=False)
     if results is not None:
-        _draw_utility(panels[1], results)
+        try:
+            _draw_utility(panels[1], results)
+        except (KeyError, TypeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{results} is no results.csv of a report ({error}). Pass one.") from error
     for panel in panels:
         panel.spines[["top", "right"]].set_visible(False)
     out.parent.mkdir(parents=True, exist_ok=True)

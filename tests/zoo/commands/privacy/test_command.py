@@ -322,6 +322,10 @@ def test_a_curve_joins_the_rows_of_a_release_by_any_target(tmp_path: Path, monke
     ledger = {"book": (NoisyRows(2.0).forecast(900, 50), NoisyRows(2.0).plan(900, 50))}
     draw_curve(ledger, tmp_path / "results.csv", tmp_path / "c.png")
     assert drawn == ["t: Ridge, JLT n' 8", "t: Ridge, JLT n' 9"]
+    for content, message in ((b"a\nb\n", "is no results.csv of a report"), (b"\xff", "is no results"), (b"", "no row")):
+        (tmp_path / "results.csv").write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            draw_curve(ledger, tmp_path / "results.csv", tmp_path / "c.png")
 
 
 def test_a_curve_is_a_picture_of_ledgers_and_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
