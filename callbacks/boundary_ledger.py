@@ -93,6 +93,8 @@ class BoundaryLedger(Callback):
         if rounds is not None:
             method: Any = pl_module
             self._played, self._claim = rounds.steps_taken, method.planned_record().claimed_by(type(method)).summary()
+        if self._folder is not None and trainer.is_global_zero:  # one of an earlier training states its epsilon
+            (self._folder / BOUNDARY).unlink(missing_ok=True)
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         domain, federated = _domain(trainer), is_federated(pl_module)
         self.crossings = []

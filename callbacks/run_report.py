@@ -26,6 +26,7 @@ from zoo.data.held_out_cases import protocol_lines
 from zoo.data.item_scores import choose_window, item_counts, recent_popularity
 from zoo.data.metrics import SELECTION_METRIC
 from zoo.data.training_batches import share_of
+from zoo.methods.checkpoint_identity import ELSEWHERE
 from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism
 from zoo.privacy.record.fields import RecordError
 from zoo.privacy.record.record import PrivacyRecord
@@ -33,9 +34,11 @@ from zoo.privacy.record.selection import chosen_among
 from zoo.privacy.record.words import CHOSEN_BY_METRICS, UNCOUNTED, sentence
 from zoo.privacy.spending.total import OWN_ROWS, entry_of
 from zoo.runtime.processes import provenance
-from zoo.runtime.run_folder import DATA, METRIC_NAMES, METRICS, PRIVACY, folder_of_run, visible, write_json
+from zoo.runtime.run_folder import CASES, DATA, METRIC_NAMES, METRICS, PRIVACY, folder_of_run, visible, write_json
 from zoo.runtime.suggestions import count_of
 
+#: Metrics of a run that was only validated.
+VALIDATION = "validation.json"
 #: Names of the stages.
 NAMES = {"test": "test", "val": "validation"}
 #: Unit of a batch, by the method's form of batches.
@@ -93,6 +96,9 @@ class RunReport(Callback):
             for message in (*release_messages(pl_module, protected), batch_message(trainer, pl_module)):
                 if message:
                     Console().print(message, markup=False)
+        for name in (METRICS, VALIDATION, CASES):  # of an earlier training in a folder with a name
+            if self.folder is not None and trainer.is_global_zero:
+                (self.folder / name).unlink(missing_ok=True)
         self._write(trainer, DATA, summary)
         self._write_records(trainer, pl_module, "the training has not ended")
 
@@ -125,7 +131,7 @@ class RunReport(Callback):
         ):
             self._validated.append(float(trainer.callback_metrics[SELECTION_METRIC]))
         if trainer.state.fn == TrainerFn.VALIDATING:
-            self._report(trainer, pl_module, "val", "validation.json")
+            self._report(trainer, pl_module, "val", VALIDATION)
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Report the test."""
@@ -202,15 +208,15 @@ def release_messages(method: Any, protected: Mapping[str, PrivacyRecord]) -> lis
         >>> import zoo
         >>> from zoo.publishers.jlt import JLT
         >>> release_messages(zoo.PPGenCDR(), {"book": JLT(epsilon=8.0, num_components=4).forecast(60, 40)})
-        ['PPGenCDR as published reads GeneratorPublisher(SPPG); this run protects one rating (book: JLT).']
+        ["PPGenCDR as published reads GeneratorPublisher(SPPG). book is of 'JLT': rating (change one rating), eps 8.00, ..."]
     """
     known = {*re.findall(r"\w+", method.published_with), "Nothing"}
     others = {name: one for name, one in protected.items() if one.mechanism.name.partition(",")[0] not in known}
     if not method.published_with:
         return []
     return [
-        f"{type(method).__name__} as published reads {method.published_with}; this run protects "
-        f"{f'one {one.unit}' if one.claims else 'nothing'} ({visible(name)}: {one.mechanism.name})."
+        f"{type(method).__name__} as published reads {method.published_with}. {visible(name)} is of "
+        f"{visible(one.mechanism.name)!r}: {visible(one.summary())}."
         for name, one in others.items()
     ]
 
@@ -243,6 +249,8 @@ def records(data: Any, method: Any) -> dict[str, PrivacyRecord]:  # noqa: ANN401
         return found
     if own.claims and getattr(method, "batches", "steps") in ("users", "pairs", "triples"):
         own = own.without_guarantee("the number of its training steps depends on the ratings")
+    if own.claims and getattr(method, "learned_elsewhere", False):
+        own = own.without_guarantee(ELSEWHERE)
     own = own.claimed_by(type(method))
     if chosen and own.claims:
         # The events of another package's training are unknown, so they cannot be added up.

@@ -73,7 +73,7 @@ class Halt(Callback):
 
 
 def reported(logger: CSVLogger, *callbacks: Callback, **settings: Any) -> Trainer:  # noqa: ANN401
-    given = {"max_epochs": 1, "limit_val_batches": 0} | settings
+    given = {"max_epochs": 1} | settings
     return quiet(logger=logger, callbacks=[RunReport(), *callbacks], log_every_n_steps=1, **given)
 
 
@@ -81,7 +81,7 @@ def reported(logger: CSVLogger, *callbacks: Callback, **settings: Any) -> Traine
 def test_nothing_is_promised_before_the_matrix_is_complete(stop: bool, tmp_path: Path) -> None:
     data = LowRank(num_users=24, num_items=20, observed=0.4, seed=1)
     method, halt = OneBitMC(15.0, perturbation=GradientPerturbation(2.0, steps=3)), Halt(tmp_path, stop)
-    run = reported(CSVLogger(tmp_path), halt)
+    run = reported(CSVLogger(tmp_path), halt, limit_val_batches=0)
     run.fit(method, datamodule=data)
     run.test(method, datamodule=data, verbose=False)
     (at_end,) = (json.loads(path.read_text())["OneBitMC"] for path in tmp_path.rglob("privacy.json"))
@@ -102,19 +102,19 @@ def test_nothing_is_promised_before_the_matrix_is_complete(stop: bool, tmp_path:
 
 def test_a_resumed_private_training_states_no_epsilon_before_its_end(tmp_path: Path) -> None:
     """If the resumed run is killed, its checkpoints have more steps than the record of its start."""
-    half, halt = tmp_path / "half.ckpt", Halt(tmp_path, stop=False)
-    run = reported(CSVLogger(tmp_path / "first"))
-    run.fit(SPPG(**SMALL), datamodule=Synthetic(num_users=40, num_items=30, batch_size=16, seed=1))
+    half, halt = tmp_path / "half.ckpt", Halt(tmp_path / "resumed", stop=False)
+    data = Synthetic(num_users=40, num_items=30, batch_size=16, seed=1)
+    run = reported(CSVLogger(tmp_path / "first"), limit_val_batches=0)
+    run.fit(SPPG(**SMALL), datamodule=data)
     run.save_checkpoint(half)
     (first,) = (json.loads(path.read_text())["SPPG"] for path in tmp_path.rglob("privacy.json"))
-    halt.folder = tmp_path / "resumed"
-    run = reported(CSVLogger(halt.folder), halt, max_epochs=2)
-    run.fit(
-        SPPG(**SMALL),
-        datamodule=Synthetic(num_users=40, num_items=30, batch_size=16, seed=1),
-        ckpt_path=half,
-        weights_only=True,
-    )
+    run = reported(CSVLogger(halt.folder, version="named"), halt, limit_val_batches=0, max_epochs=2)
+    folder, others = Path(run.log_dir or ""), {"metrics.json", "validation.json", "test_cases.parquet"}
+    folder.mkdir(parents=True)
+    for name in others:  # of an earlier training in this folder
+        (folder / name).touch()
+    run.fit(SPPG(**SMALL), datamodule=data, ckpt_path=half, weights_only=True)
+    assert not others & {path.name for path in folder.iterdir()}
     assert (halt.seen["SPPG"]["guarantee"], halt.seen["SPPG"]["reasons"]) == ("none", ["the training has not ended"])
     (at_end,) = (json.loads(path.read_text())["SPPG"] for path in halt.folder.rglob("privacy.json"))
     assert at_end["epsilon"] > first["epsilon"] > 0
@@ -268,7 +268,9 @@ def test_another_release_than_the_published_one_is_named() -> None:
         "FedGCDR": [True, True, True, True, False, False],
         "DMF": [False] * 6,
     }
-    assert "protects nothing (book: JLT)" in release_messages(zoo.PPGenCDR(), records_of["JLT"])[0]
+    assert release_messages(zoo.PPGenCDR(), {"book": of("JLT **proved**")}) == [
+        "PPGenCDR as published reads GeneratorPublisher(SPPG). book is of 'JLT **proved**': none (no noise)."
+    ]
 
 
 @pytest.mark.thorough

@@ -247,6 +247,7 @@ class Gate:
     async def _scored(self, scope: Message, content: bytes) -> tuple[int, bytes]:
         """Return the answer of the workers; a request whose worker was lost is given to another one."""
         inner = {**scope, "path": WORKERS, "raw_path": WORKERS.encode(), "headers": _JSON, "query_string": b""}
+        wait = 0.05
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DEADLINE):
                 while True:
@@ -254,7 +255,8 @@ class Gate:
                     if status == 200:
                         return self._counted(json.loads(answer))
                     self.repeats.inc()
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(wait)
+                    wait *= 2  # a request that fails in every worker, or kills it, is repeated ten times at most
         raise RefusedError(503, "No worker answered in time. Try again.")
 
     async def _tried(self, scope: Message, content: bytes) -> tuple[int, bytes]:

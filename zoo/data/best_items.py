@@ -135,7 +135,8 @@ def table_of(train: Ratings | Names, found: Recommendations) -> pl.DataFrame:
     count = items.shape[1]
     rows = pl.DataFrame(
         {
-            "user_id": train.user_ids[users].repeat(count).tolist(),
+            # As objects: repeats of an array are as wide as its longest id, which a client may choose.
+            "user_id": train.user_ids[users].astype(object).repeat(count).tolist(),
             "rank": list(range(1, count + 1)) * len(users),
             "item_id": train.item_ids[items.ravel()].tolist(),
             # A list is a copy: a view would keep the memory of a batch's scores.

@@ -19,6 +19,9 @@ from zoo.methods.target_data import ReleaseMismatchError, Sizes, TargetData, Tar
 from zoo.runtime.run_folder import differing, flat
 
 #: What a checkpoint, and a bundle made of it, state of their training.
+ELSEWHERE = "the weights were also learned from other ratings"
+"""Reason why the record of a private training has no guarantee: its conditions are those of the last ratings alone."""
+
 STATED = ("own_rows", "chosen_by_metrics", "ended_by_ratings", "learned_elsewhere")
 
 
@@ -110,6 +113,7 @@ class CheckpointIdentity(EpochMeans, TargetModule):
     def on_train_start(self) -> None:
         """Start a random stream for each process, or continue those of a checkpoint as an uninterrupted run would."""
         super().on_train_start()
+        self.ended_by_ratings()  # stored for questions after the training
         self._digests = self.data.digests
         if self.data.sizes["sources"]:
             self.learned_from = digests_of_releases(self.data.sizes, self.data.digests)

@@ -388,8 +388,8 @@ def privacy(folder: Path, manifest: Mapping[str, Any], shown: Callable[[str], st
     own = records.get(method)
     if own is None or not own.claims:
         lines.append(
-            f"**No guarantee covers the target's ratings of {shown(manifest['target'])}.** The weights were learned from them "
-            "without noise and may reveal them."
+            f"**No guarantee covers the target's ratings of {shown(manifest['target'])}.** The weights were learned from them"
+            f"{' without noise' if own is None else ''} and may reveal them."
         )
     elif own.not_protected:
         lines.append(f"The training does not protect: {shown('; '.join(own.sentences('not_protected')))}.")

@@ -140,7 +140,11 @@ def test_a_request_of_a_lost_worker_is_asked_again(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(http_gate, "DEADLINE", 0.6)
     assert ask(gate_of(Workers(60.0)), **GOOD)[0] == 200, "one that hangs is given up after half of the time"
     monkeypatch.setattr(http_gate, "DEADLINE", 0.3)
-    assert ask(gate_of(Workers(*[500] * 99)), **GOOD) == (503, '{"error": "No worker answered in time. Try again."}')
+    assert ask(gate_of(failing := Workers(*[500] * 99)), **GOOD) == (
+        503,
+        '{"error": "No worker answered in time. Try again."}',
+    )
+    assert len(failing.asked) <= 3, "after 0, 0.05 and 0.15 seconds"
     assert gate.traffic.open == 0
     gate.traffic.ending = True
     assert ask(gate, **GOOD)[0] == 503

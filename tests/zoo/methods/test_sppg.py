@@ -170,6 +170,13 @@ def test_epochs_have_the_same_length_whoever_has_ratings(
     trainer_of(limit_val_batches=0).test(loaded, data, tmp_path / "stopped.ckpt", weights_only=True, verbose=False)
     records = method.privacy_record(), stopped.privacy_record(), loaded.privacy_record()
     assert ["chosen_by_metrics" in record.conditions for record in records if record] == [False, True, True]
+    stopping = trainer_of(EarlyStopping("train/loss"), epochs=1, limit_val_batches=0)
+    stopping.fit(method := SPPG(**SMALL), datamodule=data)
+    stopping.test(method, data, verbose=False)
+    assert "chosen_by_metrics" in (record := method.release(data.train, "music").record).conditions
+    assert record.claims
+    trainer_of(epochs=1, limit_val_batches=0).fit(method, datamodule=Synthetic(**SIZES | {"ratings_per_user": 9}))
+    assert method.release(data.train, "music").record.reason == "the weights were also learned from other ratings"
 
 
 @pytest.mark.usefixtures("planned")

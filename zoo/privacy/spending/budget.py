@@ -283,7 +283,9 @@ class Budget:
             lines, rest = [*lines, rest], b""
         self.has_partial_line, self._complete = bool(rest), len(content) - len(rest)
         if not lines:
-            raise BudgetError(f"{self.path} has no complete line, so nothing was spent. Remove it and create it again.")
+            raise BudgetError(
+                f"{self.path} has no complete line: it was cut or emptied. Restore a copy that has every release."
+            )
         self.cap = self._cap(lines[0])
         self._lines, self._last = len(lines), _digest(lines[0])
         found: dict[int, BudgetEntry] = {}
