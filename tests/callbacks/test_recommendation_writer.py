@@ -1,5 +1,6 @@
 """RecommendationWriter: indexes become ids, lists keep their order, and each process writes a whole file of its own."""
 
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from callbacks import RecommendationWriter
-from zoo.data.best_items import SCHEMA, Recommendations, table_of
+from zoo.data.best_items import SCHEMA, Names, Recommendations, table_of
 
 TRAIN = SimpleNamespace(user_ids=np.array(["ann", "bob", "eve"]), item_ids=np.array(["x", "y", "z", "w"]))
 
@@ -54,6 +55,11 @@ def test_a_table_holds_nothing_of_the_scores(tmp_path: Path) -> None:
     table = table_of(TRAIN, Recommendations(torch.tensor([1]), torch.tensor([[2, 1]]), scores))  # type: ignore[arg-type]
     scores.zero_()
     assert table["score"].to_list() == [0.5, 0.25]
+    names = Names(np.array(["a", *map(str, range(99)), "b" * 1000]), np.array(["x"]))
+    tracemalloc.start()
+    table_of(names, Recommendations(torch.arange(100), torch.zeros(100, 100, dtype=torch.long), torch.zeros(100, 100)))
+    assert tracemalloc.get_traced_memory()[1] < 10**7, "rows would be as wide as the longest id: 40 MB"
+    tracemalloc.stop()
 
 
 def test_a_path_of_ones_own_is_made_and_a_second_prediction_begins_anew(tmp_path: Path) -> None:

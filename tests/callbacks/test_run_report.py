@@ -32,7 +32,7 @@ from zoo.runs.cli import ZooCLI
 
 class Own:
     def __init__(self, record: PrivacyRecord | None, batches: str = "steps") -> None:
-        self.record, self.batches = record, batches
+        self.record, self.batches, self.learned_elsewhere = record, batches, False
 
     def privacy_record(self) -> PrivacyRecord | None:
         return self.record
@@ -54,6 +54,8 @@ def test_a_training_whose_number_of_steps_depends_on_ratings_claims_nothing() ->
     for batches in ("steps", "users", "pairs"):
         (record,) = records(SimpleNamespace(releases={}), Own(claim, batches)).values()
         assert record.claims == (batches == "steps")
+    (elsewhere := Own(claim)).learned_elsewhere = True
+    assert "learned from other ratings" in records(SimpleNamespace(releases={}), elsewhere)["Own"].reason
     searched, users = Own(claim), JLT(clip=1.0, relation="replace_one_user", calibration="gaussian", epsilon=8.0)
     vars(searched).update(chosen_by_metrics=True, compared=(users.forecast(60, 40),), own_rows_read=lambda _: ())
     (record,) = records(SimpleNamespace(releases={}), searched).values()

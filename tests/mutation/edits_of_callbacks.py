@@ -56,6 +56,7 @@ CALLBACKS = (
         "callbacks/run_report.py",
         ("tests/callbacks/test_run_report.py",),
         ("a resumed training states the epsilon of its start", "own.claims and open_because:", "False:"),
+        ("a training of two data sets is proved by the last", 'getattr(method, "learned_elsewhere", False)', "False"),
         ("metrics of an earlier training stay", "for name in (METRICS, VALIDATION, CASES):", "for name in ():"),
     ),
     *edits_of(

@@ -353,6 +353,11 @@ METHODS = (
             "return losses",
         ),
         ("epochs are as long as users have ratings", 'self.batches = "steps"', 'self.batches = "users"'),
+        (
+            "a generator of two data sets is proved by the last",
+            "if self.learned_elsewhere and record.claims",
+            "if False",
+        ),
     ),
     *edits_of(
         f"{METHODS_ROOM}/sppg.py",

@@ -41,6 +41,7 @@ RUNS = (
         ("tests/callbacks/test_recommendation_writer.py",),
         ("padding is recommended", "items.ravel() >= 0", "items.ravel() >= -1"),
         ("ranks begin at 0", "range(1, count + 1)", "range(count)"),
+        ("all rows are as wide as the longest id", "[users].astype(object).repeat(", "[users].repeat("),
     ),
     *edits_of(
         "callbacks/robustness_conductor.py",
@@ -204,6 +205,9 @@ RUNS = (
         ("tests/zoo/runs/test_exchange.py",),
         ("a request may raise epsilon", "        if epsilon > own:\n", "        if epsilon > 100 * own:\n"),
         ("one source stops all", "except Exception as error:  # a dev", "except ValueError as error:  # a dev"),
+        ("a slow source holds the target", "elif monotonic() > end and source", "elif False and source"),
+        ("a reply may be larger than asked for", "if len(data) > self.part:", "if False:"),
+        ("a refused stream stays", "if not isinstance(error, OSError):  # of", "if False:  # of"),
         ("another silo's release is taken", "normalize_domain(release.domain) != normalize_domain(source)", "False"),
     ),
     *edits_of(
@@ -281,9 +285,10 @@ RUNS = (
         ),
         (
             "the request of a lost worker is lost",
-            "self.repeats.inc()\n                    await asyncio.sleep(0.05)\n",
+            "self.repeats.inc()\n                    await asyncio.sleep(wait)\n",
             "break\n",
         ),
+        ("a failing request is repeated without a pause", "wait *= 2", "wait = 0.01"),
         ("a slow worker gets its work again", "if self.workers() != workers:", "if True:"),
         ("an id counts as often as it is named", "body[named] = list(dict.fromkeys(given))", "body[named] = given"),
     ),
