@@ -130,7 +130,7 @@ RANKINGS = (
         ("tests/callbacks/test_recommendation_writer.py",),
         (
             "users get each other's rows",
-            "train.user_ids[users].repeat(count).tolist()",
+            "train.user_ids[users].astype(object).repeat(count).tolist()",
             "train.user_ids[users].tolist() * count",
         ),
     ),
