@@ -168,7 +168,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute; ratings that a class of another package sets, such as ``train``, are marked."""
-        super().__setattr__(name, _marked(self, value))
+        super().__setattr__(name, _marked(self, value) if isinstance(value, Ratings) else value)
 
     # For data sets to override.
 
@@ -455,13 +455,11 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         return EvaluationBatches(size, self.evaluation_batch_size, make, share)
 
 
-def _marked(data: CrossDomainDataModule, made: Any) -> Any:  # noqa: ANN401  ratings and steps are marked
+def _marked(data: CrossDomainDataModule, made: Any) -> Any:  # noqa: ANN401  ratings, or steps
     if isinstance(made, Ratings):
         steps = _marked(data, made.applied)
         return made if steps == made.applied else replace(made, applied=steps)
-    if isinstance(made, tuple) and all(isinstance(step, Step) for step in made):
-        return (*(step for step in data._read_by_plugin if step not in made), *made)
-    return made
+    return (*(step for step in data._read_by_plugin if step not in made), *made)
 
 
 def _marking(method: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:

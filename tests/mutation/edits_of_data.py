@@ -99,7 +99,11 @@ DATA = (
         ("tests/datamodules/test_sources.py", "tests/datamodules/test_hashed_items.py"),
         ("a source holds out unasked", "held_out = evaluation.hold_out_of_sources and", "held_out ="),
         ("overrides of another package drop its condition", "_marked(self, method(self, name))", "method(self, name)"),
-        ("set ratings of another package have no condition", "(name, _marked(self, value))", "(name, value)"),
+        (
+            "set ratings of another package have no condition",
+            "_marked(self, value) if isinstance(value, Ratings) else value",
+            "value",
+        ),
     ),
     *edits_of(
         "datamodules/protocol.py",
