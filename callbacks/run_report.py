@@ -26,7 +26,7 @@ from zoo.data.held_out_cases import protocol_lines
 from zoo.data.item_scores import choose_window, item_counts, recent_popularity
 from zoo.data.metrics import SELECTION_METRIC
 from zoo.data.training_batches import share_of
-from zoo.methods.checkpoint_identity import ELSEWHERE
+from zoo.methods.checkpoint_identity import ELSEWHERE, NOT_ENDED
 from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism
 from zoo.privacy.record.fields import RecordError
 from zoo.privacy.record.record import PrivacyRecord
@@ -92,7 +92,8 @@ class RunReport(Callback):
         if trainer.is_global_zero:
             Console().print(data_table(summary))
             self._summarised = True
-            protected = records(trainer.datamodule, pl_module)  # type: ignore[attr-defined]
+            data: Any = trainer.datamodule  # type: ignore[attr-defined]
+            protected = {name: record for name, record in records(data, pl_module).items() if name in data.releases}
             for message in (*release_messages(pl_module, protected), batch_message(trainer, pl_module)):
                 if message:
                     Console().print(message, markup=False)
@@ -100,7 +101,7 @@ class RunReport(Callback):
             if self.folder is not None and trainer.is_global_zero:
                 (self.folder / name).unlink(missing_ok=True)
         self._write(trainer, DATA, summary)
-        self._write_records(trainer, pl_module, "the training has not ended")
+        self._write_records(trainer, pl_module, NOT_ENDED)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Store the cost of training, and write its record."""

@@ -102,9 +102,12 @@ def test_nothing_is_promised_before_the_matrix_is_complete(stop: bool, tmp_path:
     assert report["metrics"]["test/sign_accuracy"] == pytest.approx(float(run.callback_metrics["test/sign_accuracy"]))
 
 
-def test_a_resumed_private_training_states_no_epsilon_before_its_end(tmp_path: Path) -> None:
+def test_a_resumed_private_training_states_no_epsilon_before_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """If the resumed run is killed, its checkpoints have more steps than the record of its start."""
     half, halt = tmp_path / "half.ckpt", Halt(tmp_path / "resumed", stop=False)
+    monkeypatch.setattr(SPPG, "published_with", "JLT")
     data = Synthetic(num_users=40, num_items=30, batch_size=16, seed=1)
     run = reported(CSVLogger(tmp_path / "first"), limit_val_batches=0)
     run.fit(SPPG(**SMALL), datamodule=data)
@@ -116,6 +119,7 @@ def test_a_resumed_private_training_states_no_epsilon_before_its_end(tmp_path: P
     for name in others:  # of an earlier training in this folder
         (folder / name).touch()
     run.fit(SPPG(**SMALL), datamodule=data, ckpt_path=half, weights_only=True)
+    assert "as published reads" not in capsys.readouterr().out, "a training is no release"
     assert not others & {path.name for path in folder.iterdir()}
     assert (halt.seen["SPPG"]["guarantee"], halt.seen["SPPG"]["reasons"]) == ("none", ["the training has not ended"])
     (at_end,) = (json.loads(path.read_text())["SPPG"] for path in halt.folder.rglob("privacy.json"))

@@ -57,6 +57,11 @@ CALLBACKS = (
         ("tests/callbacks/test_run_report.py",),
         ("a resumed training states the epsilon of its start", "own.claims and open_because:", "False:"),
         ("a training of two data sets is proved by the last", 'getattr(method, "learned_elsewhere", False)', "False"),
+        (
+            "a training is announced as a release",
+            "in records(data, pl_module).items() if name in data.releases}",
+            "in records(data, pl_module).items()}",
+        ),
         ("metrics of an earlier training stay", "for name in (METRICS, VALIDATION, CASES):", "for name in ():"),
     ),
     *edits_of(

@@ -331,6 +331,7 @@ METHODS = (
         f"{METHODS_ROOM}/ridge.py",
         (f"{OF_METHODS}/test_ridge.py",),
         ("the mean row is not added", "@ self.weights + self.bias", "@ self.weights"),
+        ("a wide map fills the memory", 'source["width"], sizes["num_items"])', 'source["width"])'),
     ),
     *edits_of(
         f"{METHODS_ROOM}/user_knn.py",

@@ -258,6 +258,7 @@ RUNS = (
         "zoo/runs/predictor.py",
         ("tests/zoo/runs/test_loading.py", "tests/test_earlier_versions.py"),
         ("another release is scored", "    refuse_other_data(stored, data.digests, data.target)\n", ""),
+        ("users of releases come last", "[user for user in users if user in both]", "folded + released"),
         (
             "a history replaces the training ratings",
             "kept = items if at >= 0 and self.has_ratings else []",

@@ -16,9 +16,10 @@ from zoo.data.released_pairs import ReleasedPairs
 from zoo.data.rows import LinkedRows, SparseRows
 from zoo.methods.checkpoint_identity import CheckpointIdentity
 from zoo.methods.ranking import RankingEvaluation
-from zoo.methods.target_data import Sizes, TargetData, check_width
+from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.modules import ModulesOf
 from zoo.privacy.record.record import PrivacyRecord
+from zoo.release.layouts import check_width
 from zoo.runtime.malloc_tuning import keep_freed_memory
 from zoo.runtime.renamed import OldName, take_new_names, warn_renamed_value
 from zoo.runtime.run_folder import CapturesInit

@@ -22,6 +22,9 @@ from zoo.runtime.run_folder import differing, flat
 ELSEWHERE = "the weights were also learned from other ratings"
 """Reason why the record of a private training has no guarantee: its conditions are those of the last ratings alone."""
 
+NOT_ENDED = "the training has not ended"
+"""Reason before the first private step, and until a run ends: killed, its checkpoints have more steps than its record."""
+
 STATED = ("own_rows", "chosen_by_metrics", "ended_by_ratings", "learned_elsewhere")
 
 

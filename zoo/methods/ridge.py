@@ -14,6 +14,7 @@ from zoo.data.batch_types import Batch
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes
 from zoo.nn.ridge import PENALTIES, Floats, Spectrum, eigen
+from zoo.release.layouts import check_width
 from zoo.runtime import checks
 
 
@@ -69,6 +70,8 @@ class Ridge(Recommender):
 
     def build(self, sizes: Sizes) -> None:
         """Make the buffers of the map."""
+        for name, source in sizes["sources"].items():
+            check_width(name, source["width"], sizes["num_items"])
         width = sum(source["width"] for source in sizes["sources"].values())
         self.register_buffer("weights", torch.zeros(width, sizes["num_items"]))
         self.register_buffer("centre", torch.zeros(width))

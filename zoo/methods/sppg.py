@@ -14,7 +14,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from zoo.data.batch_types import Batch, UserBatch
 from zoo.data.ratings import Ratings, Step
 from zoo.methods.base import Outputs, Recommender
-from zoo.methods.checkpoint_identity import ELSEWHERE
+from zoo.methods.checkpoint_identity import ELSEWHERE, NOT_ENDED
 from zoo.methods.target_data import Sizes
 from zoo.nn.generator import RowGenerator
 from zoo.nn.item_sum import ItemSum, padded
@@ -366,7 +366,7 @@ class SPPG(Recommender):
             return None
         train = self.data.train
         if not noisy.steps_taken:
-            return self.forecast(train.num_users, train.num_items, train.applied).without_guarantee("no step was taken")
+            return self.forecast(train.num_users, train.num_items, train.applied).without_guarantee(NOT_ENDED)
         return self._record_of(train)[0]
 
     def _record_of(self, ratings: Ratings) -> tuple[PrivacyRecord, tuple[PrivacyEvent, ...]]:

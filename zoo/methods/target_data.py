@@ -1,6 +1,5 @@
 """TargetData: the attributes of a datamodule that a recommender reads, and the check of a checkpoint against other data."""
 
-import os
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
@@ -13,8 +12,6 @@ from zoo.data.ratings import Ratings
 from zoo.release.release import Release
 
 Sizes = dict[str, Any]
-#: Most columns of a release that a method reads; the environment variable ``ZOO_MOST_COLUMNS`` replaces it.
-MOST_COLUMNS = 2**20
 
 
 class TargetData(Protocol):
@@ -73,19 +70,6 @@ class TargetModule(LightningModule):
 
 class ReleaseMismatchError(RuntimeError):
     """A checkpoint meets other data, or another release, than those of its training."""
-
-
-def check_width(name: str, width: int) -> None:
-    """Refuse a release with more columns than a method may read, before a layer is made for them; `ValueError`."""
-    given = os.environ.get("ZOO_MOST_COLUMNS") or str(MOST_COLUMNS)
-    if not given.isdecimal():
-        raise ValueError(f"ZOO_MOST_COLUMNS is {given!r}. It must be a whole number.")
-    most = int(given)
-    if width > most:
-        raise ValueError(
-            f"The release of {name!r} has {width:,} columns: {width * 400 / 2**30:.1f} GiB for 100 units. Allowed: {most:,}. "
-            f"Set ZOO_MOST_COLUMNS={width}."
-        )
 
 
 def refuse_other_data(stored: Mapping[str, Any], digests: Mapping[str, str], target: str = "") -> None:

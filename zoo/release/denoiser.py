@@ -7,6 +7,7 @@ from scipy.sparse import csr_array
 
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.rows.denoising import EntryModel, SparseEntries, posterior_rows, posterior_sparse, shrunk_rows
+from zoo.release.layouts import check_width
 from zoo.release.release import Release
 
 _SMALLEST, _LARGEST = 1e-30, 1e30  # accepted noise scale of a record
@@ -48,6 +49,7 @@ class Denoiser:
         """Return the same users' rows with less noise; `ValueError` unless the record describes the noise."""
         if release.kind != "rows" or not release.num_users:
             return release
+        check_width(release.domain, release.width)
         cells = release.record.mechanism.entry_model
         if release.sparse:
             return replace(release, tensors={**release.tensors, "weights": self._kept(release, cells)})

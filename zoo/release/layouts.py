@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
@@ -20,6 +21,8 @@ from zoo.release.lazy_rows import LazyRows
 from zoo.runtime import plugins
 
 LARGEST_WIDTH = 2**24
+#: Most columns of a release that are read, and most entries of a layer of them; ``ZOO_MOST_COLUMNS`` replaces both.
+MOST_COLUMNS, MOST_ENTRIES = 2**20, 2**30
 """Most columns of a row: a release of few bytes may state any width, and methods make weights for it."""
 
 
@@ -302,3 +305,15 @@ def _plugged_in(kind: str) -> type[Layout]:
     if not issubclass(found, Layout) or getattr(found, "kind", None) != kind:
         raise UnknownKindError(f"{kind} of the installed package {brought[kind].package} is no such Layout.")
     return found
+
+
+def check_width(name: str, width: int, units: int = 100) -> None:
+    """Refuse a release with more columns than may be read, before a layer of ``units`` is made for them; `ValueError`."""
+    given = os.environ.get("ZOO_MOST_COLUMNS") or str(min(MOST_COLUMNS, MOST_ENTRIES // units))
+    if not given.isdecimal():
+        raise ValueError(f"ZOO_MOST_COLUMNS is {given!r}. It must be a whole number.")
+    if width > (most := int(given)):
+        raise ValueError(
+            f"The release of {name!r} has {width:,} columns: {width * units / 2**28:.1f} GiB for {units:,} units. "
+            f"Allowed: {most:,}. If you trust it, set ZOO_MOST_COLUMNS={width}."
+        )

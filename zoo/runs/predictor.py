@@ -229,7 +229,8 @@ class Predictor:
         known = [user for user in others if user in self.user_at]
         released = [user for user in others if user not in self.user_at and user in self._released_users]
         if released and self.method.folds_in == "rows":
-            folded, released = folded + released, []
+            both = {*folded, *released}
+            folded, released = [user for user in users if user in both], []
         unknown = [user for user in others if user not in self.user_at and user not in self._released_users]
         parts, fallbacks = list[pl.DataFrame](), list[str]()
         index = torch.tensor([self.user_at[user] for user in known], dtype=torch.long)

@@ -198,7 +198,7 @@ def test_a_release_of_another_kind_and_other_sizes_are_refused(
     with monkeypatch.context() as patch:
         patch.setattr(Linked, "build", lambda *_: pytest.fail("layers are made"))
         for most, message in (
-            ("1", r"of 'a' has 25 columns: .* Allowed: 1\. Set ZOO_MOST_COLUMNS=25"),
+            ("1", r"of 'a' has 25 columns: .* Allowed: 1\. If you trust it, set ZOO_MOST_COLUMNS=25"),
             ("2^20", r"ZOO_MOST_COLUMNS is '2\^20'\. It must"),
             ("", "are made"),
         ):

@@ -122,6 +122,10 @@ def test_noise_wants_a_larger_penalty(tmp_path: Path) -> None:
     assert float(noisy.chosen_penalty) > float(clear.chosen_penalty)
 
 
-def test_what_would_not_fit_into_memory_is_refused(tmp_path: Path) -> None:
+def test_what_would_not_fit_into_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"max_size is 30; Ridge needs min\(40 users, \d+ columns\)"):
         solved(tmp_path, WIDE, max_size=30)
+    monkeypatch.setattr("zoo.release.layouts.MOST_ENTRIES", 60 * 40)
+    monkeypatch.setattr("zoo.methods.base.check_width", lambda *_: None)  # for 100 units
+    with pytest.raises(ValueError, match=r"The release of 'book' has 60 columns: .* for 60 units\. Allowed: 40\."):
+        solved(tmp_path / "second", WIDE)

@@ -283,6 +283,9 @@ def test_sparse_rows_that_are_no_cells_are_refused(inputs: dict[str, object], mo
     clipped = replace(release.record, mechanism=replace(release.record.mechanism, clip=2.0))
     with pytest.raises(ValueError, match=r"record of 'book' has no sparse probabilities"):
         zoo.Denoiser()(replace(release, record=clipped))
+    monkeypatch.setenv("ZOO_MOST_COLUMNS", "3")
+    with pytest.raises(ValueError, match=r"columns: .* Allowed: 3\. If you trust it, set ZOO_MOST_COLUMNS="):
+        zoo.Denoiser()(release)
 
 
 def test_settings_that_mean_nothing_are_refused() -> None:

@@ -139,6 +139,8 @@ def test_somebody_of_the_release_alone_is_scored_by_their_row(moved: Path) -> No
     release.user_ids[0] = "newer"
     found = loaded.recommend(["newer", "u0001"], k=2)
     assert found["user_id"].to_list() == ["newer"] * 2 + ["u0001"] * 2
+    folded = loaded.recommend(["newer", "u0001"], k=1, histories={"u0001": [loaded.item_ids[0]]})
+    assert folded["user_id"].to_list() == ["newer", "u0001"], "also if they are scored together"
     assert found["item_id"].to_list()[2:] == loaded.recommend(["u0001"], k=2)["item_id"].to_list()
 
 

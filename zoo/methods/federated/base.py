@@ -11,6 +11,7 @@ from torch import Tensor
 
 from zoo.data.ratings import Step
 from zoo.methods.base import Recommender
+from zoo.methods.checkpoint_identity import NOT_ENDED
 from zoo.methods.target_data import Sizes
 from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
 from zoo.privacy.accounting.relation import Relation
@@ -142,7 +143,7 @@ class Federated(Recommender):
         if rounds is None or privacy is None or not self.has_trainer:
             return None
         if not rounds.steps_taken:
-            return self.planned_record().without_guarantee("no round was played")
+            return self.planned_record().without_guarantee(NOT_ENDED)
         train = self.data.train
         record = privacy.record(train.num_users, train.num_items, train.applied, rounds)
         return record.assuming(CHOSEN_BY_METRICS) if self.ended_by_ratings() else record

@@ -116,7 +116,10 @@ SENTENCES = {
     "target_users": "the target's users; the source sees their projections under a separate record",
     "metrics": "metrics measured on the source's ratings, and choices based on them",
     "metrics_of_these": "metrics measured on these ratings, and choices based on them",
-    "training_failure": "whether training fails: without ratings, or with diverging numbers, there is no release",
+    "training_failure": (
+        "whether training fails: there is no release without ratings, with diverging numbers, or, if negatives are drawn, where "
+        "all users with ratings have all items"
+    ),
     "training_failure_of_domain": "whether training fails: a domain without ratings, or diverging numbers",
     "training_failure_of_signs": "whether training fails: it does without ratings, or if all signs are equal",
     "ratings_elsewhere": (

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csc_array, csr_array
+from scipy.sparse import csc_array, csr_array, issparse
 from scipy.special import expit, log_ndtr, logit, ndtr
 
 Floats = npt.NDArray[np.floating]
@@ -273,13 +273,11 @@ class _Residual:
         num_users, width = self.matrix.shape
         wide = width > num_users
         size = max(3 * count, 128) // _BLOCK * _BLOCK
-        if min(num_users, width) <= size:
-            whole = self.transposed.times(np.eye(num_users)).T if wide else self.times(np.eye(width))
-            left, values, right = np.linalg.svd(whole, full_matrices=False)
-            return left, values, right
         if wide:
             left, values, right = self.transposed.largest_components(count)
             return right.T, values, left.T
+        if width <= size:
+            return self._by_right(*np.linalg.eigh(self._gram()), count)
         basis, image = np.empty((2, width, size))
         block: Floats = np.random.default_rng(0).standard_normal((width, _BLOCK))
         for first in range(0, size, _BLOCK):
@@ -288,7 +286,21 @@ class _Residual:
             basis[:, first : first + _BLOCK] = block
             block = image[:, first : first + _BLOCK] = self.transposed.times(self.times(block))
         energies, mixed = np.linalg.eigh(basis.T @ image)  # squares of singular values, and vectors within the basis
-        right, values = basis @ mixed[:, -count:], np.sqrt(np.maximum(energies[-count:], 0))
+        return self._by_right(energies, basis @ mixed[:, -count:], count)
+
+    def _gram(self) -> Floats:
+        """Return ``E^T E``, of chunks of users."""
+        matrix = csr_array(self.matrix) if issparse(self.matrix) else self.matrix
+        gram = np.zeros((self.matrix.shape[1],) * 2)
+        for part in _chunks(self.matrix.shape):
+            rows = replace(self, matrix=matrix[part], left=self.left[part], of_rows=self.of_rows[part])
+            dense = rows.times(np.eye(len(gram)))
+            gram += dense.T @ dense
+        return gram
+
+    def _by_right(self, energies: Floats, vectors: Floats, count: int) -> tuple[Floats, Floats, Floats]:
+        """Return the components of the last ``count`` squared singular values, by their right vectors."""
+        right, values = vectors[:, -count:], np.sqrt(np.maximum(energies[-count:], 0))
         return self.times(right) / np.where(values > 0, values, 1), values, right.T
 
 

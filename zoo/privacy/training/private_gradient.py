@@ -84,7 +84,8 @@ class PrivateGradient(NoisySteps[TrainingPlan]):
         sums: dict[str, Tensor] = {}
         generator = fresh_generator(self._noise)
         if len(users):
-            seed = int(np.random.Generator(generator.bit_generator.jumped()).integers(2**63))  # type: ignore[attr-defined]
+            jumped = np.random.Generator(generator.bit_generator.jumped())  # type: ignore[attr-defined]
+            seed = int.from_bytes(jumped.bytes(16), "little")
             # In every step: the losses of the first step prove nothing about later ones. With another size in a quarter.
             resized = not self._resized or secrets.randbelow(4) == 0
             sums = clipped_sum(self.module, losses, users, self.plan.clip, check=True, resized=resized, seed=seed)

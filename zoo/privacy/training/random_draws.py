@@ -1,9 +1,11 @@
 """Random numbers of a private step's losses: from a seed of their own, and repeatable for some of the users."""
 
 import contextlib
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -20,10 +22,10 @@ class RandomDraws:
     """Torch's random numbers within a block, from their own seed; the global random state is neither read nor changed.
 
     With a known seed the numbers would show which users' places in the sample another user shifts, and the state afterwards
-    would show its size. A CPU's generator uses only 32 bits of the seed.
+    would show its size. A CPU's own seeding uses 32 bits, few enough to try them all, so its whole state is filled.
 
     Args:
-        seed: The seed, below 2^63.
+        seed: The seed, below 2^128; accelerators use 64 bits of it.
         device: Device of the module.
 
     Examples:
@@ -47,7 +49,7 @@ class RandomDraws:
     def once(self) -> Iterator[None]:
         """Draw from the seed."""
         before = [each.get_state() for each in self._generators]
-        fresh = [each.manual_seed(self._seed).get_state() for each in self._generators]
+        fresh = [_seeded(each, self._seed) for each in self._generators]
         try:
             yield
         finally:
@@ -65,6 +67,16 @@ class RandomDraws:
         """
         with self.once(), contextlib.nullcontext() if not self._drew else _Draws(self._found, places, count):
             yield
+
+
+def _seeded(generator: torch.Generator, seed: int) -> Tensor:
+    """Seed a generator, and return its state."""
+    state = generator.manual_seed(seed % 2**64).get_state()
+    if generator.device.type == "cpu":  # Mersenne Twister: 624 words of 32 bits behind seed, flags and position
+        words = hashlib.shake_256(seed.to_bytes(16, "little")).digest(4 * 624)
+        state.numpy().view(np.uint64)[3 : 3 + 624] = np.frombuffer(words, dtype=np.uint32)
+        generator.set_state(state)
+    return state
 
 
 class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -14,6 +14,7 @@ from zoo.privacy.rows.denoising import (
     EntryModel,
     GaussianEntries,
     SparseEntries,
+    _Residual,
     posterior_rows,
     posterior_sparse,
     shrunk_rows,
@@ -117,6 +118,12 @@ def test_few_users_of_many_items_take_little_memory() -> None:
         posterior_rows(rows, flips(4.0), 64)
         posterior_sparse(csr_array(rows), flips(4.0), 64)
         shrunk_rows(rows, 1.0, 64)
+    wide = csr_array((np.ones(300, np.float32), np.arange(0, 300_000, 1000), np.arange(101) * 3), shape=(100, 300_000))
+    residual = _Residual(wide, 1.0, np.zeros((100, 1)), np.zeros((1, 300_000)), np.ones(100), np.ones(300_000))
+    with memory_below(200e6):  # a dense copy takes 240 MB
+        left, values, right = residual.largest_components(8)
+    np.testing.assert_allclose(values, math.sqrt(3), rtol=1e-6)
+    np.testing.assert_allclose(left.T @ (wide @ right.T), np.diag(values), atol=1e-5)
 
 
 # What hardly occurs.

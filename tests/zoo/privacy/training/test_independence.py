@@ -10,6 +10,7 @@ from tests.zoo.privacy.training.critics import ITEMS, USERS, Losses, SmallCritic
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.training.clipped_sum import clipped_sum
 from zoo.privacy.training.private_gradient import PrivateGradient
+from zoo.privacy.training.random_draws import RandomDraws
 
 EVERYBODY = torch.arange(USERS)
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -196,3 +197,9 @@ def test_honest_losses_pass_and_nothing_moves() -> None:
                 plain = clipped_sum(critic, losses, EVERYBODY[-size:], 1.0)
                 assert torch.equal(torch.get_rng_state(), before), "the global random stream is neither read nor moved"
                 assert all(torch.equal(checked[name], total) for name, total in plain.items())
+    draws = []
+    for seed in (1, 1, 1 + 2**32, 1 + 2**96):
+        with RandomDraws(seed, torch.device("cpu")).once():
+            draws.append(torch.rand(4))
+    equal = [torch.equal(one, other) for one in draws for other in draws]
+    assert sum(equal) == 6, "all bits of a seed count; with 32 of them a seed can be found by trying"
