@@ -93,8 +93,6 @@ class BoundaryLedger(Callback):
         if rounds is not None:
             method: Any = pl_module
             self._played, self._claim = rounds.steps_taken, method.planned_record().claimed_by(type(method)).summary()
-        if self._folder is not None and trainer.is_global_zero:  # one of an earlier training states its epsilon
-            (self._folder / BOUNDARY).unlink(missing_ok=True)
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         domain, federated = _domain(trainer), is_federated(pl_module)
         self.crossings = []
@@ -103,6 +101,11 @@ class BoundaryLedger(Callback):
             receiver = f"{'clients of' if federated else 'domain'} {domain}"
             self.crossings += of_target(domain, name, data.release_paths[name].parent / TARGET_RELEASE)
             self.crossings += released(name, receiver, release, data.release_paths[name], clients)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Remove the file of an earlier training in a folder with a name, which states its epsilon."""
+        if self._folder is not None and trainer.is_global_zero:
+            (self._folder / BOUNDARY).unlink(missing_ok=True)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int

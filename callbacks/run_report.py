@@ -97,10 +97,13 @@ class RunReport(Callback):
             for message in (*release_messages(pl_module, protected), batch_message(trainer, pl_module)):
                 if message:
                     Console().print(message, markup=False)
-        for name in (METRICS, VALIDATION, CASES):  # of an earlier training in a folder with a name
+        self._write(trainer, DATA, summary)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Replace what an earlier training left in a folder with a name, once nothing refuses this one."""
+        for name in (METRICS, VALIDATION, CASES):
             if self.folder is not None and trainer.is_global_zero:
                 (self.folder / name).unlink(missing_ok=True)
-        self._write(trainer, DATA, summary)
         self._write_records(trainer, pl_module, NOT_ENDED)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

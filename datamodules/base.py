@@ -163,7 +163,8 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         """Mark what overrides of another package return; the mark is a condition of every record."""
         super().__init_subclass__(**named)
         for name in ("steps", "source"):
-            if (own := getattr(cls, name)) is not getattr(CrossDomainDataModule, name):
+            own = getattr(cls, name)
+            if own is not getattr(CrossDomainDataModule, name) and vars(own).get("marking") is not own:
                 setattr(cls, name, _marking(own))
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -462,8 +463,10 @@ def _marked(data: CrossDomainDataModule, made: Any) -> Any:  # noqa: ANN401  rat
     return (*(step for step in data._read_by_plugin if step not in made), *made)
 
 
-def _marking(method: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-    return wraps(method)(lambda self, name: _marked(self, method(self, name)))
+def _marking(method: Callable[..., Any]) -> Callable[..., Any]:
+    marking = wraps(method)(lambda self, *given, **named: _marked(self, method(self, *given, **named)))
+    vars(marking)["marking"] = marking  # an inherited one is left to the order of base classes
+    return marking
 
 
 def _of_plugins(*parts: object) -> tuple[Step, ...]:

@@ -239,6 +239,22 @@ class Unmarked(Elsewhere):
         return dataclasses.replace(super().source(name), applied=())
 
 
+class Plain(Unmarked):
+    """One that overrides nothing."""
+
+
+class OptedOut(Unmarked):
+    """One that leaves out a user, and takes another argument."""
+
+    def source(self, name: str, first: int = 1) -> Ratings:
+        found = super().source(name)
+        return Ratings(found.matrix[first:], found.user_ids[first:], found.item_ids)
+
+
+class Both(Plain, OptedOut):
+    """The override that comes later among the bases is called, too."""
+
+
 @pytest.mark.parametrize("unit", ["rating", "rating-value", "user"])
 def test_what_a_class_of_somebody_elses_reads_is_taken_on_its_word(unit: str, lists: dict[str, Any]) -> None:
     data = Elsewhere({"a": table_of([("a", "t"), ("b", "u")])}, **lists)
@@ -248,6 +264,9 @@ def test_what_a_class_of_somebody_elses_reads_is_taken_on_its_word(unit: str, li
     assert (record.guarantee, record.conditions) == (Guarantee.CONDITIONAL, conditions_of(data.steps("a"), "rating"))
     assert not any("Elsewhere" in str(step) for step in Files("own", "b", ["a"], **lists).steps("a"))
     unmarked = Unmarked({"a": table_of([("a", "t"), ("b", "u")])}, **lists)
+    both = Both({"a": table_of([("a", "t"), ("b", "u")])}, **lists)
+    whole = len(unmarked.source("a").user_ids)
+    assert [both.source("a").num_users, both.source("a", first=0).num_users] == [whole - 1, whole]
     unmarked.train = dataclasses.replace(unmarked.source("a"), applied=())
     for steps in (unmarked.steps("a"), unmarked.source("a").applied, unmarked.train.applied):
         assert [words.replace("Elsewhere", "Unmarked") in sentence(code) for code in conditions_of(steps, unit)] == [

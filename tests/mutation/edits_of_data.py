@@ -98,7 +98,11 @@ DATA = (
         "datamodules/base.py",
         ("tests/datamodules/test_sources.py", "tests/datamodules/test_hashed_items.py"),
         ("a source holds out unasked", "held_out = evaluation.hold_out_of_sources and", "held_out ="),
-        ("overrides of another package drop its condition", "_marked(self, method(self, name))", "method(self, name)"),
+        (
+            "overrides of another package drop its condition",
+            "_marked(self, method(self, *given, **named))",
+            "method(self, *given, **named)",
+        ),
         (
             "set ratings of another package have no condition",
             "_marked(self, value) if isinstance(value, Ratings) else value",

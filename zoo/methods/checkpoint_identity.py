@@ -18,13 +18,13 @@ from zoo.methods.epoch_averages import EpochMeans
 from zoo.methods.target_data import ReleaseMismatchError, Sizes, TargetData, TargetModule, refuse_other_data
 from zoo.runtime.run_folder import differing, flat
 
-#: What a checkpoint, and a bundle made of it, state of their training.
 ELSEWHERE = "the weights were also learned from other ratings"
 """Reason why the record of a private training has no guarantee: its conditions are those of the last ratings alone."""
 
 NOT_ENDED = "the training has not ended"
 """Reason before the first private step, and until a run ends: killed, its checkpoints have more steps than its record."""
 
+#: What a checkpoint, and a bundle made of it, state of their training.
 STATED = ("own_rows", "chosen_by_metrics", "ended_by_ratings", "learned_elsewhere")
 
 

@@ -21,9 +21,10 @@ from zoo.release.lazy_rows import LazyRows
 from zoo.runtime import plugins
 
 LARGEST_WIDTH = 2**24
+"""Most columns of a row: a release of few bytes may state any width, and methods make weights for it."""
+
 #: Most columns of a release that are read, and most entries of a layer of them; ``ZOO_MOST_COLUMNS`` replaces both.
 MOST_COLUMNS, MOST_ENTRIES = 2**20, 2**30
-"""Most columns of a row: a release of few bytes may state any width, and methods make weights for it."""
 
 
 MOST_DIRECTIONS = 2048

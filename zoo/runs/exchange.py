@@ -281,7 +281,7 @@ class TargetParty:
             raise UsageError(
                 f"request is {request!r}, sources {list(sources)}. Allowed: names as of files. Rename them."
             )
-        checks.positive(epsilon=epsilon)
+        checks.positive(epsilon=epsilon, seconds=seconds)
         self.folder, self.sources, self.request, self.epsilon = folder / request, list(sources), request, epsilon
         self.limit, self.trusted, self.part, self.patience, self.seconds = limit, trusted, part, patience, seconds
 

@@ -89,7 +89,11 @@ def run_target(options: argparse.Namespace, fit: Sequence[str]) -> int:
             job = write_job(Path(scratch) / "release", sources, options)
             number = session.submit_job(str(job))
         print(f"Request {options.request!r} is job {number}.", flush=True)
-        ended = session.monitor_job(number, timeout=3600 + options.timeout).name  # longer than `TargetParty.seconds`
+        settings = json.loads((folder / "local" / SETTINGS).read_text(encoding="utf-8"))
+        most = (
+            settings.get("seconds", 3000) + options.timeout + 600
+        )  # `TargetParty.seconds`, its last message, and the start
+        ended = session.monitor_job(number, timeout=most).name
         if ended == "TIMEOUT":
             session.abort_job(number)  # or its processes stay
         print(f"Job ended: {ended}.", flush=True)

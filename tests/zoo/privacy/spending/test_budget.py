@@ -299,7 +299,7 @@ def test_a_crash_while_spending_leaves_a_budget_that_goes_on(file: Path, point: 
 
 
 @pytest.mark.parametrize("cut", [b"", b'{"schema": 1'])
-def test_a_budget_of_which_not_even_the_cap_was_written_says_that_nothing_was_spent(file: Path, cut: bytes) -> None:
+def test_a_budget_without_its_first_line_is_damaged(file: Path, cut: bytes) -> None:
     file.write_bytes(cut)
     with pytest.raises(BudgetError, match="has no complete line: it was cut or emptied"):
         Budget(file)
