@@ -13,8 +13,6 @@ from torch import Tensor
 
 from zoo.runtime.run_folder import ATTENTION, atomic_write, folder_of_run, visible
 
-#: Beside the figures of the last epoch: their course, a line for each epoch, source and layer, and what is drawn of both.
-COURSE, FIGURE = "attention_course.csv", "attention.png"
 #: Also written: the course (a line for each epoch, source and layer) and the figure of both.
 COURSE, FIGURE = "attention_course.csv", "attention.png"
 #: Users per computation of attention.

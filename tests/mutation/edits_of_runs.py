@@ -413,7 +413,11 @@ RUNS = (
     *edits_of(
         "zoo/methods/base.py",
         ("tests/zoo/runs/test_bundle.py",),
-        ("another package's private method shows counts", "return is_private(self)", "return False"),
+        (
+            "another package's private method shows counts",
+            "return self.counts_hidden or is_private(self)",
+            "return False",
+        ),
     ),
     *edits_of(
         "zoo/methods/base.py",
@@ -425,6 +429,15 @@ RUNS = (
         ("tests/zoo/runs/test_bundle.py",),
         ("weights are covered by a release's guarantee", "if own is None or not own.claims:", "if False:"),
         ("a bundle has exact counts", "counted = not method.hides_item_counts", "counted = True"),
+    ),
+    *edits_of(
+        "zoo/methods/checkpoint_identity.py",
+        ("tests/zoo/runs/test_bundle.py",),
+        ("a bundle forgets that pairs are hidden", 'not kept.get("holds", {}).get("counts", True)', "False"),
+    ),
+    *edits_of(
+        "zoo/runs/exporting.py",
+        ("tests/zoo/runs/test_bundle.py",),
         ("a bundle has the critic", 'scored_by(own, checkpoint["state_dict"])', 'checkpoint["state_dict"]'),
         ("a member's run is named", "safe_dump(without_paths(config)", "safe_dump(config"),
         ("paths inside of texts stay", "_PATH.search(", "_PATH.match("),

@@ -270,7 +270,7 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
 
         By default if a guarantee rests on the training: see `is_private`.
         """
-        return is_private(self)
+        return self.counts_hidden or is_private(self)
 
     def can_score(self, users: Tensor) -> Tensor:
         """Return a mask of the users (batch,) whose scores are informative: users with target history.

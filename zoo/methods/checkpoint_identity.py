@@ -38,6 +38,8 @@ class CheckpointIdentity(EpochMeans, TargetModule):
     own_rows: frozenset[str] = frozenset()
     #: Whether weights were also learned from other ratings, as after a warm start or a second fit.
     learned_elsewhere: bool = False
+    #: Whether the method comes from a bundle that hides item counts; its settings need not tell.
+    counts_hidden: bool = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,6 +94,7 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         self.chosen_by_metrics |= bool(kept.get("chosen_by_metrics", own))
         self._ended_by_ratings |= bool(kept.get("ended_by_ratings"))
         self.learned_elsewhere |= bool(kept.get("learned_elsewhere"))
+        self.counts_hidden |= not kept.get("holds", {}).get("counts", True)
         self.learned_from, self._digests = digests_of_releases(kept["sizes"], kept["digests"]), kept["digests"]
 
     def refuse_other_releases(self) -> None:

@@ -22,7 +22,7 @@ class EMCDR(MixedFactors):
 
         ``source_share * map(source's vector) + (1 - source_share) * target factor``,
 
-    whose share is 1 for cold-start users and 0 for users without a row. Vectors of `embeddings` are read unprocessed. Rows
+    whose share is 1 for cold-start users and 0 for users without a row. Rows of any kind that are
     wider than ``source_rank`` are factorised (`zoo.nn.mapping.narrowed`). All are standardised.
 
     A linear mapping (no ``map_dims``) is ridge regression in closed form, solved at each evaluation, its penalty by

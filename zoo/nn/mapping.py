@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from zoo.data.rows import ReadableRows, SparseRows
 from zoo.nn.ridge import Floats, Spectrum, eigen
 
+_ROUNDING = 1e-6  # a spread below it, in units of the largest number, is rounding
+
 
 class TanhMap(nn.Sequential):
     """A perceptron with tanh between its layers and none after the last, the map of EMCDR (Man et al., IJCAI 2017).
@@ -99,8 +101,12 @@ class Standard(NamedTuple):
     @classmethod
     def of(cls, vectors: Tensor) -> Standard:
         """That of vectors (rows, width), at least one."""
-        centre = vectors.mean(0)
-        return cls(centre, (vectors - centre).square().mean().sqrt().clamp(min=1e-12))
+        centre = (vectors / len(vectors)).sum(0)
+        spread = vectors - centre
+        largest = spread.abs().max()
+        if not largest > _ROUNDING * vectors.abs().max():
+            return cls(centre, torch.ones_like(largest))
+        return cls(centre, largest * (spread / largest).square().mean().sqrt())  # squares alone may leave float32
 
     def apply(self, vectors: Tensor) -> Tensor:
         """Vectors (..., width), centred and scaled."""

@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import zoo
-from datamodules import Evaluation, Synthetic
+from datamodules import Evaluation, LowRank, Synthetic
 from zoo.commands.export import main
 from zoo.data.batch_types import Batch
 from zoo.methods.members import Member
@@ -162,6 +162,21 @@ def test_a_private_training_shows_no_counts_and_no_critic(method: Callable[[], A
         else:
             assert loaded.recommend(["nobody"], k=3, unknown="popular")["score"][0] > 0
         assert loaded.recommend(["nobody", loaded.user_ids[0]], k=3, unknown="skip").height == 3
+
+
+@pytest.mark.parametrize("ratings", [False, True])
+def test_a_bundle_whose_pairs_are_hidden_recommends_by_its_matrix_and_shows_no_counts(
+    ratings: bool, tmp_path: Path
+) -> None:
+    data = LowRank(num_users=30, num_items=20, observed=0.5)
+    method = zoo.OneBitMC(tau=10.0, perturbation=zoo.InputPerturbation(6.0, hide_pairs=True), max_iterations=5)
+    run = zoo.fit(method, data, runs=tmp_path, max_epochs=1, **SILENT)
+    given, users = {"k": 3, "include_seen": True}, zoo.load(run.folder).user_ids
+    bundle = zoo.load(zoo.export(run.folder, tmp_path / "bundle", with_user_ids=True, with_ratings=ratings))
+    assert bundle.recommend(users, **given).equals(zoo.load(run.folder).recommend(users, **given))
+    with pytest.raises(UsageError, match="The training of OneBitMC protects item counts"):
+        bundle.recommend(["nobody"], unknown="popular")
+    assert not bundle.ready().item_counts.any()
 
 
 class Protected(zoo.BPR):

@@ -227,7 +227,7 @@ class OneBitMC(Recommender):
     @property
     def hides_item_counts(self) -> bool:
         """Whether pairs are hidden; otherwise they are public, and so are their counts."""
-        return self.perturbation.hide_pairs
+        return self.counts_hidden or self.perturbation.hide_pairs  # which a bundle does not have
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Return completed entries, shape ``(batch, candidates)``."""
