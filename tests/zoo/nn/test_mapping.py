@@ -96,7 +96,7 @@ def test_widths_are_known_beforehand(users: int, width: int, expected: int) -> N
     assert narrowed(DenseRows(torch.rand(users, width)), 4).shape == (users, expected)
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-3, 700.0, 1e-30, 1e30])
+@pytest.mark.parametrize("scale", [700.0, 1e-30, 1e30])
 def test_neither_scale_nor_shift_of_a_release_counts(scale: float) -> None:
     vectors, links = torch.tensor([[9.0, 9.0], [1.0, 2.0], [5.0, 2.0]]), torch.tensor([2, -1, 1])
     found = standardised(vectors * scale + 5 * scale, links)
