@@ -289,6 +289,8 @@ GUARANTEES = (
             'if not record:\n            raise ReleaseError("The record claims',
         ),
         ("an item beyond the last is let in", "int(items.max()) < int(width)", "int(items.max()) <= int(width)"),
+        ("a generator is wide inside", "if max(inner) > MOST_INNER:", "if False:"),
+        ("a generator has other sizes than its record", "record.public_inputs[name] != size:", "False:"),
     ),
     *edits_of(
         f"{RELEASE}/lazy_rows.py",

@@ -25,6 +25,8 @@ LARGEST_WIDTH = 2**24
 
 #: Most columns of a release that are read, and most entries of a layer of them; ``ZOO_MOST_COLUMNS`` replaces both.
 MOST_COLUMNS, MOST_ENTRIES = 2**20, 2**30
+#: Most units of a generator's input or hidden layer: each batch has as many numbers for every user in it.
+MOST_INNER = 2**16
 
 
 MOST_DIRECTIONS = 2048
@@ -193,12 +195,26 @@ class Generator(Layout):
     def check(self, num_users: int) -> None:
         """Check that consecutive layers fit."""
         try:
-            width = generator_shapes(self.tensors)[-1]
+            *inner, width = generator_shapes(self.tensors)
         except ValueError as error:
             raise ReleaseError(str(error)) from error
         self._expect(dict.fromkeys(self.tensors, torch.float32))
         if len(self.tensors["embedding"]) != num_users or not 1 <= width <= LARGEST_WIDTH:
             raise ReleaseError(f"The generator needs {num_users} embeddings of 1 <= width <= 2**24; it has {width}.")
+        if max(inner) > MOST_INNER:
+            raise ReleaseError(f"The generator has a layer of width {max(inner):,}. Allowed inside: {MOST_INNER:,}.")
+
+    def check_record(self, record: PrivacyRecord, ledger: Iterable[PrivacyEvent]) -> None:
+        """Refuse sizes in the record that are not those of the tensors."""
+        noise, *hidden, _ = generator_shapes(self.tensors)
+        condition = self.tensors["embedding"].shape[1]
+        dims = ", ".join(map(str, hidden)) or "none"
+        sizes = {"condition_dim": condition, "noise_dim": noise - condition, "generator_dims": dims}
+        for name, size in sizes.items():
+            if name in record.public_inputs and record.public_inputs[name] != size:
+                raise ReleaseError(
+                    f"The record states {name} {record.public_inputs[name]!r}; the generator has {size!r}."
+                )
 
     def of_users(self, index: Tensor) -> dict[str, Tensor]:
         """Return the same network with these users' embeddings."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from tests.samples import binary
 from zoo import Plaintext, Release
 from zoo.nn.generator import RowGenerator
+from zoo.privacy.record.record import unprotected_record
 from zoo.release.files import ReleaseError
 from zoo.release.layouts import Compressed, Dense, Embeddings, Generator, Ratings, layout_of
 from zoo.release.lazy_rows import LazyRows
@@ -144,6 +145,15 @@ def test_a_generator_that_does_not_fit_together_is_refused() -> None:
         Generator({"rows": torch.from_numpy(ROWS)}).check(9)
     with pytest.raises(ReleaseError, match="'bias_1' holds NaN"):
         Generator({**tensors, "bias_1": torch.full((7,), torch.nan)}).check(9)
+    noise = torch.zeros(len(tensors["weight_0"]), 2**16 + 1)
+    with pytest.raises(ReleaseError, match=r"a layer of width 65,537\. Allowed inside: 65,536\."):
+        Generator({**tensors, "weight_0": noise}).check(9)
+    (wide := Generator({**tensors, "weight_0": noise[:, 1:]})).check(9)
+    inputs = {"condition_dim": tensors["embedding"].shape[1], "generator_dims": str(len(noise))}
+    for name, value in ((None, 0), ("noise_dim", 8), ("condition_dim", 8), ("generator_dims", "8, 8")):
+        record = unprotected_record("SPPG", "no noise", public_inputs=inputs | ({} if name is None else {name: value}))
+        with nullcontext() if name is None else pytest.raises(ReleaseError, match=f"The record states {name} .*8"):
+            wide.check_record(record, ())
 
 
 def test_a_release_knows_whether_it_is_sparse() -> None:
