@@ -38,7 +38,7 @@ class CheckpointIdentity(EpochMeans, TargetModule):
     own_rows: frozenset[str] = frozenset()
     #: Whether weights were also learned from other ratings, as after a warm start or a second fit.
     learned_elsewhere: bool = False
-    #: Whether the method comes from a bundle that hides item counts; its settings need not tell.
+    #: Whether the method comes from a checkpoint or bundle that hides item counts; its settings need not tell.
     counts_hidden: bool = False
 
     def __init__(self) -> None:
@@ -76,7 +76,13 @@ class CheckpointIdentity(EpochMeans, TargetModule):
             "chosen_by_metrics": self.chosen_by_metrics,
             "ended_by_ratings": self.ended_by_ratings(),
             "learned_elsewhere": self.learned_elsewhere,
+            "holds": {"counts": not self.hides_item_counts},
         }
+
+    @property
+    def hides_item_counts(self) -> bool:
+        """Whether exact item counts are not shown."""
+        return self.counts_hidden
 
     def ended_by_ratings(self) -> bool:
         """Return whether validation chose the epoch by held-out ratings, or EarlyStopping the number of steps, here or before."""

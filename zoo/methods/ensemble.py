@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from zoo.data.batch_types import Batch, RankingBatch
 from zoo.data.metrics import full_counts, listed_items, ranking_values, sampled_counts
 from zoo.data.rows import SparseRows
-from zoo.methods.base import Outputs, Recommender
+from zoo.methods.base import Outputs, Recommender, is_private
 from zoo.methods.epoch_averages import DivergedError
 from zoo.methods.members import Member, check_names, checkpoint_in, copy_sizes, own_noise, take, train
 from zoo.methods.target_data import Sizes, TargetData
@@ -173,6 +173,8 @@ class Ensemble(Recommender):
             copy = self.members[name].made()
             copy.sizes = copy_sizes(sizes, copy)
             copy.build(copy.sizes)
+            if is_private(copy):  # private steps may be made by `build`
+                raise ValueError(own_noise(copy))
             if self.has_trainer:  # whose data were read before there were copies
                 with torch.device("cpu"):  # where the data lie; Lightning builds on the trainer's device
                     copy.read_data(self.data)

@@ -23,6 +23,7 @@ from zoo.data.ratings import Ratings, Step, check_pointers
 from zoo.data.rows import SparseRows
 from zoo.methods.base import Recommender
 from zoo.methods.target_data import ReleaseMismatchError
+from zoo.release.denoiser import Denoiser
 from zoo.release.files import ReleaseError, all_finite, check_ids
 from zoo.release.release import Release
 from zoo.runs.predictor import Predictor, check_names, explain_mismatch, read_inputs
@@ -258,9 +259,14 @@ def _bundle_data(
     train, seen = _ratings(folder, holds, tensors, ids, items)
     check_names(releases, sizes["sources"])
     given = {name: Release.load(path) for name, path in releases.items()}
+    try:
+        denoiser = None if not manifest.get("denoiser") else Denoiser(**manifest["denoiser"])
+    except (TypeError, ValueError) as error:
+        raise _damaged(f"{folder / BUNDLE} has no such denoiser ({error})") from error
     for name, release in given.items():
-        if release.digest != manifest["digests"].get(name):
+        if release.digest + ("" if denoiser is None else f", {denoiser}") != manifest["digests"].get(name):
             raise ReleaseMismatchError(f"{releases[name]} is not the release of {name!r} from training.")
+        given[name] = release if denoiser is None else denoiser(release)
     linked: dict[str, Any] = {}
     links: dict[str, Tensor] = {}
     for name, source in sizes["sources"].items():

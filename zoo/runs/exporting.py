@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -249,6 +249,7 @@ class _Content:
             "settings": {k: v for k, v in given.items() if k not in own.not_saved or k in method.hparams},
             "sizes": method.sizes,
             "digests": checkpoint["zoo"]["digests"],
+            "denoiser": None if (denoiser := getattr(data, "denoiser", None)) is None else asdict(denoiser),
             **{name: checkpoint["zoo"][name] for name in STATED if name in checkpoint["zoo"]},
             "target": getattr(data, "target", ""),
             "terms": vars(type(data)).get("terms", ""),

@@ -177,6 +177,12 @@ def test_a_bundle_whose_pairs_are_hidden_recommends_by_its_matrix_and_shows_no_c
     with pytest.raises(UsageError, match="The training of OneBitMC protects item counts"):
         bundle.recommend(["nobody"], unknown="popular")
     assert not bundle.ready().item_counts.any()
+    checkpoint = torch.load(run.folder / BEST, weights_only=True)
+    assert checkpoint["zoo"].pop("holds") == {"counts": False}
+    torch.save(checkpoint, tmp_path / "older.ckpt")
+    for path in (run.folder / BEST, tmp_path / "older.ckpt"):
+        alone = zoo.OneBitMC.load_from_checkpoint(path, weights_only=True)
+        assert alone.hides_item_counts, "also without its perturbation"
 
 
 class Protected(zoo.BPR):
@@ -238,6 +244,9 @@ def test_a_private_method_of_another_package_starts_from_no_earlier_weights(tmp_
     with pytest.raises(UsageError, match="A bundle does not count the private steps of Protected"):
         zoo.fit(zoo.load(bundle, data=data).method, data, **once)
     steps = zoo.fit(Stepwise(), data, **once)  # whose private steps are made as it is built
+    for member in (Member(Stepwise()), Member(run=str(steps.folder))):
+        with pytest.raises(ValueError, match="Stepwise adds noise of its own in training"):
+            zoo.fit(zoo.Ensemble({"own": member, "EASE": Member(zoo.EASE())}), data, **once)
     for method, earlier in ((Protected(4), run), (Stepwise(), steps)):
         with pytest.raises(UsageError, match="its guarantee assumes a random start"):
             zoo.fit(method, data, warm_start=earlier, **once)
@@ -370,6 +379,24 @@ def test_a_bundle_takes_its_own_release_alone(whole: Path, tmp_path: Path) -> No
     zoo.publish(zoo.JLT(epsilon=8, num_components=8), data, tmp_path / "book")
     with pytest.raises(ReleaseMismatchError, match="is not the release of 'book'"):
         zoo.load(whole, releases={"book": tmp_path / "book"})
+
+
+def test_a_bundle_denoises_its_release_as_the_training_did(tmp_path: Path) -> None:
+    data, path = partial(Synthetic, num_users=24, num_items=30, ratings_per_user=6), tmp_path / "book"
+    zoo.publish(zoo.FlippedRows(epsilon=4.0), data(), path)
+    run = zoo.fit(zoo.Ridge(), data(releases={"book": path}, denoiser={}), runs=tmp_path, max_epochs=1, **SILENT)
+    bundle = zoo.export(run.folder, tmp_path / "bundle", with_user_ids=True, with_ratings=True)
+    expected = zoo.load(run.folder).recommend(["u0001"], k=4)
+    assert zoo.load(bundle, releases={"book": path}).recommend(["u0001"], k=4).equals(expected)
+    manifest = json.loads((bundle / BUNDLE).read_text())
+    for denoiser, error in (
+        (None, ReleaseMismatchError),
+        ({"max_components": -1}, BundleError),
+        ({"x": 1}, BundleError),
+    ):
+        (bundle / BUNDLE).write_text(json.dumps(manifest | {"denoiser": denoiser}))
+        with pytest.raises(error):
+            zoo.load(bundle, releases={"book": path})
 
 
 def test_a_release_of_no_source_is_refused_by_name(whole: Path, bare: Path, finished: Path) -> None:

@@ -19,6 +19,7 @@ from zoo.methods.one_bit_mc.solvers import Solver
 from zoo.methods.target_data import ReleaseMismatchError, Sizes, TargetData
 from zoo.nn.modules import ModulesOf
 from zoo.privacy.accounting.events import NonPrivateEvent, PrivacyEvent
+from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.audits.two_world import Audit
 from zoo.privacy.mechanisms.base import Mechanism
 from zoo.privacy.one_bit.link_functions import Link, Logistic, Probit
@@ -227,7 +228,7 @@ class OneBitMC(Recommender):
     @property
     def hides_item_counts(self) -> bool:
         """Whether pairs are hidden; otherwise they are public, and so are their counts."""
-        return self.counts_hidden or self.perturbation.hide_pairs  # which a bundle does not have
+        return self.counts_hidden or self.perturbation.hide_pairs  # which a bundle, and a checkpoint alone, do not have
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Return completed entries, shape ``(batch, candidates)``."""
@@ -272,6 +273,8 @@ class OneBitMC(Recommender):
         self.complete = kept["complete"]
         self._resumed = kept | {"digests": checkpoint["zoo"]["digests"]} if "solver" in kept else None
         self._record = PrivacyRecord.from_dict(kept["record"]) if "record" in kept else None
+        if self._record is not None:  # checkpoints of 0.2 do not state it
+            self.counts_hidden |= self._record.relation is Relation.CHANGE_ONE_RATING
 
 
 def _tensors(values: Mapping[str, Any]) -> dict[str, Any]:
