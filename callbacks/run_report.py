@@ -100,7 +100,7 @@ class RunReport(Callback):
         self._write(trainer, DATA, summary)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Replace what an earlier training left in a folder with a name, once nothing refuses this one."""
+        """Replace what an earlier training left in a folder with a name, once training starts."""
         for name in (METRICS, VALIDATION, CASES):
             if self.folder is not None and trainer.is_global_zero:
                 (self.folder / name).unlink(missing_ok=True)

@@ -164,7 +164,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         super().__init_subclass__(**named)
         for name in ("steps", "source"):
             own = getattr(cls, name)
-            if own is not getattr(CrossDomainDataModule, name) and vars(own).get("marking") is not own:
+            if own is not getattr(CrossDomainDataModule, name) and getattr(own, "marking", None) is not own:
                 setattr(cls, name, _marking(own))
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -186,7 +186,7 @@ class Party:
                 **{
                     name: self.settings[name]
                     for name in ("limit", "part", "patience", "seconds")
-                    if name in self.settings
+                    if self.settings.get(name) is not None
                 },
             },
         )

@@ -30,6 +30,7 @@ from zoo.privacy.training.critic_steps import CriticSteps
 from zoo.privacy.training.generator_privacy import GeneratorPrivacy, Mechanism
 from zoo.privacy.training.private_gradient import PrivateGradient
 from zoo.privacy.training.sanitised_gradient import SanitisedGradient
+from zoo.release.layouts import MOST_INNER
 from zoo.release.release import Release
 from zoo.runtime import checks
 
@@ -187,6 +188,8 @@ class SPPG(Recommender):
             self.batches = "steps"
         checks.widths(critic_dims=critic_dims)
         checks.at_least_one(condition_dim=condition_dim, generator_dims=generator_dims)
+        if (widest := max(condition_dim + noise_dim, *generator_dims, 0)) > MOST_INNER:
+            raise ValueError(f"The generator's widest layer has {widest:,} units. Allowed: {MOST_INNER:,}. Lower it.")
         checks.not_negative(noise_dim=noise_dim, weight_decay=weight_decay)
         checks.one_of(get_args(Conditioning), conditioning=conditioning)
         checks.positive(lr_generator=lr_generator, lr_critic=lr_critic, density=density, critic_bound=critic_bound)

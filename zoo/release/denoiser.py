@@ -10,6 +10,7 @@ from zoo.privacy.rows.denoising import EntryModel, SparseEntries, posterior_rows
 from zoo.release.layouts import check_width
 from zoo.release.release import Release
 
+MOST_COMPONENTS = 1024  # a bundle of another party may state any number
 _SMALLEST, _LARGEST = 1e-30, 1e30  # accepted noise scale of a record
 
 
@@ -27,7 +28,7 @@ class Denoiser:
     with a claim was compared with ledger and rows; the values of one without a guarantee are used unchecked.
 
     Args:
-        max_components: Number of singular components, at least 0, that refine the prior or are kept of projections.
+        max_components: Number of singular components, 0 to 1,024, that refine the prior or are kept of projections.
 
     Examples:
         >>> from datamodules import Synthetic
@@ -42,8 +43,10 @@ class Denoiser:
     max_components: int = 64
 
     def __post_init__(self) -> None:
-        if self.max_components < 0:
-            raise ValueError(f"max_components must be at least 0, got {self.max_components}.")
+        if type(self.max_components) is not int or not 0 <= self.max_components <= MOST_COMPONENTS:
+            raise ValueError(
+                f"max_components is {self.max_components!r}. Allowed: integers from 0 to {MOST_COMPONENTS}."
+            )
 
     def __call__(self, release: Release) -> Release:
         """Return the same users' rows with less noise; `ValueError` unless the record describes the noise."""

@@ -118,6 +118,12 @@ def test_half_precision_is_refused_by_whatever_name_it_runs() -> None:
     assert_refused(r"SPPG trains in single precision; got '(bf)?16-mixed'", precision="16-mixed")
 
 
+def test_layers_that_no_release_may_have_are_refused_before_a_training() -> None:
+    for settings in ({"generator_dims": (8, 2**16 + 1)}, {"condition_dim": 2**15 + 1, "noise_dim": 2**15}):
+        with pytest.raises(ValueError, match=r"widest layer has 65,537 units\. Allowed: 65,536"):
+            SPPG(**(SMALL | settings))
+
+
 def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trainer, "world_size", property(lambda _self: 2))
     assert_refused("SPPG takes its steps in one process, since .* is one sample and one noise a step; got 2 processes")

@@ -289,8 +289,9 @@ def test_sparse_rows_that_are_no_cells_are_refused(inputs: dict[str, object], mo
 
 
 def test_settings_that_mean_nothing_are_refused() -> None:
-    with pytest.raises(ValueError, match="max_components must be at least 0, got -1"):
-        zoo.Denoiser(-1)
+    for value in (-1, 2.5, True, 10**30):
+        with pytest.raises(ValueError, match=rf"max_components is {value}\. Allowed: integers from 0 to 1024"):
+            zoo.Denoiser(value)  # type: ignore[arg-type]
 
 
 # In a datamodule.
@@ -390,7 +391,7 @@ def test_a_config_takes_a_denoiser_with_settings(cli: Callable[..., ZooCLI], con
     [
         (("--data.denoiser", "{max_componets: 8}"), "max_componets"),
         (("--data.denoiser.max_components", "many"), "max_components"),
-        (("--data.denoiser", "{max_components: -1}"), "max_components must be at least 0, got -1"),
+        (("--data.denoiser", "{max_components: -1}"), "max_components is -1. Allowed: integers from 0 to 1024"),
     ],
 )
 def test_a_typo_in_its_settings_is_refused(

@@ -83,16 +83,14 @@ def run_target(options: argparse.Namespace, fit: Sequence[str]) -> int:
     folder = options.folder.resolve()
     report_of(folder / "local", options.request).unlink(missing_ok=True)
     sources = silos_of(folder)
+    settings = json.loads((folder / "local" / SETTINGS).read_text(encoding="utf-8"))
+    most = (settings.get("seconds") or 3000) + options.timeout + 600  # all messages, the last one, and the start
     with serving(folder, options.wait) as session:
         _wait_for_silos(session, sources, options.wait)
         with tempfile.TemporaryDirectory(prefix="zoo-") as scratch:
             job = write_job(Path(scratch) / "release", sources, options)
             number = session.submit_job(str(job))
         print(f"Request {options.request!r} is job {number}.", flush=True)
-        settings = json.loads((folder / "local" / SETTINGS).read_text(encoding="utf-8"))
-        most = (
-            settings.get("seconds", 3000) + options.timeout + 600
-        )  # `TargetParty.seconds`, its last message, and the start
         ended = session.monitor_job(number, timeout=most).name
         if ended == "TIMEOUT":
             session.abort_job(number)  # or its processes stay
