@@ -75,7 +75,7 @@ class PrivacyBudget(Callback):
         if any(isinstance(part, NoisySteps) and part is not spender for part in found):
             raise TypeError(
                 f"{type(pl_module).__name__} has private steps besides private_gradient. PrivacyBudget counts only "
-                "these. Omit it, and compose the events of all."
+                "private_gradient. Omit it, and compose the events of all."
             )
         # The arguments, overridden by what was computed of them.
         requested = {name: pl_module.hparams.get(name) for name in getattr(pl_module, "guarantee_bearing", ())}

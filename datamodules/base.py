@@ -4,8 +4,6 @@ import hashlib
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import wraps
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,7 +34,7 @@ from datamodules.data_quality import (
     warn_once,
 )
 from datamodules.filters import binarise, common_users, filter_counts
-from datamodules.protocol import NOTHING_HELD_OUT, Evaluation, Filters
+from datamodules.protocol import NOTHING_HELD_OUT, Evaluation, Filters, marked, marking, plugin_steps
 from datamodules.public_lists import COMMON, OWN
 from datamodules.splits import PAIR, Split, before_held_out, hold_out, ties_in_time
 from datamodules.tables import merge_repeats, with_categories
@@ -165,11 +163,11 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         for name in ("steps", "source"):
             own = getattr(cls, name)
             if own is not getattr(CrossDomainDataModule, name) and getattr(own, "marking", None) is not own:
-                setattr(cls, name, _marking(own))
+                setattr(cls, name, marking(own))
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute; ratings that a class of another package sets, such as ``train``, are marked."""
-        super().__setattr__(name, _marked(self, value) if isinstance(value, Ratings) else value)
+        super().__setattr__(name, marked(self, value) if isinstance(value, Ratings) else value)
 
     # For data sets to override.
 
@@ -238,11 +236,11 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         users, shipped = self.users if self.limited_to_list(name) else OWN, self.public_ids(name) is not None
         derived, catalogue = self._derived_users, self.catalogues.get(name)
         lists = public_lists.list_steps(users, derived=derived, catalogue=catalogue, shipped=shipped)
-        return (*self._read_by_plugin, *_of_plugins(self.filters, self.evaluation), *self.filters.steps, *lists, last)
+        return (*self._read_by_plugin, *plugin_steps(self.filters, self.evaluation), *self.filters.steps, *lists, last)
 
     @property
     def _read_by_plugin(self) -> tuple[Step, ...]:
-        return _of_plugins(self)
+        return plugin_steps(self)
 
     def common_users(self) -> list[str]:
         """Return the users who pass the threshold and the minimum count of every domain; needs all domains locally."""
@@ -454,24 +452,3 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
     def _in_batches(self, size: int, make: Callable[[Tensor], Made]) -> EvaluationBatches[Made]:
         share = share_of(self.trainer) if self.trainer else Share()
         return EvaluationBatches(size, self.evaluation_batch_size, make, share)
-
-
-def _marked(data: CrossDomainDataModule, made: Any) -> Any:  # noqa: ANN401  ratings, or steps
-    if isinstance(made, Ratings):
-        steps = _marked(data, made.applied)
-        return made if steps == made.applied else replace(made, applied=steps)
-    return (*(step for step in data._read_by_plugin if step not in made), *made)
-
-
-def _marking(method: Callable[..., Any]) -> Callable[..., Any]:
-    marking = wraps(method)(lambda self, *given, **named: _marked(self, method(self, *given, **named)))
-    vars(marking)["marking"] = marking  # an inherited one is left to the order of base classes
-    return marking
-
-
-def _of_plugins(*parts: object) -> tuple[Step, ...]:
-    """Return a step for each part of a class of another package, whose filters and lists are unknown."""
-    paths = [f"{type(part).__module__}.{type(part).__qualname__}" for part in parts]
-    return tuple(
-        Step(f"read by {path}", f"read_by:{path}", "values") for path in paths if not path.startswith("datamodules.")
-    )

@@ -1,12 +1,14 @@
-"""Settings of the evaluation protocol: filters, held-out items and their ranking."""
+"""Settings of the evaluation protocol: filters, held-out items and their ranking; and the steps of other packages' classes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Literal, get_args
+from functools import wraps
+from typing import Any, Literal, get_args
 
 from zoo.data.batch_types import Average
 from zoo.data.metrics import Ties
-from zoo.data.ratings import Reach, Step
+from zoo.data.ratings import Ratings, Reach, Step
 
 #: Units of times that are numbers: the smallest size of a value in this unit, and units in a second. Sizes of 1973 to 5138.
 TIME_BANDS = {"s": (10**8, 1), "ms": (10**11, 10**3), "us": (10**14, 10**6), "ns": (10**17, 10**9)}
@@ -220,3 +222,26 @@ def seconds_of(text: str) -> int | None:
     except ValueError:
         return None
     return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() // 1)
+
+
+def plugin_steps(*parts: object) -> tuple[Step, ...]:
+    """Return a step for each part of a class of another package, whose filters and lists are unknown."""
+    paths = [f"{type(part).__module__}.{type(part).__qualname__}" for part in parts]
+    return tuple(
+        Step(f"read by {path}", f"read_by:{path}", "values") for path in paths if not path.startswith("datamodules.")
+    )
+
+
+def marked(data: Any, made: Any) -> Any:  # noqa: ANN401  a datamodule; ratings, or steps
+    """Return ratings or steps with the step of the datamodule's class, if it is of another package."""
+    if isinstance(made, Ratings):
+        steps = marked(data, made.applied)
+        return made if steps == made.applied else replace(made, applied=steps)
+    return (*(step for step in data._read_by_plugin if step not in made), *made)
+
+
+def marking(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of a datamodule whose results are `marked`."""
+    wrapped = wraps(method)(lambda self, *given, **named: marked(self, method(self, *given, **named)))
+    vars(wrapped)["marking"] = wrapped  # an inherited one is left to the order of base classes
+    return wrapped

@@ -219,7 +219,9 @@ def test_who_takes_no_private_steps_is_refused_before_training() -> None:
         trainer_of(PrivacyBudget(), epochs).fit(DMF(dims=(8, 4)), datamodule=Synthetic(**SIZES))
     module = torch.nn.Sequential(torch.nn.Linear(1, 1))
     module.private_gradient, module[0].other = (NoisySteps(PLAN, NoiseSource.os()) for _ in range(2))
-    with pytest.raises(TypeError, match=r"Sequential has private steps besides private_gradient\..* counts only these"):
+    with pytest.raises(
+        TypeError, match=r"Sequential has private steps besides private_gradient\..* counts only private_gradient"
+    ):
         PrivacyBudget().on_fit_start(SimpleNamespace(), module)  # type: ignore[arg-type]
     with pytest.raises(AttributeError, match="no setter"):
         module.private_gradient.plan = PLAN

@@ -99,19 +99,19 @@ DATA = (
         ("tests/datamodules/test_sources.py", "tests/datamodules/test_hashed_items.py"),
         ("a source holds out unasked", "held_out = evaluation.hold_out_of_sources and", "held_out ="),
         (
-            "overrides of another package drop its condition",
-            "_marked(self, method(self, *given, **named))",
-            "method(self, *given, **named)",
-        ),
-        (
             "set ratings of another package have no condition",
-            "_marked(self, value) if isinstance(value, Ratings) else value",
+            "marked(self, value) if isinstance(value, Ratings) else value",
             "value",
         ),
     ),
     *edits_of(
         "datamodules/protocol.py",
         ("tests/datamodules/test_sources.py",),
+        (
+            "overrides of another package drop its condition",
+            "marked(self, method(self, *given, **named))",
+            "method(self, *given, **named)",
+        ),
         ("held-out shares move fewer entries", '"ratio": 3', '"ratio": 2'),
     ),
     *edits_of(

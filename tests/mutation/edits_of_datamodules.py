@@ -115,8 +115,8 @@ DATAMODULES = (
         ),
         (
             "filters are no step",
-            "(*self._read_by_plugin, *_of_plugins(self.filters, self.evaluation), *self.filters.steps, *lists, last)",
-            "(*self._read_by_plugin, *_of_plugins(self.filters, self.evaluation), *lists, last)",
+            "(*self._read_by_plugin, *plugin_steps(self.filters, self.evaluation), *self.filters.steps, *lists, last)",
+            "(*self._read_by_plugin, *plugin_steps(self.filters, self.evaluation), *lists, last)",
         ),
         ("users without ratings are none of the list", "users if listed is None else listed", "users"),
         ("listed users without ratings are not of the target", "users if named is None else named", "users"),
