@@ -86,7 +86,7 @@ class RunReport(Callback):
             self._bytes[name] = sum(path.stat().st_size for path in files)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Print and write the summary of the data and the records of the releases."""
+        """Print the summary of the data and messages about the releases."""
         self._began, self._validated = time.perf_counter(), []
         summary = trainer.datamodule.summary  # type: ignore[attr-defined]
         if trainer.is_global_zero:
@@ -97,13 +97,13 @@ class RunReport(Callback):
             for message in (*release_messages(pl_module, protected), batch_message(trainer, pl_module)):
                 if message:
                     Console().print(message, markup=False)
-        self._write(trainer, DATA, summary)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Replace what an earlier training left in a folder with a name, once training starts."""
         for name in (METRICS, VALIDATION, CASES):
             if self.folder is not None and trainer.is_global_zero:
                 (self.folder / name).unlink(missing_ok=True)
+        self._write(trainer, DATA, trainer.datamodule.summary)  # type: ignore[attr-defined]
         self._write_records(trainer, pl_module, NOT_ENDED)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -118,6 +118,8 @@ def test_a_resumed_private_training_states_no_epsilon_before_its_end(
     folder.mkdir(parents=True)
     for name in others:  # of an earlier training in this folder
         (folder / name).touch()
+    reported(CSVLogger(halt.folder, version="named"), max_epochs=0).fit(SPPG(**SMALL), datamodule=data)
+    assert not (folder / "data.json").exists(), "written before training starts"
     run.fit(SPPG(**SMALL), datamodule=data, ckpt_path=half, weights_only=True)
     assert "as published reads" not in capsys.readouterr().out, "a training is no release"
     assert not others & {path.name for path in folder.iterdir()}

@@ -62,6 +62,12 @@ CALLBACKS = (
             "in records(data, pl_module).items() if name in data.releases}",
             "in records(data, pl_module).items()}",
         ),
+        (
+            "a refused training replaces the data of an earlier one",
+            "        self._began, self._validated = time.perf_counter(), []\n",
+            "        self._began, self._validated = time.perf_counter(), []\n"
+            "        self._write(trainer, DATA, trainer.datamodule.summary)\n",
+        ),
         ("metrics of an earlier training stay", "for name in (METRICS, VALIDATION, CASES):", "for name in ():"),
     ),
     *edits_of(
