@@ -33,9 +33,9 @@ class Trackers(Callback):
     """Send the whole experiment to every logger except the CSV file, and the results of the run at the end.
 
     When training begins: the settings, and each release's guarantee, with epsilon and delta, as hyperparameters. When it ends: the
-    guarantee of a private training. After the test: seconds, parameters, peak memory, and the figures (PNG files) in the run
-    folder. Recommendations (with ids of users and items) and artifacts (not TensorBoard) are personal data, which another company
-    may receive: they are sent on request.
+    guarantee of a private training. A test or validation alone sends the guarantees of both. After the test: seconds, parameters,
+    peak memory, and the figures (PNG files) in the run folder. Recommendations (with ids of users and items) and artifacts (not
+    TensorBoard) are personal data, which another company may receive: they are sent on request.
 
     Args:
         artifacts: `checkpoint` (the best one, trained on the target's ratings), `releases`: files to send.
@@ -50,6 +50,7 @@ class Trackers(Callback):
             raise ValueError(f"recommendations must not be negative, got {recommendations}.")
         self.artifacts, self.recommendations = artifacts or [], recommendations
         self.folder: Path | None = None
+        self._fitted = False  # in this process, which sent the guarantees
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Choose the folder on every process."""
@@ -57,19 +58,27 @@ class Trackers(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Send the settings and the releases' guarantees."""
-        self._send_guarantees(trainer, pl_module, self._settings(), of_training=False)
+        self._fitted = True
+        self._send_guarantees(trainer, pl_module, self._settings(), of_training=(False,))
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Send the guarantee of the training, which its steps decide."""
-        self._send_guarantees(trainer, pl_module, {}, of_training=True)
+        self._send_guarantees(trainer, pl_module, {}, of_training=(True,))
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Send the guarantees if nothing was fitted: the metrics of a checkpoint are a run of their own."""
+        if not self._fitted:
+            self._send_guarantees(trainer, pl_module, {}, of_training=(False, True))
+
+    on_test_start = on_validation_start
 
     def _send_guarantees(
-        self, trainer: Trainer, pl_module: LightningModule, settings: dict[str, Any], *, of_training: bool
+        self, trainer: Trainer, pl_module: LightningModule, settings: dict[str, Any], *, of_training: tuple[bool, ...]
     ) -> None:
         if not (others := self._others(trainer)):
             return
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        found = {k: v for k, v in records(data, pl_module).items() if (k not in data.releases) == of_training}
+        found = {k: v for k, v in records(data, pl_module).items() if (k not in data.releases) in of_training}
         for logger in others if found or settings else ():
             log_settings(logger, settings | {"privacy": privacy_of(found)})
 

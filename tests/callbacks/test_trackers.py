@@ -57,7 +57,7 @@ def finished(cli: Callable[..., ZooCLI]) -> ZooCLI:
     return cli("fit", *PROJECTED)
 
 
-def replayed(run: ZooCLI, **settings: Any) -> dict[str, Any]:  # noqa: ANN401
+def replayed(run: ZooCLI, *, fitted: bool = True, **settings: Any) -> dict[str, Any]:  # noqa: ANN401
     """What a tracker would have been told of the run."""
     logger, callback = TrackerRun(), Trackers(**settings)
     folder = Path(str(run.trainer.log_dir))
@@ -66,7 +66,11 @@ def replayed(run: ZooCLI, **settings: Any) -> dict[str, Any]:  # noqa: ANN401
         loggers=[CSVLogger("."), logger], is_global_zero=True, datamodule=run.datamodule, log_dir=folder, global_step=4
     )
     callback.setup(trainer, run.model, "fit")  # type: ignore[arg-type]
-    callback.on_fit_start(trainer, run.model)  # type: ignore[arg-type]
+    if fitted:
+        callback.on_fit_start(trainer, run.model)  # type: ignore[arg-type]
+    callback.on_validation_start(trainer, run.model)  # type: ignore[arg-type]
+    if not fitted:
+        return logger.said
     callback.on_fit_end(trainer, run.model)  # type: ignore[arg-type]
     callback.teardown(trainer, run.model, "test")  # type: ignore[arg-type]
     return logger.said
@@ -91,6 +95,7 @@ def test_the_guarantee_of_a_training_is_sent_at_its_end(finished: ZooCLI, monkey
     record = finished.datamodule.releases["book"].record
     monkeypatch.setattr(type(finished.model), "privacy_record", lambda _: record)
     assert replayed(finished)["guarantees"] == [["book"], ["PriCDR"]]
+    assert replayed(finished, fitted=False)["guarantees"] == [["book", "PriCDR"]], "a test alone is a run of its own"
 
 
 def test_what_the_run_left_is_sent_and_nothing_personal(finished: ZooCLI) -> None:

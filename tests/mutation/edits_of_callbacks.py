@@ -71,6 +71,11 @@ CALLBACKS = (
         ("metrics of an earlier training stay", "for name in (METRICS, VALIDATION, CASES):", "for name in ():"),
     ),
     *edits_of(
+        "callbacks/trackers.py",
+        ("tests/callbacks/test_trackers.py",),
+        ("a tracked test has no guarantee", "        if not self._fitted:", "        if False:"),
+    ),
+    *edits_of(
         "callbacks/privacy_budget.py",
         ("tests/callbacks/test_privacy_budget.py", "tests/callbacks/test_privacy_budget_resumed.py"),
         (
