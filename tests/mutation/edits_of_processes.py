@@ -57,6 +57,26 @@ PROCESSES = (
         ("a run starts the whole benchmark again", '"--trainer.devices", "1", ', ""),
     ),
     *edits_of(
+        "zoo/commands/psi.py",
+        ("tests/zoo/commands/test_psi.py",),
+        (
+            "a step replaces what another wrote at the same time",
+            """mode=0o600):
+            for path in (options.send, options.out):
+                if path is not None and path.exists():
+                    raise PsiError(f"{path} exists.")
+            return""",
+            """mode=0o600):
+            return""",
+        ),
+    ),
+    *edits_of(
+        "zoo/benchmark/fit.py",
+        ("tests/zoo/benchmark/test_search.py",),
+        ("a search finds out after a training that nothing is validated", "        self.check_validation()\n", ""),
+        ("a dry run allows a search without validation", "    if searches:\n", "    if False:\n"),
+    ),
+    *edits_of(
         "zoo/data/held_out_cases.py",
         ("tests/zoo/data/test_training_batches.py",),
         ("a process without a case is waited for", "if size < share.world_size:", "if not size:"),

@@ -15,12 +15,20 @@ from zoo.privacy.spending.total import record_of
 from zoo.runs.cli import ZooCLI, import_names
 from zoo.runtime.run_folder import PRIVACY, folder_of_run
 
+NO_VALIDATION = "A search needs validation NDCG@10, and the split has none. Change the split."
+
 
 class Trial(ZooCLI):
     """``fit`` without the final test, which a search must not use."""
 
+    def check_validation(self) -> None:
+        """Refuse a split without validation, before anything is published or trained."""
+        if not self.datamodule.evaluation.has_validation:
+            raise ValueError(NO_VALIDATION)
+
     def before_fit(self) -> None:
         """Note in the run's record that its settings are chosen by metrics."""
+        self.check_validation()
         self.model.chosen_by_metrics = True
 
     def end_fit(self) -> None:
@@ -28,12 +36,12 @@ class Trial(ZooCLI):
 
     @property
     def best(self) -> float:
-        """The best validation NDCG@10; a split without validation is refused."""
+        """The best validation NDCG@10."""
         best = self.trainer.checkpoint_callback.best_model_score  # type: ignore[union-attr]
         if best is None:  # the last epoch was stored
             best = self.trainer.callback_metrics.get("val/ndcg@10")
         if best is None:
-            raise ValueError("A search needs validation NDCG@10, and the split has none. Change the split.")
+            raise ValueError(NO_VALIDATION)
         return float(best)
 
     def test_chosen(self, others: tuple[PrivacyRecord, ...]) -> None:
@@ -87,14 +95,16 @@ def trial(arguments: Sequence[str], folder: Path) -> Trial:
         return Trial(args=["fit", *arguments, *folder_arguments(folder)])
 
 
-def check(arguments: Sequence[str], folder: Path) -> None:
+def check(arguments: Sequence[str], folder: Path, *, searches: bool = False) -> None:
     """Parse arguments, build every object of a run in a folder and check that its files exist; opens no data, writes nothing.
 
     A ValueError refuses given releases: a row would not be that of its publisher.
     """
     with _quietly():
-        run = ZooCLI(args=[*arguments, *folder_arguments(folder)], run=False)
+        run = Trial(args=[*arguments, *folder_arguments(folder)], run=False)
         run.check()
+    if searches:
+        run.check_validation()
     if given := sorted(run.datamodule.release_paths):
         raise ValueError(
             f"data.releases gives {given}, and a row has its own publisher. Omit it, or compare fits by "

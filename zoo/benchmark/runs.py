@@ -148,7 +148,8 @@ class BenchmarkRun:
         from zoo.benchmark.search import any_settings
 
         search = self.benchmark.systems[self.row.system].search
-        check([*self.benchmark.arguments(self.row, self.seed), *(any_settings(search) if search else [])], self.folder)
+        arguments = [*self.benchmark.arguments(self.row, self.seed), *(any_settings(search) if search else [])]
+        check(arguments, self.folder, searches=search is not None)
 
 
 def _spent(trial: Path) -> bool:

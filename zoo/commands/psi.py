@@ -73,9 +73,6 @@ def main(arguments: Sequence[str]) -> None:
     """Run one step; an expected error ends it with its message."""
     options = parser().parse_args(arguments)
     try:
-        for path in (options.send, options.out):
-            if path is not None and path.exists():
-                raise PsiError(f"{path} exists.")
         print(ask(options) if options.command == "ask" else serve(options))
     except ImportError as error:
         sys.exit(f"{refusal(error)} Install the extra: pip install 'cdr-zoo[psi]'.")
@@ -84,11 +81,14 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _alone(step: Callable[[argparse.Namespace], str]) -> Callable[[argparse.Namespace], str]:
-    """Hold the lock of the state during a step, so that two processes do not answer one request."""
+    """Hold the lock of the state during a step: two processes do not answer one request, nor write one file."""
 
     @wraps(step)
     def locked(options: argparse.Namespace) -> str:
         with FileLock(f"{options.state}.lock", mode=0o600):
+            for path in (options.send, options.out):
+                if path is not None and path.exists():
+                    raise PsiError(f"{path} exists.")
             return step(options)
 
     return locked

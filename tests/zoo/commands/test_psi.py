@@ -144,6 +144,14 @@ def test_replayed_and_foreign_messages_are_refused() -> None:
     step("serve b <3 =agreed.csv")
     refused("serve b <3 =more.csv", "answers no open reply")
     refused("serve b <3 =agreed.csv", "agreed.csv exists")
+    step("ask a >a1")
+    other = Thread(target=refused, args=("serve b <a1 >a2", "a2 exists"))
+    with FileLock("serve.json.lock"):  # of a step that writes the same file
+        other.start()
+        other.join(0.5)
+        Path("a2").write_text("first")
+    other.join()
+    assert Path("a2").read_text() == "first"
     Path("ask.json").unlink()
     step("ask a >5")
     step("serve b <5 >6")
