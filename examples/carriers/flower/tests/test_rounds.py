@@ -86,9 +86,39 @@ def test_a_message_waits_for_a_node_that_is_not_connected_yet(monkeypatch: pytes
     monkeypatch.setattr(apps, "sleep", lambda _: None)
     monkeypatch.setattr(apps, "Message", Mock())
     grid = Mock(get_node_ids=lambda: online.pop(0))
-    grid.send_and_receive.return_value = []
+    grid.push_messages.return_value = [None]
     assert apps.sender(grid, {"book": 1, "film": 2}, "release", 300)({"book": b"x"}) == {}
     assert not online
+
+
+def test_a_deviating_node_neither_stops_another_nor_takes_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def replying(content: object, failed: bool = False) -> list[Mock]:  # each names node 1 as its sender
+        return [Mock(content=content, metadata=Mock(src_node_id=1), has_error=lambda: failed)]
+
+    def pull(asked: list[str]) -> list[Mock]:
+        if asked == ["unreadable"]:
+            raise KeyError("a class that Flower does not know")
+        return replies[asked[0]].pop(0)
+
+    empty, other = apps.RecordDict({}), apps.RecordDict({"zoo": apps.ConfigRecord({"content": "text"})})
+    replies = {
+        "honest": [[], replying(apps.carried(b"book"))],
+        "empty": [replying(empty)],
+        "text": [replying(other)],
+        "forged": [replying(apps.carried(b"other"))],
+        "failed": [replying(empty, failed=True)],
+    }
+    names = ["honest", "unreadable", "empty", "text", "forged", "failed"]
+    monkeypatch.setattr(apps, "sleep", lambda _: None)
+    monkeypatch.setattr(apps, "Message", Mock())
+    grid = Mock(get_node_ids=lambda: range(1, 7), pull_messages=pull)
+    grid.push_messages.return_value = names
+    send = apps.sender(grid, {name: node + 1 for node, name in enumerate(names)}, "release", 300)
+    refused = dict.fromkeys(("unreadable", "empty", "text"), b"")
+    assert send(dict.fromkeys(names, b"x")) == {"honest": b"book", "forged": b"other", **refused}
+    grid.pull_messages = Mock(side_effect=httpx.ConnectError("the target's own server"))
+    with pytest.raises(httpx.ConnectError):
+        send({"honest": b"x"})
 
 
 @pytest.mark.parametrize("error", ["The handshake operation timed out", "EOF occurred", "CERTIFICATE_VERIFY_FAILED"])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic, sleep
 
+import httpx
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
@@ -15,6 +16,8 @@ from zoo.commands.parties import SETTINGS, Party, replying
 RECORD, CONTENT = "zoo", "content"
 CONNECTING = 60
 """Seconds to wait for nodes that are not connected before a message; a node tries again after 20 at most."""
+POLLING = 3
+"""Seconds between two questions for replies."""
 client = ClientApp()
 server = ServerApp()
 
@@ -54,8 +57,12 @@ def collect(grid: Grid, context: Context) -> None:
 def sender(
     grid: Grid, nodes: Mapping[str, int], kind: str, timeout: float
 ) -> Callable[[Mapping[str, bytes]], dict[str, bytes]]:
-    """Return how messages reach the nodes; a node without a reply in time is absent from the result, and so counted."""
-    names = {node: name for name, node in nodes.items()}
+    """Return how messages reach the nodes.
+
+    A node without a reply in time is absent from the result, and so counted. The reply of one that deviates is empty, and so
+    refused. Each reply is asked for alone: the sender that it names is not checked, and one that Flower cannot read ends the whole
+    request, with all others in it.
+    """
 
     def send(messages: Mapping[str, bytes]) -> dict[str, bytes]:
         end = monotonic() + min(timeout, CONNECTING)
@@ -65,11 +72,26 @@ def sender(
             Message(carried(content), dst_node_id=nodes[name], message_type=f"query.{kind}")
             for name, content in messages.items()
         ]
+        waiting = {asked: name for asked, name in zip(grid.push_messages(made), messages, strict=False) if asked}
         replies: dict[str, bytes] = {}
-        for reply in grid.send_and_receive(made, timeout=timeout):
-            name = names.get(reply.metadata.src_node_id)  # the node that the key in the registration authenticates
-            if name is not None and not reply.has_error():
-                replies[name] = content_of(reply)
+        end = monotonic() + timeout
+        while waiting and monotonic() < end:
+            for asked, name in [*waiting.items()]:
+                if (found := replies_to(grid, asked)) is not None:
+                    del waiting[asked]
+                    replies.update((name, content) for content in found)
+            sleep(POLLING if waiting else 0)
         return replies
 
     return send
+
+
+def replies_to(grid: Grid, asked: str) -> list[bytes] | None:
+    """Return the reply to a message, none for an error of its node, and None before it is there."""
+    try:
+        found = [*grid.pull_messages([asked])]
+        return [content_of(reply) for reply in found if not reply.has_error()] if found else None
+    except httpx.HTTPError:  # of the target's own server
+        raise
+    except Exception:  # of a deviating node
+        return [b""]
