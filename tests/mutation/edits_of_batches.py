@@ -137,9 +137,12 @@ BATCHES = (
         ("seen items are drawn", "waiting = self.seen(users, items).nonzero().squeeze(1)", "waiting = users[:0]"),
         (
             "the last item is never drawn",
-            "return torch.randint(self.num_items, (count,), generator",
-            "return torch.randint(self.num_items - 1, (count,), generator",
+            "return torch.randint(high, (count,), generator",
+            "return torch.randint(high - 1, (count,), generator",
         ),
+        ("nearly full users are drawn by chance alone", "_MOST_REJECTED = 64", "_MOST_REJECTED = 1 << 8"),
+        ("an item at its rank is rated", "passed & (low < high), middle + 1", "passed & (low < high), middle + 2"),
+        ("the rank is that of the first user", "passed = key - users * self", "passed = key - users[:1] * self"),
     ),
     *edits_of(
         "zoo/data/released_pairs.py",

@@ -7,15 +7,17 @@ from torch import Generator, Tensor, nn
 
 _BITS_PER_PAIR = 32  # of a hashed bitmap: 3 % of unrated entries share a bit with a pair
 _EVERY_ENTRY = 1 << 28  # entries of a matrix up to which each has its own bit: 32 MiB
+_MOST_REJECTED = 64  # draws of one item, after which it is found by its rank
 _GOLDEN = -0x61C8864680B583EB  # 2^64 over the golden ratio, odd, as a signed number
 
 
 class UnseenItems(nn.Module):
     """Uniform random items that users have not rated, by rejection sampling.
 
-    A user with n of the I items needs I / (I - n) draws on average. One bit tests a draw. In a small matrix every entry has its own
-    bit. Otherwise a pair has the bit of its hash, among 32 bits per pair, and hits are looked up among all pairs, so memory is
-    linear in the pairs.
+    A user with n of the I items needs I / (I - n) draws on average; what is still rated after 64 draws is drawn by its rank among
+    the unrated items, found by bisection, so nearly full users take no longer. One bit tests a draw. In a small matrix every
+    entry has its own bit. Otherwise a pair has the bit of its hash, among 32 bits per pair, and hits are looked up among all
+    pairs, so memory is linear in the pairs.
 
     Args:
         pairs: Rated pairs, ``user * num_items + item``, rising, shape ``(pairs,)``.
@@ -64,15 +66,32 @@ class UnseenItems(nn.Module):
 
     def draw(self, users: Tensor, generator: Generator | None = None) -> Tensor:
         """Return one item per user (batch,), uniform over the user's unrated items; no user may have rated all."""
-        items = self._any(len(users), users.device, generator)
+        items = _uniform(self.num_items, len(users), users.device, generator)
         waiting = self.seen(users, items).nonzero().squeeze(1)
-        while len(waiting):
-            again = self._any(len(waiting), users.device, generator)
+        for _ in range(_MOST_REJECTED):
+            if not len(waiting):
+                break
+            again = _uniform(self.num_items, len(waiting), users.device, generator)
             items[waiting] = again
             waiting = waiting[self.seen(users[waiting], again)]
+        if len(waiting):
+            items[waiting] = self._by_rank(users[waiting], generator)
         return items
 
-    def _any(self, count: int, device: torch.device, generator: Generator | None) -> Tensor:
-        if generator is None:  # torch.compile rejects generator=None
-            return torch.randint(self.num_items, (count,), device=device)
-        return torch.randint(self.num_items, (count,), generator=generator, device=device)
+    def _by_rank(self, users: Tensor, generator: Generator | None) -> Tensor:
+        """Return one unrated item per user (batch,): the item before which as many unrated items are as a random rank says."""
+        first, last = (torch.searchsorted(self.pairs, (users + more) * self.num_items) for more in (0, 1))
+        rank = _uniform(1 << 62, len(users), users.device, generator) % (self.num_items - (last - first))
+        low, high = first, last  # between them is the first rated item with more than `rank` unrated ones before it
+        while bool((low < high).any()):
+            middle = (low + high) // 2
+            key = self.pairs[middle.clamp(max=len(self.pairs) - 1)]
+            passed = key - users * self.num_items - (middle - first) <= rank
+            low, high = torch.where(passed & (low < high), middle + 1, low), torch.where(passed, high, middle)
+        return rank + low - first
+
+
+def _uniform(high: int, count: int, device: torch.device, generator: Generator | None) -> Tensor:
+    if generator is None:  # torch.compile rejects generator=None
+        return torch.randint(high, (count,), device=device)
+    return torch.randint(high, (count,), generator=generator, device=device)

@@ -1,5 +1,7 @@
 """Items that a user has not: uniform, never one that the user has, whether or not each cell has its own bit."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 import torch
@@ -47,6 +49,28 @@ def test_negatives_are_uniform_over_the_rest(every_entry: int) -> None:
     assert counts.sum() == counts[free].sum()
     # Five standard deviations per item: a right sampler fails with probability below 1e-5.
     assert np.abs(counts[free] - 8_000).max() < 5 * np.sqrt(8_000)
+
+
+def test_nearly_full_users_are_drawn_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By chance alone, each of these negatives takes 2^17 draws; a received release may have such rows."""
+    items, free = 1 << 18, {1: [0, 77_777, (1 << 18) - 1], 2: [5, 6]}
+    rated = torch.ones(4, items, dtype=torch.bool)
+    rated[0, 9:] = False
+    for user, few in free.items():
+        rated[user, few] = False
+    unseen = UnseenItems(rated.flatten().nonzero().squeeze(1), 4, items)
+    looked = Mock(side_effect=unseen.seen)
+    monkeypatch.setattr(unseen, "seen", looked)
+    users = torch.tensor([2, 0, 1]).repeat(3_000)
+    drawn = unseen.draw(users, torch.Generator().manual_seed(1))
+    assert looked.call_count <= 65
+    for user, few in free.items():
+        found, counts = torch.unique(drawn[users == user], return_counts=True)
+        assert found.tolist() == few
+        expected = 3_000 / len(few)  # five standard deviations: a right sampler fails with probability below 1e-5
+        assert (counts - expected).abs().max() < 5 * expected**0.5
+    with pytest.raises(RuntimeError, match=r"[Zz]ero"):
+        unseen.draw(torch.tensor([3]))
 
 
 def test_memory_is_a_bit_a_cell_or_linear_in_pairs() -> None:
