@@ -255,8 +255,22 @@ RUNS = (
         ("a saved config does not name its releases", ", **inputs}", "}"),
     ),
     *edits_of(
+        "zoo/release/files.py",
+        ("tests/zoo/release/test_release.py",),
+        ("values of a release have any size", "LARGEST_VALUE = 1e12", "LARGEST_VALUE = 1e38"),
+        ("only large values are refused", "if not -LARGEST_VALUE <= float(low) <= float", "if not float(low) <= float"),
+    ),
+    *edits_of(
+        "zoo/methods/bridge.py",
+        ("tests/zoo/methods/test_bridge.py",),
+        ("a map may place users anywhere", "max(initial=0.0))) <= LARGEST_VALUE", "max(initial=0.0))) <= np.inf"),
+    ),
+    *edits_of(
         "zoo/runs/predictor.py",
         ("tests/zoo/runs/test_loading.py", "tests/test_earlier_versions.py"),
+        ("a user without finite scores gets no list", "if unusable.any() and not", "if False and not"),
+        ("an infinite score is a number", "scores.amax(1) < torch.inf", "scores.amax(1) <= torch.inf"),
+        ("protected counts are all shown as zeros", "and not self.method.hides_item_counts:  # whose", ":  # whose"),
         ("another release is scored", "    refuse_other_data(stored, data.digests, data.target)\n", ""),
         ("users of releases come last", "[user for user in users if user in both]", "folded + released"),
         (

@@ -17,13 +17,10 @@ from zoo.data.rows import SparseRows
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import ReleaseMismatchError, Sizes, TargetData
 from zoo.privacy.rows.bounds import clip_rows
+from zoo.release.files import LARGEST_VALUE, ReleaseError
 from zoo.release.release import Release
 
 Floats = npt.NDArray[np.float64]
-
-
-#: Most that a map may state as noise or length of a row.
-_LARGEST = 1e12
 
 
 class Bridge(Recommender):
@@ -173,6 +170,7 @@ def place(release: Release, rows: Ratings, num_common: int, explained_share: flo
 
     Raises:
         ReleaseMismatchError: Rows and mapping matrix have different items.
+        ReleaseError: A position is larger than any value of a release may be.
     """
     table, items, counts = (release.tensors[name].double().numpy() for name in ("map", "items", "counts"))
     if rows.num_items != len(counts):
@@ -181,11 +179,17 @@ def place(release: Release, rows: Ratings, num_common: int, explained_share: flo
             "source's."
         )
     decrypted = "sigma_decrypted" in release.record.public_inputs  # with the noise that a target added, if it did
-    sigma = release.stated("sigma_decrypted" if decrypted else "sigma", _LARGEST)
-    clip, kept = release.stated("row_clip", _LARGEST), items.astype(np.int64)
+    sigma = release.stated("sigma_decrypted" if decrypted else "sigma", LARGEST_VALUE)
+    clip, kept = release.stated("row_clip", LARGEST_VALUE), items.astype(np.int64)
     cut = clip_rows(csr_array(rows.matrix.tocsc()[:, kept].tocsr()), clip)
     centre = np.maximum(counts[kept], 0.0) / max(release.source_users, 1)
     told: Floats = (cut @ table - centre @ table) * (np.diff(rows.matrix.indptr) > 0)[:, None]
     signal = max(float((table**2).sum()) - sigma**2 * table.size, 0.0) / max(num_common, 1)
     spread = table.shape[1] * (sigma * clip) ** 2 + signal**2 / explained_share
-    return told * (signal / spread if spread else 0.0)
+    told = told * (signal / spread if spread else 0.0)
+    if not (largest := float(np.abs(told).max(initial=0.0))) <= LARGEST_VALUE:
+        raise ReleaseError(
+            f"The map of {release.domain!r} gives positions up to {largest:.0e}. Allowed: {LARGEST_VALUE:g}. "
+            "Ask its source for another one."
+        )
+    return told

@@ -24,6 +24,8 @@ SCHEMA = 3
 
 LONGEST_NAME = 256
 """Largest number of characters of a name: a numpy array reserves space for the longest id."""
+LARGEST_VALUE = 1e12
+"""Largest absolute value in a release: products and sums of larger ones would leave float32."""
 MANIFEST_BYTES = 2**20
 """Largest size of a manifest without its user ids."""
 
@@ -91,6 +93,16 @@ def tensor_digest(tensor: Tensor) -> str:
     digest = hashlib.sha256(header(tensor.dtype, tensor.shape))
     digest.update(raw(tensor))
     return digest.hexdigest()
+
+
+def check_values(name: str, tensor: Tensor) -> None:
+    """Refuse values that are NaN or beyond `LARGEST_VALUE`, one part at a time."""
+    for part in torch.split(tensor.flatten(), _FINITE) if tensor.numel() else ():
+        low, high = torch.aminmax(part)  # NaN if any value is
+        if not -LARGEST_VALUE <= float(low) <= float(high) <= LARGEST_VALUE:
+            raise ReleaseError(
+                f"Tensor {name!r} has NaN or values beyond {LARGEST_VALUE:g}. Ask its source for another one."
+            )
 
 
 def all_finite(tensor: Tensor) -> bool:

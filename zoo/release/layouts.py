@@ -16,7 +16,7 @@ from zoo.data.rows import DenseRows, SparseRows
 from zoo.nn.generator import GeneratedRows, generator_shapes
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.record.record import PrivacyRecord
-from zoo.release.files import ReleaseError, all_finite
+from zoo.release.files import ReleaseError, check_values
 from zoo.release.lazy_rows import LazyRows
 from zoo.runtime import plugins
 
@@ -89,8 +89,8 @@ class Layout(ABC):
         for name, dtype in dtypes.items():
             if self.tensors[name].dtype != dtype:
                 raise ReleaseError(f"Tensor {name!r} must be {dtype}, got {self.tensors[name].dtype}.")
-            if dtype.is_floating_point and not all_finite(self.tensors[name]):
-                raise ReleaseError(f"Tensor {name!r} holds NaN or infinite values.")
+            if dtype.is_floating_point:
+                check_values(name, self.tensors[name])
 
 
 class Dense(Layout):

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from zoo.release.files import ReleaseError, all_finite, header, raw, save_tensors, shard_name, tensor_digest
+from zoo.release.files import ReleaseError, check_values, header, raw, save_tensors, shard_name, tensor_digest
 
 SHARD_BYTES = 2**28
 """Largest size of a file of rows."""
@@ -133,8 +133,7 @@ class LazyRows(Mapping[str, Tensor]):
                 raise ReleaseError(f"Rows have shape {shape}. Allowed: ({most}, {self.width}) or fewer.")
             with np.errstate(over="ignore"):  # values beyond float32 become infinite and are refused below
                 part = np.ascontiguousarray(chunk, dtype=np.float32)
-            if not all_finite(torch.from_numpy(part)):
-                raise ReleaseError("Tensor 'rows' holds NaN or infinite values.")
+            check_values("rows", torch.from_numpy(part))
             total += part.sum(axis=0, dtype=np.float64)
             done += len(part)
             yield part

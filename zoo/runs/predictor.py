@@ -238,13 +238,13 @@ class Predictor:
             scores = self.scores(self.data, index)
             can = self.method.can_score(index.to(self.device)).tolist()
             fallbacks += [user for user, scored in zip(known, can, strict=True) if not scored]
-            parts.append(self._ranked(known, scores, request))
+            parts.append(self._ranked(known, scores, request, fallbacks))
         if folded:
-            parts.append(self._ranked(folded, self._folded(folded, request), request))
+            parts.append(self._ranked(folded, self._folded(folded, request), request, fallbacks))
         if released:
             wide = self._with_extra_users(released)
             added = torch.arange(len(released)) + self.data.train.num_users
-            parts.append(self._ranked(released, self.scores(wide, added), request))
+            parts.append(self._ranked(released, self.scores(wide, added), request, fallbacks))
         if unknown and request.unknown == "popular":
             if "ratings" in self.missing:  # nothing else of them is known
                 counts = self.data.train.by_item  # `zoo.runs.bundle.Counts`
@@ -252,7 +252,7 @@ class Predictor:
                 self._read_once(self.data)
                 counts = self.method.item_counts.cpu()
             popular = counts.float().expand(len(unknown), -1)
-            parts.append(self._ranked(unknown, popular, request))
+            parts.append(self._ranked(unknown, popular, request, []))
             fallbacks += unknown
         if request.candidates is not None:  # the others get no list
             fallbacks = [user for user in fallbacks if user in request.candidates]
@@ -267,8 +267,12 @@ class Predictor:
         lists = (request.seen, request.histories, request.candidates or {})
         return sum(item not in self.item_at for one in lists for user in users for item in one.get(user, ()))
 
-    def _ranked(self, users: Sequence[str], scores: Tensor, request: Request) -> pl.DataFrame:
-        """Return the best items of users by scores (users, num_items)."""
+    def _ranked(self, users: Sequence[str], scores: Tensor, request: Request, fallbacks: list[str]) -> pl.DataFrame:
+        """Return the best items of users by scores (users, num_items); add to ``fallbacks`` those whose scores are no numbers."""
+        unusable = ~(scores.amax(1) < torch.inf)  # NaN, too; a release may have rows that overflow
+        if unusable.any() and not self.method.hides_item_counts:  # whose counts are zeros
+            scores = torch.where(unusable[:, None], self.method.item_counts.cpu().to(scores.dtype), scores)
+            fallbacks += [user for user, one in zip(users, unusable.tolist(), strict=True) if one]
         if request.candidates is not None:
             listed = torch.zeros_like(scores, dtype=torch.bool)
             for row, user in enumerate(users):

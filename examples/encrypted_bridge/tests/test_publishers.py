@@ -314,7 +314,7 @@ def test_places_that_are_none_are_refused(handed_over: Path, tensors: Any, messa
         ({"masks": torch.zeros(2, 7, DEGREE).long()}, "'masks' has a ciphertext with second half 0"),
         ({"bodies": torch.full((2, 7, 2), -5)}, "Tensor 'bodies' must hold integers in"),
         ({"items": torch.tensor([0, 1, 2, 3, 4, 5, 9])}, r"Tensor 'items' must rise and lie in \[0, 7\)"),
-        ({"counts": torch.full((7,), torch.nan)}, "NaN or infinite"),
+        ({"counts": torch.full((7,), torch.nan)}, "NaN or values beyond"),
     ],
 )  # fmt: skip
 def test_an_encrypted_map_that_is_none_is_refused(

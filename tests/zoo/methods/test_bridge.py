@@ -28,6 +28,7 @@ from zoo.methods.members import Member
 from zoo.methods.target_data import ReleaseMismatchError
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.spending.total import record_of
+from zoo.release.files import ReleaseError
 from zoo.release.release import Release
 
 pytestmark = pytest.mark.thorough
@@ -83,6 +84,10 @@ def test_numbers_that_a_map_states_are_checked(tmp_path: Path) -> None:
         named = r"(sigma|sigma_decrypted|row_clip) of 'book' is .*It must lie in \[0, 1e\+12\]"
         with pytest.raises(ValueError, match=named):
             place(other, own, 5)
+    other.record.public_inputs = {"row_clip": 1.0, "sigma": 0.0}  # nor is a map without noise too small
+    other.tensors = {**made.tensors, "map": torch.full_like(made.tensors["map"], 1e-30)}
+    with pytest.raises(ReleaseError, match=r"'book' gives positions up to \de\+\d\d\. Allowed: 1e\+12"):
+        place(other, own, 5)
     noted = replace(made, record=replace(made.record, notes={**made.record.notes, "item_damping": -1.0}))
     method.data.releases["book"] = noted
     with pytest.raises(ValueError, match=r"item_damping of 'book' is '-1\.0'"):
@@ -206,7 +211,7 @@ def test_a_search_over_scores_of_source_rows_stands_in_the_record(
     assert method.own_rows_read(method.data) == ("book",)
     assert "metrics" in records(method.data, method)["book"].not_protected
     assert "chosen_by_metrics" not in records(method.data, method)["book"].conditions
-    Trial.before_fit(SimpleNamespace(model=method))  # type: ignore[arg-type]
+    Trial.before_fit(SimpleNamespace(model=method, check_validation=int))  # type: ignore[arg-type]
     record = records(method.data, method)["book"]
     assert "chosen_by_metrics" in record.conditions
     assert PrivacyRecord.from_dict(record.to_dict()).conditions == record.conditions

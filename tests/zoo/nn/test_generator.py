@@ -103,7 +103,7 @@ Spoil = Callable[[dict[str, Tensor]], object]
         (lambda t: t.update(bias_2=torch.zeros(1)), "Layer 2 of the generator does not fit"),
         (lambda t: t.update(embedding=torch.zeros(5, 9)), "fewer than the embedding has"),
         (lambda t: t.update(embedding=torch.zeros(4, 3)), "needs 5 embeddings"),
-        (lambda t: t.update(bias_0=torch.full((4,), torch.nan)), "NaN or infinite"),
+        (lambda t: t.update(bias_0=torch.full((4,), torch.nan)), "NaN or values beyond"),
         (lambda t: t.update(bias_0=torch.zeros(4, dtype=torch.float64)), "must be torch.float32"),
     ],
 )

@@ -143,7 +143,7 @@ def test_a_generator_that_does_not_fit_together_is_refused() -> None:
         Generator({**tensors, "weight_1": torch.zeros(7, 5)}).check(9)
     with pytest.raises(ReleaseError, match="are an embedding and weight_0, bias_0"):
         Generator({"rows": torch.from_numpy(ROWS)}).check(9)
-    with pytest.raises(ReleaseError, match="'bias_1' holds NaN"):
+    with pytest.raises(ReleaseError, match="'bias_1' has NaN"):
         Generator({**tensors, "bias_1": torch.full((7,), torch.nan)}).check(9)
     noise = torch.zeros(len(tensors["weight_0"]), 2**16 + 1)
     with pytest.raises(ReleaseError, match=r"a layer of width 65,537\. Allowed inside: 65,536\."):

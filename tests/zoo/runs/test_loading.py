@@ -103,6 +103,32 @@ def test_more_items_are_left_out_where_they_are_named(loaded: zoo.runs.predictor
     assert found["item_id"].to_list() == [second]
 
 
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_users_whose_scores_are_no_numbers_get_popular_items(
+    moved: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, bad: float
+) -> None:
+    """Rows of a release may overflow what a network computes; such a user is counted, and gets a list."""
+    loaded = zoo.load(moved)
+    usual, scores = loaded.recommend(["u0002"], k=3), loaded.method.all_scores
+
+    def overflowing(users: torch.Tensor) -> torch.Tensor:
+        found = scores(users).clone()
+        found[users == loaded.user_at["u0007"], 5] = bad
+        return found
+
+    monkeypatch.setattr(loaded.method, "all_scores", overflowing)
+    found = loaded.recommend(["u0002", "u0007"], k=3)
+    assert "users with popular items: 1." in caplog.text
+    assert found["item_id"][:3].equals(usual["item_id"])
+    seen = {*loaded.item_ids} - {*loaded.recommend(["u0007"], k=99)["item_id"]}
+    counts = dict(zip(loaded.item_ids, loaded.method.item_counts.tolist(), strict=True))
+    unseen = sorted((count for item, count in counts.items() if item not in seen), reverse=True)
+    assert [counts[item] for item in found["item_id"][3:]] == unseen[:3]
+    monkeypatch.setattr(type(loaded.method), "hides_item_counts", True)
+    hidden = loaded.recommend(["u0007"], k=3)
+    assert not {*hidden["score"]} & {*unseen}, "counts that are protected rank nothing"
+
+
 def test_of_nobody_there_is_an_empty_table(loaded: zoo.runs.predictor.Predictor) -> None:
     assert loaded.recommend([]).equals(pl.DataFrame(schema=SCHEMA))
     with pytest.raises(ValueError, match=r"of is 'item'\. Allowed: items, users"):
