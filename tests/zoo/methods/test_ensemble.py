@@ -254,8 +254,16 @@ def test_too_few_epochs_are_told(tmp_path: Path) -> None:
 
 def test_a_member_that_makes_noise_after_all_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EASE, "privacy_record", lambda _: "a record")
-    with pytest.raises(ValueError, match=r"EASE adds noise of its own"):
-        trained(Ensemble({"EASE": Member(EASE())}), tmp_path)
+    build = EASE.build
+
+    def without_epsilon(method: EASE, sizes: Any) -> None:  # noqa: ANN401  of the data
+        build(method, sizes)
+        method.hparams["epsilon"] = None  # no noise, it says; the record after the training decides
+
+    for at, made in enumerate((build, without_epsilon)):
+        monkeypatch.setattr(EASE, "build", made)
+        with pytest.raises(ValueError, match=r"EASE adds noise of its own"):
+            trained(Ensemble({"EASE": Member(EASE())}), tmp_path / str(at))
 
 
 @pytest.mark.parametrize(

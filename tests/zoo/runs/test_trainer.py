@@ -369,7 +369,7 @@ def test_a_start_that_fails_leaves_no_folder() -> None:
         zoo.fit(private, Synthetic(num_users=60, num_items=40, sources=[]), **QUICK)
     assert not Path("runs").exists()
     for at, method, kept in (
-        ("on_fit_start", zoo.Popularity(), []),
+        ("on_train_start", zoo.Popularity(), []),
         ("on_fit_start", zoo.Ridge(), ["releases"]),  # published, and paid for
         ("on_train_epoch_end", zoo.Popularity(), ["config.yaml", "target"]),
     ):
