@@ -189,7 +189,6 @@ def place(release: Release, rows: Ratings, num_common: int, explained_share: flo
     told = told * (signal / spread if spread else 0.0)
     if not (largest := float(np.abs(told).max(initial=0.0))) <= LARGEST_VALUE:
         raise ReleaseError(
-            f"The map of {release.domain!r} gives positions up to {largest:.0e}. Allowed: {LARGEST_VALUE:g}. "
-            "Ask its source for another one."
+            f"The map of {release.domain!r} gives positions up to {largest:.0e}. Allowed: {LARGEST_VALUE:g}."
         )
     return told

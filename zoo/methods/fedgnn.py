@@ -43,12 +43,13 @@ class FedGNN(Federated):
     A batch is a round. Each client samples `num_negatives` unobserved items for each of its own, and sends changes of the rows
     it touched and of the attention. Its loss is the mean binary cross-entropy over these items. The server uses the mean,
     weighted by the number of items, as a gradient. In ``fedsgd`` a client sends the negative gradient; in ``fedavg`` the
-    difference after `local_steps` of descent of size `local_lr`. A client's own vector takes the same steps and never leaves
-    it. `sent` holds all updates of the last round. A client with an update that is not finite is left out, its vector is
+    difference after `local_steps` of descent of size `local_lr`. A client's own vector takes the same steps and is not
+    sent. `sent` holds all updates of the last round. A client with an update that is not finite is left out, its vector is
     unchanged, and ``train/clients_left_out`` counts it.
 
     **Privacy.** Without ``epsilon``, the only protection is that ratings are not collected. An update names the changed items,
-    the client's own among them, and its weight reveals their number. There is neither secure aggregation nor noise.
+    the client's own among them, its weight reveals their number, and the client's own vector can be computed from it. There is
+    neither secure aggregation nor noise.
 
     With ``epsilon`` rounds are those of `zoo.privacy.training.private_rounds.PrivateRounds` (DP-FedAvg, with a trusted server):
 

@@ -124,7 +124,8 @@ class FlippedRows(Publisher):
     Args:
         epsilon: Privacy loss; null with `attack_success`.
         keep: Share of the reported ones that are released, above 0 and at most 1. Null: 1, or the share that reduces the false
-            ones to 2^23 on average; it depends on epsilon and the numbers of users and items.
+            ones to 2^23 on average; it depends on epsilon and the numbers of users and items. A number stays if a request lowers
+            epsilon, so the release grows.
         noise_seed: Null: draws from the operating system. A number repeats the release, and makes the flips reversible: the
             record then says `guarantee: none`.
         attack_success: Instead of epsilon: largest success rate of an attack on a yes-or-no fact with even odds, such as 0.6.

@@ -100,9 +100,7 @@ def check_values(name: str, tensor: Tensor) -> None:
     for part in torch.split(tensor.flatten(), _FINITE) if tensor.numel() else ():
         low, high = torch.aminmax(part)  # NaN if any value is
         if not -LARGEST_VALUE <= float(low) <= float(high) <= LARGEST_VALUE:
-            raise ReleaseError(
-                f"Tensor {name!r} has NaN or values beyond {LARGEST_VALUE:g}. Ask its source for another one."
-            )
+            raise ReleaseError(f"Tensor {name!r} has NaN or values beyond {LARGEST_VALUE:g}.")
 
 
 def all_finite(tensor: Tensor) -> bool:
