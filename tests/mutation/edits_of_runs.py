@@ -407,6 +407,11 @@ RUNS = (
         "zoo/runs/bundle.py",
         ("tests/zoo/runs/test_bundle.py",),
         (
+            "a bundle of a run without released users is damaged",
+            '(source["num_users"], 0), (source["width"], 1)',
+            '(source["num_users"], 1), (source["width"], 1)',
+        ),
+        (
             "a bundle's class is whatever it names",
             "and issubclass(found, Recommender)",
             "and issubclass(found, object)",

@@ -76,7 +76,7 @@ class Ridge(Recommender):
         self.register_buffer("weights", torch.zeros(width, sizes["num_items"]))
         self.register_buffer("centre", torch.zeros(width))
         self.register_buffer("bias", torch.zeros(sizes["num_items"]))
-        self.register_buffer("chosen_penalty", torch.tensor(float("nan")))
+        self.register_buffer("chosen_penalty", torch.tensor(0.0))
 
     def step(self, batch: Batch) -> Outputs:
         """Solve for the map."""

@@ -170,12 +170,12 @@ def _are_sizes(sizes: Mapping[str, Any]) -> bool:
     sources = sizes.get("sources")
     if not isinstance(sources, dict) or not all(isinstance(source, dict) for source in sources.values()):
         return False
-    numbers = [sizes.get("num_users"), sizes.get("num_items")]
+    numbers = [(sizes.get("num_users"), 1), (sizes.get("num_items"), 1)]
     for source in sources.values():
         if source.keys() != {"kind", "num_users", "width", "num_layers"} or not isinstance(source["kind"], str):
             return False
-        numbers += [source[name] for name in ("num_users", "width", "num_layers")]
-    return all(type(number) is int and 0 < number < 2**40 for number in numbers)
+        numbers += [(source["num_users"], 0), (source["width"], 1), (source["num_layers"], 1)]  # a release may be empty
+    return all(type(number) is int and least <= number < 2**40 for number, least in numbers)
 
 
 def _json(folder: Path, name: str) -> Any:  # noqa: ANN401  what JSON holds

@@ -385,9 +385,10 @@ class Predictor:
 
     def _require(self, needed: Collection[str]) -> None:
         if needs := needs_of(needed, self.missing):
+            exported = {*needed} & {*self.missing} == {"ratings"}  # no bundle has releases
             raise DataNotAvailableError(
                 f"{type(self.method).__name__} needs {needs}, which the bundle lacks. Pass zoo.load(PATH, data=..., "
-                "releases={NAME: PATH}), or export --with-user-ids --with-ratings."
+                f"releases={{NAME: PATH}}){', or export --with-user-ids --with-ratings' if exported else ''}."
             )
 
     def _read_once(self, data: Any) -> None:  # noqa: ANN401  as `TargetData`

@@ -71,6 +71,17 @@ def test_a_bundle_holds_what_was_asked_for_and_no_pickle(whole: Path, bare: Path
     assert given[0].keys() - given[1].keys() == {"catalogues", "releases", "trusted", "users"}
 
 
+def test_a_bundle_of_a_run_without_released_users_is_opened(tmp_path: Path) -> None:
+    data = Synthetic(num_users=24, num_items=30, ratings_per_user=6)
+    run = zoo.fit(zoo.Ridge(), data, publisher=zoo.Nothing(), max_epochs=1, enable_progress_bar=False)
+    made = zoo.export(run.folder, tmp_path / "bundle", with_user_ids=True, with_ratings=True)
+    with pytest.raises(LookupError, match=r"Ridge needs the releases .*releases=\{NAME: PATH\}\)\.$"):
+        zoo.load(made).recommend(["u0001"])
+    bundle = zoo.load(made, releases={"book": run.folder / "releases" / "book"})
+    found, expected = (one.recommend(["u0001"], k=3) for one in (bundle, zoo.load(run.folder)))
+    assert found["item_id"].to_list() == expected["item_id"].to_list()
+
+
 def test_the_card_carries_the_runs_sentence_and_what_no_guarantee_covers(whole: Path, bare: Path) -> None:
     card = (bare / "README.md").read_text()
     assert "- Release of book: rating (change one rating), eps 8.00, delta 1e-05, proved.\n" in card
