@@ -19,7 +19,7 @@ from pytorch_lightning.utilities import rank_zero_warn
 
 from callbacks.run_report import records
 from zoo.data.batch_types import PredictBatch
-from zoo.data.best_items import best_unseen, table_of
+from zoo.data.best_items import table_of
 from zoo.data.held_out_cases import entries
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.runtime.run_folder import BEST, CONFIG, METRICS, flat, folder_of_run, visible
@@ -33,7 +33,7 @@ class Trackers(Callback):
     """Send the whole experiment to every logger except the CSV file, and the results of the run at the end.
 
     When training begins: the settings, and each release's guarantee, with epsilon and delta, as hyperparameters. When it ends: the
-    guarantee of a private training. A test or validation alone sends the guarantees of both. After the test: seconds, parameters,
+    guarantee of a private training. A test or validation alone sends all guarantees. After the test: seconds, parameters,
     peak memory, and the figures (PNG files) in the run folder. Recommendations (with ids of users and items) and artifacts (not
     TensorBoard) are personal data, which another company may receive: they are sent on request.
 
@@ -146,7 +146,7 @@ def recommended(method: Any, data: Any, count: int) -> pl.DataFrame:  # noqa: AN
     method.eval()
     with torch.no_grad():
         method.prepare_scoring()
-        found = best_unseen(method.ranking_scores(batch.users), batch, data.top_k)
+        found = method.predict_step(batch, 0)
     method.cache = {}
     return table_of(data.train, found)
 

@@ -32,9 +32,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 54_195,
-    "lines of tests": 56_200,
-    "collected tests": 6_978,
+    "lines of code": 54_300,
+    "lines of tests": 56_400,
+    "collected tests": 6_995,
 }
 
 

@@ -68,7 +68,8 @@ def replayed(run: ZooCLI, *, fitted: bool = True, **settings: Any) -> dict[str, 
     callback.setup(trainer, run.model, "fit")  # type: ignore[arg-type]
     if fitted:
         callback.on_fit_start(trainer, run.model)  # type: ignore[arg-type]
-    callback.on_validation_start(trainer, run.model)  # type: ignore[arg-type]
+    for start in (callback.on_validation_start, callback.on_test_start) if fitted else (callback.on_test_start,):
+        start(trainer, run.model)  # type: ignore[arg-type]
     if not fitted:
         return logger.said
     callback.on_fit_end(trainer, run.model)  # type: ignore[arg-type]

@@ -74,6 +74,7 @@ CALLBACKS = (
         "callbacks/trackers.py",
         ("tests/callbacks/test_trackers.py",),
         ("a tracked test has no guarantee", "        if not self._fitted:", "        if False:"),
+        ("only a validation has one", "    on_test_start = on_validation_start\n", ""),
     ),
     *edits_of(
         "callbacks/privacy_budget.py",

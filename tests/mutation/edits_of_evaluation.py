@@ -56,8 +56,8 @@ EVALUATION = (
         ),
         (
             "cold users are recommended by their scores",
-            "best_unseen(self.ranking_scores(batch.users)",
-            "best_unseen(self.score_all(batch.users)",
+            "usable(self.ranking_scores(batch.users)",
+            "usable(self.score_all(batch.users)",
         ),
         (
             "the full ranking chooses the checkpoint",

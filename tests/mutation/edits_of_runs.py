@@ -255,8 +255,35 @@ RUNS = (
         ("a saved config does not name its releases", ", **inputs}", "}"),
     ),
     *edits_of(
+        "zoo/methods/ranking.py",
+        ("tests/zoo/runs/test_loading.py", "tests/zoo/methods/test_recommender.py"),
+        ("an infinite score is a number", "~scores.amax(1).isfinite()", "scores.amax(1).isnan()"),
+        ("protected counts are all shown as zeros", " & counts.any()", ""),
+        (
+            "predicted lists drop users without finite scores",
+            "best_unseen(scores, batch",
+            "best_unseen(self.ranking_scores(batch.users), batch",
+        ),
+    ),
+    *edits_of(
+        "zoo/runs/exporting.py",
+        ("tests/zoo/runs/test_bundle.py",),
+        ("weights that no bundle may have are written", "and not all_finite(value)]", "and False]"),
+        (
+            "a head scores users by NaN",
+            "largest < torch.finfo(torch.float32).max",
+            "torch.ones_like(largest, dtype=torch.bool)",
+        ),
+    ),
+    *edits_of(
+        "zoo/benchmark/report/figures.py",
+        ("tests/zoo/benchmark/report/test_figures.py",),
+        ("one figure hides another", "    names |= {kind: slug(", "    _ = {kind: slug("),
+    ),
+    *edits_of(
         "zoo/release/files.py",
-        ("tests/zoo/release/test_release.py",),
+        ("tests/zoo/release/test_release.py", "tests/zoo/release/test_files.py"),
+        ("only the first value is looked at", "torch.aminmax(part)", "torch.aminmax(part[:1])"),
         ("values of a release have any size", "LARGEST_VALUE = 1e12", "LARGEST_VALUE = 1e38"),
         ("only large values are refused", "if not -LARGEST_VALUE <= float(low) <= float", "if not float(low) <= float"),
     ),
@@ -268,9 +295,6 @@ RUNS = (
     *edits_of(
         "zoo/runs/predictor.py",
         ("tests/zoo/runs/test_loading.py", "tests/test_earlier_versions.py"),
-        ("a user without finite scores gets no list", "if unusable.any() and not", "if False and not"),
-        ("an infinite score is a number", "scores.amax(1) < torch.inf", "scores.amax(1) <= torch.inf"),
-        ("protected counts are all shown as zeros", "and not self.method.hides_item_counts:  # whose", ":  # whose"),
         ("another release is scored", "    refuse_other_data(stored, data.digests, data.target)\n", ""),
         ("users of releases come last", "[user for user in users if user in both]", "folded + released"),
         (

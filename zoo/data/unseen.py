@@ -14,8 +14,8 @@ _GOLDEN = -0x61C8864680B583EB  # 2^64 over the golden ratio, odd, as a signed nu
 class UnseenItems(nn.Module):
     """Uniform random items that users have not rated, by rejection sampling.
 
-    A user with n of the I items needs I / (I - n) draws on average; what is still rated after 64 draws is drawn by its rank among
-    the unrated items, found by bisection, so nearly full users take no longer. One bit tests a draw. In a small matrix every
+    A user with n of the I items needs I / (I - n) draws on average. After 64 draws an item is found by a random rank among the
+    user's unrated ones, by bisection, which bounds the time of nearly full users. One bit tests a draw. In a small matrix every
     entry has its own bit. Otherwise a pair has the bit of its hash, among 32 bits per pair, and hits are looked up among all
     pairs, so memory is linear in the pairs.
 
@@ -79,7 +79,7 @@ class UnseenItems(nn.Module):
         return items
 
     def _by_rank(self, users: Tensor, generator: Generator | None) -> Tensor:
-        """Return one unrated item per user (batch,): the item before which as many unrated items are as a random rank says."""
+        """Return one unrated item per user (batch,), by a random rank among the user's unrated items."""
         first, last = (torch.searchsorted(self.pairs, (users + more) * self.num_items) for more in (0, 1))
         rank = _uniform(1 << 62, len(users), users.device, generator) % (self.num_items - (last - first))
         low, high = first, last  # between them is the first rated item with more than `rank` unrated ones before it

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import torch
+from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor
 
 from zoo.data.batch_types import PredictBatch, RankingBatch
@@ -12,6 +13,22 @@ from zoo.data.metrics import SELECTION_METRIC, full_counts, listed_items, sample
 from zoo.data.rows import SparseRows
 from zoo.methods.target_data import TargetData, TargetModule
 from zoo.nn.modules import ModulesOf
+
+
+def usable(scores: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Return scores (users, items) to recommend by, and which users (users,) have item counts in place of scores.
+
+    These are users with a score that is NaN or infinite, or minus infinity for every item: rows of a release may overflow what a
+    network computes. Without counts, which a private training hides, scores stay as they are.
+
+    Examples:
+        >>> scores = torch.tensor([[0.5, 0.1], [0.5, torch.nan]])
+        >>> usable(scores, torch.tensor([3, 4]))
+        (tensor([[0.5000, 0.1000],
+                [3.0000, 4.0000]]), tensor([False,  True]))
+    """
+    replaced = ~scores.amax(1).isfinite() & counts.any()
+    return (torch.where(replaced[:, None], counts.to(scores), scores) if replaced.any() else scores), replaced
 
 
 class RankingEvaluation(TargetModule):
@@ -122,5 +139,8 @@ class RankingEvaluation(TargetModule):
         self.cache = {}
 
     def predict_step(self, batch: PredictBatch, batch_idx: int) -> Recommendations:
-        """Return the best unseen items of a batch of users."""
-        return best_unseen(self.ranking_scores(batch.users), batch, self.data.top_k)
+        """Return the best unseen items of a batch of users; those without finite scores get popular ones."""
+        scores, replaced = usable(self.ranking_scores(batch.users), self.item_counts)
+        if replaced.any():
+            rank_zero_warn("Some users have scores that are not finite. They get popular items.")
+        return best_unseen(scores, batch, self.data.top_k)

@@ -22,7 +22,7 @@ from zoo.data.rows import SparseRows
 from zoo.methods.checkpoint_identity import STATED
 from zoo.privacy.record.fields import RecordError
 from zoo.privacy.spending.total import record_of
-from zoo.release.files import save_tensors
+from zoo.release.files import all_finite, save_tensors
 from zoo.runs import hub
 from zoo.runs.bundle import BUNDLE, ITEMS, SCHEMA, STATE, TENSORS, USERS, scored_by
 from zoo.runs.inputs import UsageError, read_checkpoint
@@ -193,7 +193,10 @@ def export_head(run: Path | str | Predictor, out: Path | str, *, onnx: bool = Tr
     with torch.no_grad():
         method = predictor.ready()
         users, items = method.head_factors()
-        known = method.can_score(torch.arange(len(users), device=users.device))
+        largest = users.double().norm(dim=1) * items.double().norm(dim=1).max()  # of a user's scores; NaN is not finite
+        known = method.can_score(torch.arange(len(users), device=users.device)) & (
+            largest < torch.finfo(torch.float32).max
+        )
     head = ScoringHead(users.float(), items.float(), method.item_counts.float(), known).eval()
     batch = {"users": {0: torch.export.Dim("batch")}}
     program = torch.export.export(head, (torch.tensor([0, 0]),), dynamic_shapes=batch)
@@ -261,6 +264,8 @@ class _Content:
             ),
         }
         tensors = {STATE + name: value for name, value in scored_by(own, checkpoint["state_dict"]).items()}
+        if bad := [name for name, value in tensors.items() if value.is_floating_point() and not all_finite(value)]:
+            raise UsageError(f"{bad[0].removeprefix(STATE)} of {predictor.folder} is NaN or infinite. Train again.")
         rows, columns = (SparseRows.from_ratings(part) for part in (data.train, data.train.transpose()))
         counted = not method.hides_item_counts
         tensors |= {"by_user": rows.counts() * counted, "by_item": columns.counts() * counted}

@@ -34,7 +34,7 @@ from zoo.runtime.run_folder import (
     plain,
     write_json,
 )
-from zoo.runtime.settings_files import check_keys, with_home
+from zoo.runtime.settings_files import check_keys, read_json, with_home
 
 #: Environment variable with the inputs that rank 0 prepared, for the processes that Lightning starts.
 HANDOVER = "ZOO_HANDOVER"
@@ -264,7 +264,7 @@ def _refuse_other_publisher(named: Inputs, publisher: Publisher | Namespace | No
                     f"The release of {name!r} is given, so publisher {type(made).__name__} would not be applied. Set "
                     "--publisher null, or --data.releases null to publish again."
                 )
-        elif changed := differing(plain(publisher), json.loads(beside.read_text(encoding="utf-8"))):
+        elif changed := differing(plain(publisher), read_json(beside.read_text(encoding="utf-8"), beside)):
             raise UsageError(
                 f"The release of {name!r} was published with another publisher; these settings differ: {changed}. To "
                 "publish again, set --data.releases null."

@@ -22,6 +22,7 @@ from zoo.data.best_items import SCHEMA, Names, best_unseen, table_of
 from zoo.data.ratings import index_of
 from zoo.data.rows import SparseRows
 from zoo.methods.base import Recommender
+from zoo.methods.ranking import usable
 from zoo.methods.target_data import TargetData, refuse_other_data
 from zoo.runs.inputs import UsageError
 from zoo.runs.requests import Answer, Lists, Request, Unknown, counted, listed_ids
@@ -238,13 +239,15 @@ class Predictor:
             scores = self.scores(self.data, index)
             can = self.method.can_score(index.to(self.device)).tolist()
             fallbacks += [user for user, scored in zip(known, can, strict=True) if not scored]
-            parts.append(self._ranked(known, scores, request, fallbacks))
+            parts.append(self._ranked(known, self._usable(known, scores, fallbacks), request))
         if folded:
-            parts.append(self._ranked(folded, self._folded(folded, request), request, fallbacks))
+            scores = self._usable(folded, self._folded(folded, request), fallbacks)
+            parts.append(self._ranked(folded, scores, request))
         if released:
             wide = self._with_extra_users(released)
             added = torch.arange(len(released)) + self.data.train.num_users
-            parts.append(self._ranked(released, self.scores(wide, added), request, fallbacks))
+            scores = self._usable(released, self.scores(wide, added), fallbacks)
+            parts.append(self._ranked(released, scores, request))
         if unknown and request.unknown == "popular":
             if "ratings" in self.missing:  # nothing else of them is known
                 counts = self.data.train.by_item  # `zoo.runs.bundle.Counts`
@@ -252,7 +255,7 @@ class Predictor:
                 self._read_once(self.data)
                 counts = self.method.item_counts.cpu()
             popular = counts.float().expand(len(unknown), -1)
-            parts.append(self._ranked(unknown, popular, request, []))
+            parts.append(self._ranked(unknown, popular, request))
             fallbacks += unknown
         if request.candidates is not None:  # the others get no list
             fallbacks = [user for user in fallbacks if user in request.candidates]
@@ -262,17 +265,19 @@ class Predictor:
             table = pl.concat(parts).join(order, on="user_id").sort("at", "rank").select(*SCHEMA)
         return Answer(table, unknown, fallbacks, self.num_unknown_items(users, request))
 
+    def _usable(self, users: Sequence[str], scores: Tensor, fallbacks: list[str]) -> Tensor:
+        """Return scores to recommend by; add to ``fallbacks`` the users that have item counts in their place."""
+        found, replaced = usable(scores, self.method.item_counts.cpu())
+        fallbacks += [user for user, one in zip(users, replaced.tolist(), strict=True) if one]
+        return found
+
     def num_unknown_items(self, users: Iterable[str], request: Request) -> int:
         """Return the number of unknown item ids in the lists of users."""
         lists = (request.seen, request.histories, request.candidates or {})
         return sum(item not in self.item_at for one in lists for user in users for item in one.get(user, ()))
 
-    def _ranked(self, users: Sequence[str], scores: Tensor, request: Request, fallbacks: list[str]) -> pl.DataFrame:
-        """Return the best items of users by scores (users, num_items); add to ``fallbacks`` those whose scores are no numbers."""
-        unusable = ~(scores.amax(1) < torch.inf)  # NaN, too; a release may have rows that overflow
-        if unusable.any() and not self.method.hides_item_counts:  # whose counts are zeros
-            scores = torch.where(unusable[:, None], self.method.item_counts.cpu().to(scores.dtype), scores)
-            fallbacks += [user for user, one in zip(users, unusable.tolist(), strict=True) if one]
+    def _ranked(self, users: Sequence[str], scores: Tensor, request: Request) -> pl.DataFrame:
+        """Return the best items of users by scores (users, num_items)."""
         if request.candidates is not None:
             listed = torch.zeros_like(scores, dtype=torch.bool)
             for row, user in enumerate(users):

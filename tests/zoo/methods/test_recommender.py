@@ -123,6 +123,23 @@ def test_the_best_unseen_items_are_recommended_and_no_seen_one(top_k: int) -> No
     assert done == list(range(USERS))
 
 
+def test_a_user_without_finite_scores_is_recommended_popular_items() -> None:
+    class Overflowing(Given):
+        def score_all(self, users: Tensor) -> Tensor:
+            found = super().score_all(users).clone()
+            found[users == 1, 4] = torch.nan
+            return found
+
+    made, method = data(3), Overflowing()
+    with pytest.warns(UserWarning, match="scores that are not finite. They get popular items"):
+        found = {user: best for batch in trainer().predict(method, datamodule=made) for user, best in zip(
+            batch.users.tolist(), batch.scores.tolist(), strict=True
+        )}  # fmt: skip
+    counts = method.item_counts.tolist()
+    assert found[1] == sorted((n for item, n in enumerate(counts) if item not in rated(made)[1]), reverse=True)[:3]
+    assert found[2] == sorted((s for i, s in enumerate(method.scores[2].tolist()) if i not in rated(made)[2]))[:-4:-1]
+
+
 class Costly(Given):
     """A loss for each epoch and batch that is known: ten times the epoch, and how many users there are."""
 

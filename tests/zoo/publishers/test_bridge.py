@@ -177,7 +177,7 @@ def test_items_that_the_counts_do_not_choose_are_refused(tmp_path: Path) -> None
         ({"items": torch.tensor([0, 1, 2, 3, 7])}, r"Tensor 'items' must rise and lie in \[0, 7\)"),
         ({"items": torch.tensor([-1, 1, 2, 3, 6])}, r"Tensor 'items' must rise and lie in \[0, 7\)"),
         ({"items": torch.tensor([0])}, r"got \(5, 6\), \(1,\), \(7,\)"),
-        ({"map": torch.full((5, 6), torch.nan)}, "NaN or infinite"),
+        ({"map": torch.full((5, 6), torch.nan)}, "NaN or values beyond"),
     ],
 )
 def test_a_map_that_is_none_is_refused(tensors: dict[str, torch.Tensor], message: str) -> None:

@@ -22,6 +22,7 @@ from zoo.release.files import (
     TENSORS,
     ReleaseError,
     all_finite,
+    check_values,
     save_tensors,
     shard_name,
     tensor_digest,
@@ -192,7 +193,11 @@ def test_finiteness_is_looked_for_everywhere(monkeypatch: pytest.MonkeyPatch) ->
     for at in range(10):
         tensor = torch.zeros(5, 2)
         assert all_finite(tensor)
-        tensor.view(-1)[at] = np.nan
+        check_values("rows", tensor)
+        for bad in (2e12, -2e12, np.nan):
+            tensor.view(-1)[at] = bad
+            with pytest.raises(ReleaseError, match="'rows' has NaN or values beyond"):
+                check_values("rows", tensor)
         assert not all_finite(tensor)
 
 

@@ -80,6 +80,13 @@ def test_a_bundle_of_a_run_without_released_users_is_opened(tmp_path: Path) -> N
     bundle = zoo.load(made, releases={"book": run.folder / "releases" / "book"})
     found, expected = (one.recommend(["u0001"], k=3) for one in (bundle, zoo.load(run.folder)))
     assert found["item_id"].to_list() == expected["item_id"].to_list()
+    checkpoint = torch.load(run.folder / BEST, weights_only=True)
+    checkpoint["state_dict"]["chosen_penalty"].fill_(
+        torch.nan
+    )  # as earlier versions left it; no bundle of it is opened
+    torch.save(checkpoint, run.folder / BEST)
+    with pytest.raises(UsageError, match=r"^chosen_penalty of .* is NaN or infinite\. Train again"):
+        zoo.export(run.folder, tmp_path / "again")
 
 
 def test_the_card_carries_the_runs_sentence_and_what_no_guarantee_covers(whole: Path, bare: Path) -> None:
@@ -559,6 +566,13 @@ def test_a_method_without_vectors_has_no_head(
         for all_known in (True, False)
     ]
     assert [bool(head.counts.any()) for head in heads] == [False, True], "needed for users without a score"
+    loaded = zoo.load(finished)
+    users, items = (part.clone() for part in loaded.ready().head_factors())
+    users[0], users[1] = torch.nan, 3e38  # of rows that overflow; the lists of `recommend` have popular items, too
+    loaded.method.head_factors = lambda: (users, items)  # type: ignore[method-assign]
+    odd = torch.export.load(export_head(loaded, tmp_path / "odd", onnx=False) / "head.pt2").module()(torch.arange(3))
+    assert torch.equal(odd[:2], loaded.method.item_counts.float().expand(2, -1))
+    assert torch.allclose(odd[2], users[2] @ items.T)
 
 
 NAMED = "cdr-zoo/pricdr"

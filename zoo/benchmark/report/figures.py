@@ -68,6 +68,8 @@ def curves(results: Results, task: str) -> dict[str, Picture]:
         if line.guarantee is not None and line.row.control == "":
             groups.setdefault(line.guarantee, []).append(line)
     names = {kind: slug(f"{task} {kind.unit} {kind.relation} {kind.delta:.6g}") for kind in groups}
+    equal = {kind for kind, name in names.items() if [*names.values()].count(name) > 1}
+    names |= {kind: slug(f"{task} {kind.unit} {kind.relation} {kind.delta!r}") for kind in equal}
     return {names[kind]: _curve(results, task, kind, lines) for kind, lines in groups.items()}
 
 

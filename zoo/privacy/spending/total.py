@@ -201,7 +201,10 @@ def normalize_domain(domain: str) -> str:
         >>> normalize_domain("  Book STORE ")
         'bookstore'
     """
-    return "".join(unicodedata.normalize("NFKC", domain).casefold().split())
+    # Unicode's compatibility caseless match (section 3.13, D146): a folded letter may compose with the next one.
+    for _ in range(2):
+        domain = unicodedata.normalize("NFKC", unicodedata.normalize("NFD", domain).casefold())
+    return "".join(domain.split())
 
 
 def _each_once(accounts: Iterable[Account]) -> tuple[list[Account], dict[str, str], dict[str, str]]:

@@ -121,6 +121,29 @@ def test_a_deviating_node_neither_stops_another_nor_takes_its_name(monkeypatch: 
         send({"honest": b"x"})
 
 
+@pytest.mark.parametrize(("late", "slow"), [(200, 0), (20, 180), (290, 400)])
+def test_a_reply_within_the_timeout_is_taken_beside_a_slow_node(
+    monkeypatch: pytest.MonkeyPatch, late: float, slow: float
+) -> None:
+    """Flower waits for a reply that its node announced and does not upload; the timeout ends the wait for one without any."""
+    now = [0.0]
+
+    def wait(seconds: float) -> None:
+        now[0] += seconds
+
+    def pull(asked: list[str]) -> list[Mock]:
+        arrived = asked == ["late"] and now[0] >= late
+        wait(slow if asked == ["slow"] else 0)
+        return [Mock(content=apps.carried(b"x"), has_error=lambda: False)] if arrived else []
+
+    for name, double in {"sleep": wait, "monotonic": lambda: now[0], "Message": Mock()}.items():
+        monkeypatch.setattr(apps, name, double)
+    grid = Mock(get_node_ids=lambda: [1, 2], pull_messages=pull)
+    grid.push_messages.return_value = ["late", "slow"]
+    assert apps.sender(grid, {"late": 1, "slow": 2}, "release", 300)({"late": b"", "slow": b""}) == {"late": b"x"}
+    assert 300 <= now[0] <= 300 + apps.POLLING + 2 * slow
+
+
 @pytest.mark.parametrize("error", ["The handshake operation timed out", "EOF occurred", "CERTIFICATE_VERIFY_FAILED"])
 def test_only_a_wrong_certificate_ends_a_connection(monkeypatch: pytest.MonkeyPatch, error: str) -> None:
     monkeypatch.setattr(http_retry, "RetryInvoker", through_cuts(http_retry.RetryInvoker))

@@ -59,9 +59,9 @@ def sender(
 ) -> Callable[[Mapping[str, bytes]], dict[str, bytes]]:
     """Return how messages reach the nodes.
 
-    A node without a reply in time is absent from the result, and so counted. The reply of one that deviates is empty, and so
-    refused. Each reply is asked for alone: the sender that it names is not checked, and one that Flower cannot read ends the whole
-    request, with all others in it.
+    A node without a reply in time is absent from the result, and so counted. A reply that cannot be read becomes empty, and the
+    target refuses it. Each reply is asked for alone: Flower does not check the sender that it names. One that Flower cannot read
+    ends its request, and one that is never uploaded delays it by minutes. So all are asked for once more after the timeout.
     """
 
     def send(messages: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -75,12 +75,14 @@ def sender(
         waiting = {asked: name for asked, name in zip(grid.push_messages(made), messages, strict=False) if asked}
         replies: dict[str, bytes] = {}
         end = monotonic() + timeout
-        while waiting and monotonic() < end:
+        last = False
+        while waiting and not last:
+            last = monotonic() >= end
             for asked, name in [*waiting.items()]:
                 if (found := replies_to(grid, asked)) is not None:
                     del waiting[asked]
                     replies.update((name, content) for content in found)
-            sleep(POLLING if waiting else 0)
+            sleep(POLLING if waiting and not last else 0)
         return replies
 
     return send

@@ -85,8 +85,9 @@ def test_without_a_guarantee_there_is_no_figure(tmp_path: Path) -> None:
     assert curves(reread(tmp_path, grid), TASK) == {}
 
 
-def test_deltas_that_differ_little_are_two_kinds(tmp_path: Path) -> None:
-    deltas = {1.0: 1e-5, 2.0: 9.6e-6}
+@pytest.mark.parametrize("other", [9.6e-6, 1.00000001e-5])
+def test_deltas_that_differ_little_are_two_kinds(tmp_path: Path, other: float) -> None:
+    deltas = {1.0: 1e-5, 2.0: other}
     releases = [{"publisher": "JLT", "epsilons": [1, 2]}]
     results = private(tmp_path, lambda row: proved(1.0, deltas[row.epsilon or 0]), releases)
     assert len({line.guarantee for line in results.lines[TASK] if line.guarantee}) == 2

@@ -2,11 +2,14 @@
 
 import math
 import re
+import unicodedata
 from dataclasses import replace
 
 import pytest
 from dp_accounting import GaussianDpEvent
 from dp_accounting.pld import PLDAccountant
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
 
@@ -15,7 +18,7 @@ from tests.zoo.privacy.spending.accounts import RATING, USER, account, made
 from zoo.privacy.accounting.events import GaussianEvent, PureEvent, event_to_dict
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.record.record import InconsistentRecordError, UnderstatedPrivacyError
-from zoo.privacy.spending.total import DISTINCT, Account, total_of, total_of_run
+from zoo.privacy.spending.total import DISTINCT, Account, normalize_domain, total_of, total_of_run
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
@@ -62,6 +65,16 @@ def test_names_that_look_alike_are_of_one_domain(name: str) -> None:
     total = total_of([account("a"), account("b", domain=name)], distinct_ratings=True)
     assert total.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(2) / 2, 1e-5), rel=1e-9)
     assert [domain.domain for domain in total.domains] == ["book"]
+
+
+@given(st.text(min_size=1))
+def test_case_and_form_of_a_name_make_no_other_domain(name: str) -> None:
+    name = name.replace("\N{LATIN SMALL LETTER DOTLESS I}", "")  # whose capital is that of i
+    others = (name.upper(), name.casefold(), *(unicodedata.normalize(form, name) for form in ("NFD", "NFKC", "NFKD")))
+    assert {normalize_domain(other) for other in others} == {normalize_domain(name)}
+    greek = "\N{GREEK SMALL LETTER IOTA WITH DIALYTIKA AND TONOS}"
+    assert normalize_domain(greek.upper()) == normalize_domain(greek)
+    assert normalize_domain("\N{BLACK-LETTER CAPITAL H}") == "h", "a capital that has no small letter of its own kind"
 
 
 def test_flips_and_noise_compose() -> None:
