@@ -179,6 +179,15 @@ GUARANTEES = (
         ),
     ),
     *edits_of(
+        "zoo/privacy/record/delta.py",
+        ("tests/zoo/privacy/record/test_record.py",),
+        (
+            "a stated number of no items hides the rule of delta",
+            "or num_users < 1:",
+            "or min(num_users, num_items) < 1:",
+        ),
+    ),
+    *edits_of(
         "zoo/privacy/spending/total.py",
         (
             "tests/zoo/privacy/spending/test_total.py",

@@ -52,9 +52,9 @@ def delta_rule(
         >>> delta_rule(2.5e-6, Unit.RATING, 200, 200)
         'delta_of_entries'
     """
-    if not delta or unit not in (Unit.USER, Unit.RATING) or min(num_users, num_items) < 1:
+    if not delta or unit not in (Unit.USER, Unit.RATING) or num_users < 1:
         return None
-    if unit is Unit.RATING and delta == default_delta(num_users * num_items):
+    if unit is Unit.RATING and num_items and delta == default_delta(num_users * num_items):
         return "delta_of_entries"
     default = delta == default_delta(num_users) and (unit is Unit.USER or earlier)
     return "delta_of_users" if default else "delta_requested"

@@ -14,11 +14,11 @@ from tests.zoo.privacy.record.stated import earlier_file, stated
 from zoo.privacy.accounting.accountant import ACCOUNTANT, UnsupportedEventError
 from zoo.privacy.accounting.events import GaussianEvent, GaussianProjectionEvent, NonPrivateEvent, NoOpEvent
 from zoo.privacy.accounting.gaussian import gauss_mu
-from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.mechanisms.base import MechanismError
 from zoo.privacy.mechanisms.jlt import JLT
 from zoo.privacy.randomness.noise import NoiseSource
-from zoo.privacy.record.delta import default_delta
+from zoo.privacy.record.delta import default_delta, delta_rule
 from zoo.privacy.record.record import (
     FLOATING_POINT,
     Guarantee,
@@ -224,6 +224,8 @@ def test_the_default_delta_of_a_rating_counts_entries_and_the_record_names_its_r
     assert (second.delta, second.delta_rule) == (1e-5, "delta_of_users")
     assert zoo.NoisyRows(8.0, delta=3e-6).forecast(943, 1682).delta_rule == "delta_requested"
     assert zoo.JLT(8.0).forecast(100_000, 9).delta == pytest.approx(1 / 9e6)
+    of_none = {unit: delta_rule(0.016, unit, 60, 0) for unit in (Unit.USER, Unit.RATING)}
+    assert {*of_none.values()} == {"delta_requested"}, "a source that states no items omits no rule"
     # A file of before, whose delta is that of users, has no rule and stays readable; asked for today, it is no default. A wrong
     # rule is refused.
     values = zoo.NoisyRows(8.0, delta=1e-5).forecast(943, 1682).to_dict()
