@@ -23,6 +23,7 @@ from zoo.data.best_items import table_of
 from zoo.data.held_out_cases import entries
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.runtime.run_folder import BEST, CONFIG, METRICS, flat, folder_of_run, visible
+from zoo.runtime.run_folder import markdown as escaped
 
 Artifact = Literal["checkpoint", "releases"]
 #: Numbers of ``metrics.json`` that describe the run, not its ranking.
@@ -195,4 +196,4 @@ def markdown(table: pl.DataFrame) -> str:
 
 
 def _cell(value: object) -> str:
-    return "" if value is None else visible(str(value)).replace("|", "\\|")
+    return "" if value is None else escaped(visible(str(value)), plain=True)

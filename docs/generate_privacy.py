@@ -248,7 +248,7 @@ def user_level_table() -> str:
 
 def vectors_table() -> str:
     """Noise on a user's vectors by their number of layers, and the composed loss of the paper's noise."""
-    titles = ("epsilon", *(f"L = {layers}" for layers in LAYERS), "true epsilon, paper")
+    titles = ("epsilon", *(f"L = {layers}" for layers in LAYERS), "true epsilon, paper", "half the noise")
     rows = []
     for epsilon in (1, 4, 8, 16):
         noise = [
@@ -256,7 +256,8 @@ def vectors_table() -> str:
             for layers in LAYERS
         ]
         classical = math.sqrt(2 * math.log(1.25 / DELTA)) / epsilon
-        rows.append((f"{epsilon}", *map(digits, noise), rounded_up(gauss_epsilon(DELTA, math.sqrt(30) / classical))))
+        true = (rounded_up(gauss_epsilon(DELTA, moved * math.sqrt(30) / classical)) for moved in (1, 2))
+        rows.append((f"{epsilon}", *map(digits, noise), *true))
     return table(titles, rows, left=0)
 
 

@@ -8,11 +8,14 @@ from typing import Any
 
 import matplotlib.image
 import numpy as np
+import polars as pl
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger, WandbLogger
 
 from callbacks import Trackers
+from callbacks.trackers import markdown
 from tests.quickstart import PROJECTED
 from zoo.runs.cli import ZooCLI
 
@@ -119,6 +122,15 @@ def test_recommendations_and_files_go_on_request(finished: ZooCLI) -> None:
     assert [artifact.type for artifact in told["artifacts"]] == ["checkpoint", "releases"]
     assert "best.ckpt" in told["artifacts"][0].manifest.entries
     assert any(name.endswith("release.json") for name in told["artifacts"][1].manifest.entries)
+
+
+def test_names_of_other_parties_are_no_markup_in_a_table() -> None:
+    """TensorBoard renders texts as Markdown, and a release names its mechanism."""
+    odd = "![i](http://a) [b](http://c) **d** <b> `e` ~~f~~ g|h"
+    tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(markdown(pl.DataFrame({odd: [odd]})))
+    inline = [each for token in tokens for each in token.children or []]
+    assert {each.type for each in inline} <= {"text", "text_special"}
+    assert sum(odd in "".join(each.content for each in token.children or []) for token in tokens) == 2
 
 
 def test_a_negative_number_of_users_is_refused() -> None:

@@ -73,6 +73,7 @@ CALLBACKS = (
     *edits_of(
         "callbacks/trackers.py",
         ("tests/callbacks/test_trackers.py",),
+        ("a tracker renders names", "escaped(visible(str(value)), plain=True)", 'visible(str(value)).replace("|", "")'),
         ("a tracked test has no guarantee", "        if not self._fitted:", "        if False:"),
         ("only a validation has one", "    on_test_start = on_validation_start\n", ""),
     ),
