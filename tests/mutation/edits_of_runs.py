@@ -690,7 +690,6 @@ RUNS = (
         "callbacks/trackers.py",
         ("tests/zoo/runs/test_trackers.py",),
         ("colours are dark", "* 255).astype", "* 25).astype"),
-        ("a bar in a name is a column", '.replace("|", "\\\\|")', ""),
     ),
     *edits_of(
         f"{REPORT}/papers.py",
