@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -33,6 +34,8 @@ _FIELDS: dict[str, type] = {"schema": int, "kind": str, "domain": str, "record":
 _PLACES: dict[str, type] = {"sha256": dict, "shards": list}
 _FINITE = 2**22  # values checked at a time
 _ID_BYTES = 12 * LONGEST_NAME + 8  # of the longest id in JSON, with separators
+_BETWEEN_IDS = 16  # bytes of blanks, line ends and commas at most
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _HEADER_BYTES = 2**20  # largest size of a file's names, types and shapes
 _ENTRY = ("dtype", "shape", "data_offsets")  # in the order of the library
 _ROOM = 2**26  # bytes that are always allowed for an array of ids
@@ -128,12 +131,17 @@ def check_size(content: bytes, folder: Path) -> None:
         raise ReleaseError(f"{folder / MANIFEST} has more than the {most:,} bytes allowed for these tensors.")
 
 
-def _most_bytes(folder: Path) -> int:
-    return MANIFEST_BYTES + _ID_BYTES * (sum(file.stat().st_size for file in folder.glob("*.safetensors")) // 4)
+def _most_bytes(folder: Path, of_an_id: int = _ID_BYTES) -> int:
+    return MANIFEST_BYTES + of_an_id * (sum(file.stat().st_size for file in folder.glob("*.safetensors")) // 4)
 
 
 def parsed_manifest(content: bytes, path: Path) -> dict[str, Any]:
-    """Parse a manifest and check its fields and types; `ReleaseError`, which names ``path``."""
+    """Parse a manifest and check its fields and types; `ReleaseError`, which names ``path``.
+
+    What is outside strings is bounded before: three bytes there are a value, which takes 72 in memory.
+    """
+    if len(_STRING.sub(b"", content)) > (most := _most_bytes(path.parent, _BETWEEN_IDS)):
+        raise ReleaseError(f"{path} has more than the {most:,} bytes outside strings allowed for these tensors.")
 
     def refuse(constant: str) -> float:
         raise ReleaseError(f"{path} holds {constant}, no JSON number.")

@@ -232,7 +232,9 @@ class Release:
 
     @classmethod
     def load(cls, path: Path | str, trusted: TrustedKeys | None = None) -> Release:
-        """Read a release and check it. Memory holds at most its tensors, one more file, and 200 MiB for tests of the noise.
+        """Read a release and check it.
+
+        Memory holds at most its tensors, the ids of its users, one more file, and 200 MiB for tests of the noise.
 
         With trusted keys, one of them must have signed it: `SignatureError` otherwise, before the manifest is parsed. A signature
         that does not match is always refused.

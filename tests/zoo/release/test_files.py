@@ -275,6 +275,15 @@ def test_a_manifest_larger_than_its_tensors_let_it_be_is_not_read(tmp_path: Path
         Release.load(path)
 
 
+def test_values_in_place_of_ids_are_not_parsed(tmp_path: Path) -> None:
+    """Three bytes of such a value take 72 in memory; the file may be as large as the longest ids of its users."""
+    path = hostile(tmp_path / "book", [*map(str, range(2000))])
+    text = (path / MANIFEST).read_text()
+    (path / MANIFEST).write_text(text.replace('"1999"', '"{},{},\\"", ' + "{}," * 1_500_000 + "{}"))
+    with memory_below(2**25), pytest.raises(ReleaseError, match=r"the 1,\d{3},\d{3} bytes outside strings allowed"):
+        Release.load(path)
+
+
 def test_only_user_ids_make_a_manifest_larger(tmp_path: Path) -> None:
     path = hostile(tmp_path / "book", [*map(str, range(2000))])
     edit_json(path / MANIFEST, lambda m: m.update(ledger=m["ledger"] * 20_000))
