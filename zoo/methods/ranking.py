@@ -1,9 +1,9 @@
 """Ranking evaluation: ranking metrics and recommendations from the scores of a method."""
 
+import warnings
 from collections.abc import Callable
 
 import torch
-from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor
 
 from zoo.data.batch_types import PredictBatch, RankingBatch
@@ -18,8 +18,8 @@ from zoo.nn.modules import ModulesOf
 def usable(scores: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Return scores (users, items) to recommend by, and which users (users,) have item counts in place of scores.
 
-    These are users with a score that is NaN or infinite, or minus infinity for every item: rows of a release may overflow what a
-    network computes. Without counts, which a private training hides, scores stay as they are.
+    These are users with a score that is NaN or plus infinity, or minus infinity for every item: rows of a release may overflow
+    what a network computes. Without counts, which a private training hides, scores stay as they are.
 
     Examples:
         >>> scores = torch.tensor([[0.5, 0.1], [0.5, torch.nan]])
@@ -142,5 +142,5 @@ class RankingEvaluation(TargetModule):
         """Return the best unseen items of a batch of users; those without finite scores get popular ones."""
         scores, replaced = usable(self.ranking_scores(batch.users), self.item_counts)
         if replaced.any():
-            rank_zero_warn("Some users have scores that are not finite. They get popular items.")
+            warnings.warn("Some users have scores that are not finite. They get popular items.", stacklevel=2)
         return best_unseen(scores, batch, self.data.top_k)

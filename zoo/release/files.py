@@ -35,7 +35,8 @@ _PLACES: dict[str, type] = {"sha256": dict, "shards": list}
 _FINITE = 2**22  # values checked at a time
 _ID_BYTES = 12 * LONGEST_NAME + 8  # of the longest id in JSON, with separators
 _BETWEEN_IDS = 16  # bytes of blanks, line ends and commas at most
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+# Also one without an end, and possessive: else text of another party could take quadratic time.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _HEADER_BYTES = 2**20  # largest size of a file's names, types and shapes
 _ENTRY = ("dtype", "shape", "data_offsets")  # in the order of the library
 _ROOM = 2**26  # bytes that are always allowed for an array of ids
@@ -140,7 +141,8 @@ def parsed_manifest(content: bytes, path: Path) -> dict[str, Any]:
 
     What is outside strings is bounded before: three bytes there are a value, which takes 72 in memory.
     """
-    if len(_STRING.sub(b"", content)) > (most := _most_bytes(path.parent, _BETWEEN_IDS)):
+    outside = len(content) - sum(found.end() - found.start() for found in _STRING.finditer(content))
+    if outside > (most := _most_bytes(path.parent, _BETWEEN_IDS)):
         raise ReleaseError(f"{path} has more than the {most:,} bytes outside strings allowed for these tensors.")
 
     def refuse(constant: str) -> float:
@@ -320,8 +322,9 @@ def _readable(path: Path) -> Iterator[None]:
         yield
     except ReleaseError:
         raise
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ReleaseError(f"{path} cannot be read ({error}). Ask the source party for it again.") from error
+    except (SafetensorError, OSError, TypeError, ValueError) as error:  # torch adds its stack to the error of a shape
+        said = str(error).partition("\n")[0]
+        raise ReleaseError(f"{path} cannot be read ({said}). Ask the source party for it again.") from error
 
 
 def _damaged(path: Path) -> ReleaseError:

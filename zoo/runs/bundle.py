@@ -131,8 +131,9 @@ def load_bundle(
             raise _damaged(f"{folder / name} is missing, truncated or changed")
     try:
         tensors = load_file(folder / TENSORS)
-    except (SafetensorError, OSError) as error:
-        raise _damaged(f"{folder / TENSORS} is damaged: {error}") from error
+    except (SafetensorError, OSError, TypeError) as error:  # torch adds its stack to the error of a shape
+        said = str(error).partition("\n")[0]
+        raise _damaged(f"{folder / TENSORS} is damaged: {said}") from error
     method = _method(folder, manifest, tensors)
     if data is not None:
         check_names(releases or {}, data.sources)

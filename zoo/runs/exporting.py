@@ -194,9 +194,8 @@ def export_head(run: Path | str | Predictor, out: Path | str, *, onnx: bool = Tr
         method = predictor.ready()
         users, items = method.head_factors()
         largest = users.double().norm(dim=1) * items.double().norm(dim=1).max()  # of a user's scores; NaN is not finite
-        known = method.can_score(torch.arange(len(users), device=users.device)) & (
-            largest < torch.finfo(torch.float32).max
-        )
+        finite = (largest < torch.finfo(torch.float32).max) | ~method.item_counts.any()  # as in `usable`
+        known = method.can_score(torch.arange(len(users), device=users.device)) & finite
     head = ScoringHead(users.float(), items.float(), method.item_counts.float(), known).eval()
     batch = {"users": {0: torch.export.Dim("batch")}}
     program = torch.export.export(head, (torch.tensor([0, 0]),), dynamic_shapes=batch)

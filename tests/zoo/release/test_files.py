@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.samples import binary, edit_json, memory_below, some_ratings
 from zoo import JLT, Release
+from zoo.release import files
 from zoo.release.files import (
     LONGEST_NAME,
     MANIFEST,
@@ -275,13 +277,31 @@ def test_a_manifest_larger_than_its_tensors_let_it_be_is_not_read(tmp_path: Path
         Release.load(path)
 
 
-def test_values_in_place_of_ids_are_not_parsed(tmp_path: Path) -> None:
+def test_a_shape_that_torch_refuses_is_refused_in_one_line(tmp_path: Path) -> None:
+    """Its product is 0, so the file's own format allows it."""
+    path = JLT(epsilon=2.0, num_components=5).publish(binary(), "book").materialize().save(tmp_path / "book")
+    head = json.dumps({"rows": {"dtype": "F32", "shape": [2**63, 0], "data_offsets": [0, 0]}}).encode()
+    (path / TENSORS).write_bytes(len(head).to_bytes(8, "little") + head)
+    with pytest.raises(ReleaseError, match=r"Ask the source party for (it|the folder) again") as caught:
+        Release.load(path)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ReleaseError, match="Overflow"), files._readable(path):
+        load_file(path / TENSORS)
+
+
+def test_values_in_place_of_ids_are_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three bytes of such a value take 72 in memory; the file may be as large as the longest ids of its users."""
     path = hostile(tmp_path / "book", [*map(str, range(2000))])
     text = (path / MANIFEST).read_text()
     (path / MANIFEST).write_text(text.replace('"1999"', '"{},{},\\"", ' + "{}," * 1_500_000 + "{}"))
     with memory_below(2**25), pytest.raises(ReleaseError, match=r"the 1,\d{3},\d{3} bytes outside strings allowed"):
         Release.load(path)
+    (path / MANIFEST).write_text('"' + '\\"' * 200_000)  # each inner quote would start a search to the end
+    looked, match = [], files._STRING.finditer
+    monkeypatch.setattr(files, "_STRING", Mock(finditer=lambda content: looked.extend(match(content)) or looked))
+    with pytest.raises(ReleaseError, match="is no JSON"):
+        Release.load(path)
+    assert len(looked) == 1
 
 
 def test_only_user_ids_make_a_manifest_larger(tmp_path: Path) -> None:

@@ -203,8 +203,8 @@ def normalize_domain(domain: str) -> str:
     """
     # Unicode's compatibility caseless match (section 3.13, D146): a folded letter may compose with the next one.
     for _ in range(2):
-        domain = unicodedata.normalize("NFKC", unicodedata.normalize("NFD", domain).casefold())
-    return "".join(domain.split())
+        domain = "".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFD", domain).casefold()).split())
+    return domain
 
 
 def _each_once(accounts: Iterable[Account]) -> tuple[list[Account], dict[str, str], dict[str, str]]:
