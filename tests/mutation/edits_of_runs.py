@@ -288,6 +288,7 @@ RUNS = (
             "OSError, TypeError, ValueError) as error:  #",
             "OSError) as error:  #",
         ),
+        ("a header of any length is read", "> _HEADER_BYTES - 8:", "> 2**60:"),
         ("values in place of ids are parsed", "if outside > (most", "if 0 > (most"),
         ("a string without an end takes quadratic time", '(?:"|\\\\?\\Z)', '"'),
         ("only the first value is looked at", "torch.aminmax(part)", "torch.aminmax(part[:1])"),

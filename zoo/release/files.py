@@ -265,6 +265,7 @@ def _refuse_others(folder: Path, names: Sequence[str]) -> None:
 
 def _shape(path: Path) -> tuple[int, int]:
     """Return the shape of a file's rows from its header, which the library compares with the file's size."""
+    _check_length(path)
     with _readable(path), safe_open(path, framework="pt") as file:
         names = list(file.keys())
         if names != ["rows"]:
@@ -278,6 +279,7 @@ def _shape(path: Path) -> tuple[int, int]:
 
 
 def _load(path: Path) -> dict[str, Tensor]:
+    _check_length(path)
     with _readable(path):
         tensors = dict(load_file(path))
         order = json.loads(_header(save({name: tensor.new_empty(0) for name, tensor in tensors.items()})))
@@ -287,6 +289,13 @@ def _load(path: Path) -> dict[str, Tensor]:
 
 def _header(content: bytes) -> bytes:
     return content[8 : 8 + int.from_bytes(content[:8], "little")]
+
+
+def _check_length(path: Path) -> None:
+    """Refuse a header that is too long before the library reads it: a name takes 13 times its bytes in memory."""
+    with _readable(path), path.open("rb") as file:
+        if (length := int.from_bytes(file.read(8), "little")) > _HEADER_BYTES - 8:
+            raise ReleaseError(f"{path} cannot be read: header of {length:,} bytes. Allowed: {_HEADER_BYTES - 8:,}.")
 
 
 def _check_header(path: Path, names: Sequence[str]) -> None:

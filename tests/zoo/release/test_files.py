@@ -289,6 +289,15 @@ def test_a_shape_that_torch_refuses_is_refused_in_one_line(tmp_path: Path) -> No
         load_file(path / TENSORS)
 
 
+def test_a_header_of_many_names_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = JLT(epsilon=2.0, num_components=5).publish(binary(), "book").materialize().save(tmp_path / "book")
+    head = b"{" + b" " * 2**20 + b"}"
+    (path / TENSORS).write_bytes(len(head).to_bytes(8, "little") + head)
+    monkeypatch.setattr(files, "load_file", Mock(side_effect=AssertionError))
+    with pytest.raises(ReleaseError, match=r"header of 1,048,578 bytes\. Allowed: 1,048,568"):
+        Release.load(path)
+
+
 def test_values_in_place_of_ids_are_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three bytes of such a value take 72 in memory; the file may be as large as the longest ids of its users."""
     path = hostile(tmp_path / "book", [*map(str, range(2000))])
