@@ -222,6 +222,10 @@ def test_a_release_of_fit_is_not_trained_on_under_other_settings(cli: Command) -
     assert report["privacy"]["book"].startswith(
         "rating (change one rating), eps 1.00, delta 1e-05, conditional (assumes that "
     )
+    for odd, said in (("[" * 10**5, "recursion"), ("{}" + " " * 2**20, "Allowed: 1,048,576"), ("{", "line 1")):
+        (together / "releases" / "publisher.json").write_text(odd)
+        with pytest.raises(UsageError, match=rf"publisher.json cannot be read \(.*{said}.*\). Remove it"):
+            cli("fit", "--config", together / "config.yaml")
 
 
 @pytest.mark.parametrize(

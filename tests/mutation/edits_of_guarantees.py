@@ -329,6 +329,7 @@ GUARANTEES = (
         f"{PUBLISHERS}/trained.py",
         ("tests/zoo/publishers/test_trained.py",),
         ("the training seed is constant", "return secrets.randbits(63)", "return 0"),
+        ("first weights have 32 bits of the seed", "if self.seed is None and not self.repeats_noise:", "if False:"),
     ),
     *edits_of(
         f"{PUBLISHERS}/controls.py",

@@ -274,6 +274,7 @@ RUNS = (
             "largest < torch.finfo(torch.float32).max",
             "torch.ones_like(largest, dtype=torch.bool)",
         ),
+        ("a head of hidden counts ranks by zeros", " | ~method.item_counts.any()", ""),
     ),
     *edits_of(
         "zoo/benchmark/report/figures.py",
@@ -496,6 +497,13 @@ RUNS = (
         "zoo/runs/bundle.py",
         ("tests/zoo/runs/test_bundle.py",),
         ("a bundle scores noisy rows", "release if denoiser is None else denoiser(release)", "release"),
+        ("a bundle's header of any length is read", "        check_header_length(folder / TENSORS)\n", ""),
+        (
+            "a bundle's settings have the size of ids",
+            "MANIFEST_BYTES if name == BUNDLE",
+            "_MOST_TEXT if name == BUNDLE",
+        ),
+        ("values in place of a bundle's ids are parsed", "if name != BUNDLE and not _IDS", "if False and not _IDS"),
     ),
     *edits_of(
         "zoo/runs/exporting.py",
@@ -535,6 +543,7 @@ RUNS = (
             "make_publisher(publisher)).control:",
             "make_publisher(publisher)) is None:",
         ),
+        ("settings of a publisher of any size are read", "        check_size(beside)\n", ""),
     ),
     *edits_of(
         f"{REPORT}/results.py",

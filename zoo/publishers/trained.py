@@ -15,6 +15,7 @@ from pytorch_lightning.utilities.seed import isolate_rng
 from zoo.data.batch_types import Batch, UserBatch
 from zoo.data.ratings import Ratings
 from zoo.data.training_batches import Batches, training_batches
+from zoo.privacy.training.random_draws import seed_whole_state
 from zoo.publishers.base import Publisher
 from zoo.runtime.malloc_tuning import keep_freed_memory
 
@@ -130,6 +131,9 @@ class TrainedPublisher(Publisher):
         network, callbacks = copy.deepcopy((self.network, self.callbacks))
         with isolate_rng(), warnings.catch_warnings():
             torch.manual_seed(source.seed)
+            if self.seed is None and not self.repeats_noise:
+                # A CPU's own seeding uses 32 bits, few enough for a reader of the release to try them all.
+                seed_whole_state(torch.default_generator, source.seed)
             # A network may have a validation step, which is not used here.
             warnings.filterwarnings("ignore", "You defined a `validation_step` but have no `val_dataloader`")
             trainer = Trainer(

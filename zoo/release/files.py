@@ -36,7 +36,7 @@ _FINITE = 2**22  # values checked at a time
 _ID_BYTES = 12 * LONGEST_NAME + 8  # of the longest id in JSON, with separators
 _BETWEEN_IDS = 16  # bytes of blanks, line ends and commas at most
 # Also one without an end, and possessive: else text of another party could take quadratic time.
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _HEADER_BYTES = 2**20  # largest size of a file's names, types and shapes
 _ENTRY = ("dtype", "shape", "data_offsets")  # in the order of the library
 _ROOM = 2**26  # bytes that are always allowed for an array of ids
@@ -141,7 +141,7 @@ def parsed_manifest(content: bytes, path: Path) -> dict[str, Any]:
 
     What is outside strings is bounded before: three bytes there are a value, which takes 72 in memory.
     """
-    outside = len(content) - sum(found.end() - found.start() for found in _STRING.finditer(content))
+    outside = len(content) - sum(found.end() - found.start() for found in STRING.finditer(content))
     if outside > (most := _most_bytes(path.parent, _BETWEEN_IDS)):
         raise ReleaseError(f"{path} has more than the {most:,} bytes outside strings allowed for these tensors.")
 
@@ -265,7 +265,7 @@ def _refuse_others(folder: Path, names: Sequence[str]) -> None:
 
 def _shape(path: Path) -> tuple[int, int]:
     """Return the shape of a file's rows from its header, which the library compares with the file's size."""
-    _check_length(path)
+    check_header_length(path)
     with _readable(path), safe_open(path, framework="pt") as file:
         names = list(file.keys())
         if names != ["rows"]:
@@ -279,7 +279,7 @@ def _shape(path: Path) -> tuple[int, int]:
 
 
 def _load(path: Path) -> dict[str, Tensor]:
-    _check_length(path)
+    check_header_length(path)
     with _readable(path):
         tensors = dict(load_file(path))
         order = json.loads(_header(save({name: tensor.new_empty(0) for name, tensor in tensors.items()})))
@@ -291,7 +291,7 @@ def _header(content: bytes) -> bytes:
     return content[8 : 8 + int.from_bytes(content[:8], "little")]
 
 
-def _check_length(path: Path) -> None:
+def check_header_length(path: Path) -> None:
     """Refuse a header that is too long before the library reads it: a name takes 13 times its bytes in memory."""
     with _readable(path), path.open("rb") as file:
         if (length := int.from_bytes(file.read(8), "little")) > _HEADER_BYTES - 8:

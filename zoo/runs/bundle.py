@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,7 @@ from zoo.data.rows import SparseRows
 from zoo.methods.base import Recommender
 from zoo.methods.target_data import ReleaseMismatchError
 from zoo.release.denoiser import Denoiser
-from zoo.release.files import ReleaseError, all_finite, check_ids
+from zoo.release.files import MANIFEST_BYTES, STRING, ReleaseError, all_finite, check_header_length, check_ids
 from zoo.release.release import Release
 from zoo.runs.predictor import Predictor, check_names, explain_mismatch, read_inputs
 from zoo.runtime import plugins
@@ -39,11 +40,13 @@ SCHEMA = 1
 _FIELDS = {"schema": int, "version": str, "method": str} | dict.fromkeys(
     ("settings", "sizes", "digests", "holds", "sha256"), dict
 )
-#: Largest text file of a bundle, in bytes.
+#: Largest list of ids, in bytes.
 _MOST_TEXT = 2**28
 #: Bytes of weights that are made though scoring does not use them; more for large bundles.
 _MOST_UNUSED = 2**26
 STATE = "state."
+# Other values would take up to 24 times their bytes in memory.
+_IDS = re.compile(rb"\s*+\[(?:[\s,]*+" + STRING.pattern + rb")*+[\s,]*+\]\s*+", re.DOTALL)
 
 
 class BundleError(ValueError):
@@ -130,8 +133,9 @@ def load_bundle(
         if not (folder / name).is_file() or hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
             raise _damaged(f"{folder / name} is missing, truncated or changed")
     try:
+        check_header_length(folder / TENSORS)
         tensors = load_file(folder / TENSORS)
-    except (SafetensorError, OSError, TypeError) as error:  # torch adds its stack to the error of a shape
+    except (ReleaseError, SafetensorError, OSError, TypeError) as error:  # torch adds its stack to the error of a shape
         said = str(error).partition("\n")[0]
         raise _damaged(f"{folder / TENSORS} is damaged: {said}") from error
     method = _method(folder, manifest, tensors)
@@ -181,10 +185,13 @@ def _are_sizes(sizes: Mapping[str, Any]) -> bool:
 
 def _json(folder: Path, name: str) -> Any:  # noqa: ANN401  what JSON holds
     path = folder / name
-    if path.stat().st_size > _MOST_TEXT:
-        raise BundleError(f"{path} has {path.stat().st_size:,} bytes. At most {_MOST_TEXT:,} are read.")
+    if (size := path.stat().st_size) > (most := MANIFEST_BYTES if name == BUNDLE else _MOST_TEXT):
+        raise BundleError(f"{path} has {size:,} bytes. At most {most:,} are read.")
+    content = path.read_bytes()
+    if name != BUNDLE and not _IDS.fullmatch(content):
+        raise _damaged(f"{path} must be a list of ids")
     try:
-        return read_json(path.read_text(encoding="utf-8"), path)
+        return read_json(content.decode("utf-8"), path)
     except (ValueError, RecursionError) as error:
         raise _damaged(f"{path} is damaged: {error}") from error
 

@@ -34,7 +34,7 @@ from zoo.runtime.run_folder import (
     plain,
     write_json,
 )
-from zoo.runtime.settings_files import check_keys, read_json, with_home
+from zoo.runtime.settings_files import check_keys, check_size, read_json, with_home
 
 #: Environment variable with the inputs that rank 0 prepared, for the processes that Lightning starts.
 HANDOVER = "ZOO_HANDOVER"
@@ -264,11 +264,20 @@ def _refuse_other_publisher(named: Inputs, publisher: Publisher | Namespace | No
                     f"The release of {name!r} is given, so publisher {type(made).__name__} would not be applied. Set "
                     "--publisher null, or --data.releases null to publish again."
                 )
-        elif changed := differing(plain(publisher), read_json(beside.read_text(encoding="utf-8"), beside)):
+        elif changed := _changed(plain(publisher), beside):
             raise UsageError(
                 f"The release of {name!r} was published with another publisher; these settings differ: {changed}. To "
                 "publish again, set --data.releases null."
             )
+
+
+def _changed(publisher: object, beside: Path) -> list[str]:
+    """Return the settings in which a publisher differs from that of a file, which another party may have written."""
+    try:
+        check_size(beside)
+        return differing(publisher, read_json(beside.read_text(encoding="utf-8"), beside))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{beside} cannot be read ({error}). Remove it.") from error
 
 
 def _refuse_external_processes(trainer: Trainer) -> None:

@@ -102,6 +102,21 @@ def test_methods_of_one_domain_train_on_a_source(method: Any) -> None:  # noqa: 
         assert method.eval().score_all(torch.arange(3)).shape == (3, ratings.num_items)
 
 
+def test_all_bits_of_a_secret_seed_reach_the_first_weights() -> None:
+    class Drawn(BPR):
+        def configure_optimizers(self) -> Any:  # noqa: ANN401
+            self.numbers = torch.rand(4)
+            return super().configure_optimizers()
+
+    def numbers(high: int) -> Tensor:
+        publisher = EmbeddingPublisher(Drawn(3), epsilon=4.0, clip=1.0, progress=False)
+        found: Tensor = publisher.trained(SourceRatings(binary(), seed=7 + (high << 32))).numbers
+        return found
+
+    assert not torch.equal(numbers(0), numbers(5)), "a CPU's own seeding drops the high bits"
+    assert torch.equal(numbers(0), numbers(0))
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("generator", [False, True])
 def test_the_seed_of_a_training_comes_from_the_operating_system(generator: bool) -> None:

@@ -306,8 +306,8 @@ def test_values_in_place_of_ids_are_not_parsed(tmp_path: Path, monkeypatch: pyte
     with memory_below(2**25), pytest.raises(ReleaseError, match=r"the 1,\d{3},\d{3} bytes outside strings allowed"):
         Release.load(path)
     (path / MANIFEST).write_text('"' + '\\"' * 5_000)  # each inner quote would start a search to the end
-    looked, match = [], files._STRING.finditer
-    monkeypatch.setattr(files, "_STRING", Mock(finditer=lambda content: looked.extend(match(content)) or looked))
+    looked, match = [], files.STRING.finditer
+    monkeypatch.setattr(files, "STRING", Mock(finditer=lambda content: looked.extend(match(content)) or looked))
     with pytest.raises(ReleaseError, match="is no JSON"):
         Release.load(path)
     assert len(looked) == 1

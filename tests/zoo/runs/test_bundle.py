@@ -511,13 +511,18 @@ def test_hostile_tensors_and_ids_are_refused(whole: Path, tmp_path: Path) -> Non
         rewritten(tmp_path / "b", lambda _: None, good | changed)
         with pytest.raises((BundleError, UsageError), match=said):
             zoo.load(tmp_path / "b")
-    (tmp_path / "b" / TENSORS).write_bytes(b"no tensors")
-    rewritten(tmp_path / "b", lambda _: None)
-    with pytest.raises(BundleError, match="is damaged"):
-        zoo.load(tmp_path / "b")
+    for odd, said in (
+        (b"no tensors", "is damaged"),
+        ((2**20).to_bytes(8, "little") + b" " * 2**20, "header of 1,048,576"),
+    ):
+        (tmp_path / "b" / TENSORS).write_bytes(odd)
+        rewritten(tmp_path / "b", lambda _: None)
+        with pytest.raises(BundleError, match=said):
+            zoo.load(tmp_path / "b")
     rewritten(tmp_path / "b", lambda _: None, good)
     for ids, said in (
         ("1", "must be a list"),
+        ('["i", []]', "must be a list of ids"),
         (json.dumps(["i"] * 30), "twice"),
         (json.dumps(["\x1b", *map(str, range(29))]), "printable"),
     ):
@@ -525,9 +530,10 @@ def test_hostile_tensors_and_ids_are_refused(whole: Path, tmp_path: Path) -> Non
         rewritten(tmp_path / "b", lambda _: None)
         with pytest.raises(BundleError, match=said):
             zoo.load(tmp_path / "b")
-    (tmp_path / "b" / BUNDLE).write_text("[" * 100_000)
-    with pytest.raises(BundleError, match="is damaged"):
-        zoo.load(tmp_path / "b")
+    for text, said in (("[" * 100_000, "is damaged"), (" " * 2**20 + "{}", "At most 1,048,576 are read")):
+        (tmp_path / "b" / BUNDLE).write_text(text)
+        with pytest.raises(BundleError, match=said):
+            zoo.load(tmp_path / "b")
 
 
 @pytest.mark.parametrize(
@@ -573,6 +579,9 @@ def test_a_method_without_vectors_has_no_head(
     odd = torch.export.load(export_head(loaded, tmp_path / "odd", onnx=False) / "head.pt2").module()(torch.arange(3))
     assert torch.equal(odd[:2], loaded.method.item_counts.float().expand(2, -1))
     assert torch.allclose(odd[2], users[2] @ items.T)
+    loaded.method.item_counts.zero_()  # a run that hides its counts has no popular items: its scores stay as they are
+    kept = torch.export.load(export_head(loaded, tmp_path / "kept", onnx=False) / "head.pt2").module()(torch.arange(3))
+    assert kept[1].all()
 
 
 NAMED = "cdr-zoo/pricdr"

@@ -49,7 +49,7 @@ class RandomDraws:
     def once(self) -> Iterator[None]:
         """Draw from the seed."""
         before = [each.get_state() for each in self._generators]
-        fresh = [_seeded(each, self._seed) for each in self._generators]
+        fresh = [seed_whole_state(each, self._seed) for each in self._generators]
         try:
             yield
         finally:
@@ -69,8 +69,8 @@ class RandomDraws:
             yield
 
 
-def _seeded(generator: torch.Generator, seed: int) -> Tensor:
-    """Seed a generator, and return its state."""
+def seed_whole_state(generator: torch.Generator, seed: int) -> Tensor:
+    """Seed a generator with all bits of a seed below 2^128 (accelerators: 64), and return its state."""
     state = generator.manual_seed(seed % 2**64).get_state()
     if generator.device.type == "cpu":  # Mersenne Twister: 624 words of 32 bits behind seed, flags and position
         words = hashlib.shake_256(seed.to_bytes(16, "little")).digest(4 * 624)
