@@ -4,6 +4,7 @@ import hashlib
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -213,13 +214,13 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         """
         if name not in self.sources:
             raise ValueError(f"{name!r} is no source. The sources are {list(self.sources)}.")
+        steps = self.steps(name)
         report_large_files(self.files(name))
         listed = None if self.users_from_ratings else public_lists.agreed_users(self.users)
         shipped = self.public_ids(name) is not None
         on_lists = (shipped or self.users not in (OWN, COMMON)) and (shipped or name in self.catalogues)
         table, evaluation = self._filtered(name, may_be_empty=on_lists), self.evaluation
         held_out = evaluation.hold_out_of_sources and evaluation.split != "cold_start"
-        steps = self.steps(name)
         if evaluation.split == "given" and self.shipped_rows(name) is None:  # it ships no held-out rows
             held_out, steps = False, tuple(NOTHING_HELD_OUT if s == evaluation.source_step else s for s in steps)
         part = self._split(name, table).train if held_out else table
@@ -232,6 +233,8 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
 
     def steps(self, name: str) -> tuple[Step, ...]:
         """Return the steps before a domain is published or learned from, by settings alone; `source` knows if none is held out."""
+        files = chain.from_iterable(self.files(domain) or () for domain in self._domains)
+        public_lists.check_no_ratings(self.users, self.catalogues, files)
         last = self.evaluation.step if name == self.target else self.evaluation.source_step
         users, shipped = self.users if self.limited_to_list(name) else OWN, self.public_ids(name) is not None
         derived, catalogue = self._derived_users, self.catalogues.get(name)

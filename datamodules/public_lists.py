@@ -1,6 +1,6 @@
 """Public lists that the parties agree on: users, the items of a catalogue, or a number of columns that items are hashed to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -60,6 +60,17 @@ def check_lists(users: object, catalogues: Mapping[str, int | Path], target: str
         for hides in ("hold_out_of_sources", "earlier_sources"):  # one row of a column would stand for all of it
             if getattr(evaluation, hides):
                 raise ValueError(f"catalogues.{name} is {number}; evaluation.{hides} is true. Name a CSV file.")
+
+
+def check_no_ratings(users: str, catalogues: Mapping[str, int | Path], files: Iterable[Path]) -> None:
+    """Refuse a list that is one of the domains' files, or has columns of users and items: it was made from ratings."""
+    read = {path.resolve() for path in files}
+    named = [Path(users)] * (users not in (OWN, COMMON)) + [
+        path for path in catalogues.values() if isinstance(path, Path)
+    ]
+    for path in filter(Path.is_file, named):
+        if path.resolve() in read or {*PAIR} <= {*column_names(path)}:
+            raise ValueError(f"{path} is a file of ratings, and no list agreed on beforehand. Pass such a list.")
 
 
 def agreed_users(users: str) -> list[str] | None:

@@ -32,7 +32,7 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 96,
-    "lines of code": 54_330,
+    "lines of code": 54_350,
     "lines of tests": 56_450,
     "collected tests": 6_995,
 }

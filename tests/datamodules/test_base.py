@@ -7,11 +7,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from datamodules import Evaluation, Files
+from datamodules import Evaluation, Files, Filters
 from datamodules.alignment import MissingReleaseError, UserMismatchError
 from datamodules.protocol import SplitName
 from datamodules.public_lists import write_users
 from zoo import Nothing, Plaintext
+from zoo.data.ratings import Ratings
 from zoo.privacy.record.words import sentence
 from zoo.testing.tiny import attached as attach
 from zoo.testing.tiny import rated
@@ -103,6 +104,23 @@ def test_a_missing_release_says_what_to_do() -> None:
     target_only = attach(files(), SimpleNamespace(accepted_releases=frozenset()))
     target_only.setup("fit")
     assert target_only.releases == {}
+
+
+def test_a_file_of_ratings_is_no_list(tmp_path: Path) -> None:
+    """Else one rating decides who and what a release names, and its record is `proved`."""
+    (tmp_path / "right.csv").write_text("user_id,product\nu1,a\nu2,b\n")
+    (tmp_path / "copy.csv").write_text("user_id,item_id\nu1,a\nu2,b\n")
+    (tmp_path / "users.csv").write_text("user_id,age\nu1,30\n")
+    names = {"item": "product", "rating": None, "timestamp": None}
+
+    def source(**lists: Any) -> Ratings:  # noqa: ANN401
+        return files(".", root=tmp_path, columns={"right": names}, filters=Filters(None, 1, 1), **lists).source("right")
+
+    for name in ("right.csv", "copy.csv"):
+        for lists in ({"users": str(tmp_path / name)}, {"catalogues": {"right": tmp_path / name}}):
+            with pytest.raises(ValueError, match=rf"{name} is a file of ratings, and no list agreed on beforehand"):
+                source(**lists)
+    assert source(users=str(tmp_path / "users.csv")).user_ids.tolist() == ["u1"]
 
 
 @pytest.mark.usefixtures("zoo_data")

@@ -200,6 +200,8 @@ SPLITS = (
     *edits_of(
         "datamodules/public_lists.py",
         LINKED,
+        ("ratings are a list agreed on", "if path.resolve() in read or ", "if "),
+        ("a copy of ratings is a list agreed on", " or {*PAIR} <= {*column_names(path)}:", ":"),
         ("a worked out list is one agreed on", "if users == COMMON or derived:", "if users == COMMON:"),
         ("a saved list does not say where it is from", "list(users), DERIVED: [True]", 'list(users), "n": [True]'),
         ("a catalogue is read off the ratings", "    if catalogue is not None:\n", "    if catalogue is None:\n"),
