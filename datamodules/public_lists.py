@@ -63,7 +63,7 @@ def check_lists(users: object, catalogues: Mapping[str, int | Path], target: str
 
 
 def check_no_ratings(users: str, catalogues: Mapping[str, int | Path], files: Iterable[Path]) -> None:
-    """Refuse a list that is one of the domains' files, or has columns of users and items: it was made from ratings."""
+    """Refuse a list that is one of the domains' files, or has columns user_id and item_id: it was made from ratings."""
     read = {path.resolve() for path in files}
     named = [Path(users)] * (users not in (OWN, COMMON)) + [
         path for path in catalogues.values() if isinstance(path, Path)
