@@ -11,7 +11,7 @@ from datamodules.splits import PAIR
 from zoo.data.open_table import column_names, distinct_ids
 from zoo.data.ratings import Step, map_ids
 from zoo.data.sampling import hash_ids, mix, uniform_integers
-from zoo.runtime.run_folder import write_table
+from zoo.runtime.run_folder import visible, write_table
 
 #: Values of the argument `users` that are no path.
 OWN, COMMON = "own", "common"
@@ -37,7 +37,9 @@ def read_catalogue(path: Path) -> list[str]:
 
 def _read_list(path: Path, column: str, allowed: str) -> list[str]:
     if not path.is_file():
-        raise FileNotFoundError(f"No list of {column.removesuffix('_id')}s at {path.resolve()}. {allowed}")
+        raise FileNotFoundError(
+            f"No list of {column.removesuffix('_id')}s at {visible(str(path.resolve()))}. {allowed}"
+        )
     found, left_out = distinct_ids(path, column)
     if not found:
         raise ValueError(f"{path} is empty. Needed: ids under {column}.")

@@ -33,7 +33,7 @@ RATCHET = {
     "arrows": 70,
     "files with one importer": 96,
     "lines of code": 54_350,
-    "lines of tests": 56_450,
+    "lines of tests": 56_520,
     "collected tests": 6_995,
 }
 

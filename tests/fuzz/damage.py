@@ -1,7 +1,7 @@
 """Damage that is done to files: bytes changed, left out, put in and cut off, as hypothesis draws it."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -29,9 +29,11 @@ ENDS = st.booleans()
 
 #: What rich or a page would take for markup.
 MARKUP = "[red]<b>x</b>"
+#: What would be a line of its own in a message.
+FORGED = "forged"
 #: What is put in the place of a value.
 ODD = (
-    None, True, -1, 0, 2**70, 1e308, float("nan"), float("inf"), "", "x", "\x1b[31m\u202e", MARKUP, [], {}, [[]],
+    None, True, -1, 0, 2**70, 1e308, float("nan"), float("inf"), "", "x", f"\x1b[31m\u202e\n{FORGED}", MARKUP, [], {}, [[]],
     {"a": 1}, [None], 0.5,
 )  # fmt: skip
 Change = tuple[list[float], int]
@@ -71,6 +73,18 @@ def changed(value: Any, shares: list[float], odd: object) -> Any:  # noqa: ANN40
     return [*value[:key], inner, *value[key + 1 :]]
 
 
+def with_forged_lines(value: Any) -> Iterator[Any]:  # noqa: ANN401  any JSON
+    """The value with a line break and another line in one text, one number or one key of a mapping, each in turn."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield {f"{name}\n{FORGED}" if name == key else name: other for name, other in value.items()}
+            yield from ({**value, key: inner} for inner in with_forged_lines(part))
+    elif isinstance(value, list) and value:
+        yield from ([inner, *value[1:]] for inner in with_forged_lines(value[0]))
+    else:
+        yield f"{value}\n{FORGED}"
+
+
 def cases(count: int, many: int = 0) -> Callable[[Any], Any]:
     """So many examples, the same in every run of the suite; with ``-m slow``, if it is given, `many`."""
     checks = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -85,4 +99,11 @@ def refusal_of(error: Exception, name: str) -> None:
     assert name in str(error)
     assert type(error).__module__.split(".")[0] in ("builtins", "zoo")
     assert isinstance(error, ValueError | RuntimeError)
-    assert all(line.isprintable() for line in refusal(error).split("\n")), "and a terminal obeys nothing in it"
+    in_own_lines(error)
+
+
+def in_own_lines(error: Exception) -> None:
+    """A terminal obeys nothing in an error's words, and no line of them is another's."""
+    for line in refusal(error).split("\n"):
+        assert line.isprintable()
+        assert not line.startswith(FORGED), refusal(error)

@@ -8,7 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fuzz.damage import CHANGES, ENDS, HITS, ODD, Change, Hit, cases, changed, damaged, refusal_of
+from tests.fuzz.damage import (
+    CHANGES,
+    ENDS,
+    FORGED,
+    HITS,
+    ODD,
+    Change,
+    Hit,
+    cases,
+    changed,
+    damaged,
+    refusal_of,
+    with_forged_lines,
+)
 from tests.samples import binary
 from zoo import JLT, FlippedRows, NoisyRows, Release
 from zoo.commands.privacy.show import as_html, as_text, parts
@@ -49,7 +62,7 @@ def load_or_refuse(folder: Path) -> None:
         refusal_of(refused, str(folder))
         return
     shown = parts(release, folder, None)
-    assert all(line.isprintable() for line in as_text(shown).split("\n"))
+    assert all(line.isprintable() and not line.startswith(FORGED) for line in as_text(shown).split("\n"))
     page = as_html(shown, release.domain)
     assert all(line.isprintable() for line in page.split("\n"))
     assert "<b>x</b>" not in page
@@ -91,3 +104,11 @@ def test_a_damaged_release_is_refused_in_words(
     saved: Path, tmp_path: Path, file: str, hits: list[Hit], at_the_end: bool
 ) -> None:
     with_damage(saved, tmp_path / "x", file, hits, at_the_end)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_text_of_a_release_is_a_line_of_a_message(saved: Path, tmp_path: Path, name: str) -> None:
+    shutil.copytree(saved / name, tmp_path / "x")
+    for manifest in with_forged_lines(json.loads((saved / name / MANIFEST).read_text())):
+        (tmp_path / "x" / MANIFEST).write_text(json.dumps(manifest))
+        load_or_refuse(tmp_path / "x")

@@ -43,6 +43,20 @@ OTHERS = (
         ("a negative number of users", "type(value) is int and 0 <= value <= MAX_COUNT", "value is not None"),
     ),
     *edits_of(
+        "zoo/privacy/record/fields.py",
+        ("tests/fuzz/test_releases.py",),
+        (
+            "a received flag is lines of an error",
+            "{repr(value)[:80]}. Allowed: true",
+            "{str(value)[:80]}. Allowed: true",
+        ),
+    ),
+    *edits_of(
+        "zoo/privacy/record/schema.py",
+        ("tests/fuzz/test_releases.py",),
+        ("a received text is lines of an error", "{repr(stated[name])[:160]}", "{str(stated[name])[:160]}"),
+    ),
+    *edits_of(
         "zoo/benchmark/grid_file.py",
         ("tests/fuzz/test_benchmark_files.py",),
         ("what is wrong is repeated whole", "if len(text := str(said)) <= LONGEST_WORDS else", "if said else"),

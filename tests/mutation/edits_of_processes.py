@@ -59,6 +59,7 @@ PROCESSES = (
     *edits_of(
         "zoo/commands/psi.py",
         ("tests/zoo/commands/test_psi.py",),
+        ("a message's spelling is lines of an error", 'repr(fields["spelling"])', 'str(fields["spelling"])'),
         (
             "a step replaces what another wrote at the same time",
             """mode=0o600):

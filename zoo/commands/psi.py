@@ -267,7 +267,8 @@ def _received(
             f"{path} is a {fields['step']!r} of mode {fields['mode']!r}. Expected: {step!r} of mode {mode!r}."
         )
     if not _alike(fields["spelling"], own := spelling_of(ids)):
-        raise PsiError(f"The ids are spelled {fields['spelling']} there and {own} here. Write both lists in one way.")
+        there = repr(fields["spelling"])[:200]
+        raise PsiError(f"The ids are spelled {there} there and {own} here. Write both lists in one way.")
     sizes = fields["parts"]
     right = isinstance(sizes, list) and [type(size) is int and size >= 0 for size in sizes] == [True] * num_parts
     if not right or sum(sizes) != len(content) or type(fields["count"]) is not int or not 0 < fields["count"] < 2**31:

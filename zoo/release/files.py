@@ -245,7 +245,7 @@ def _check_shards(folder: Path, shards: Sequence[Any], num_users: int) -> None:
             raise ReleaseError(f"{path}: shard {number} must be {name}, got {str(shard['file'])[:80]!r}.")
         users = shard["users"]
         if not (isinstance(users, list) and len(users) == 2 and all(type(user) is int for user in users)):
-            raise ReleaseError(f"{path}: the users of {name} must be two integers, got {str(users)[:80]}.")
+            raise ReleaseError(f"{path}: the users of {name} must be two integers, got {repr(users)[:80]}.")
         if users[0] != done or users[1] <= done:
             raise ReleaseError(f"{path}: {name} must hold users from {done}, got {users[0]} to {users[1]}.")
         done = users[1]

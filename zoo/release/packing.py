@@ -111,7 +111,7 @@ class Offer:
         if not isinstance(self.sha256, str) or re.fullmatch("[0-9a-f]{64}", self.sha256) is None:
             raise ReleaseError(f"sha256 is {str(self.sha256)[:80]!r}. Allowed: 64 hexadecimal digits.")
         if type(self.size) is not int or self.size < 1:
-            raise ReleaseError(f"The size of the stream is {str(self.size)[:20]}. Allowed: integers >= 1.")
+            raise ReleaseError(f"The size of the stream is {repr(self.size)[:20]}. Allowed: integers >= 1.")
 
 
 class Transfer:

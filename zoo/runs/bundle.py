@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from safetensors.torch import load_file
 from scipy.sparse import csr_array
 from torch import Tensor
 
+from callbacks.best_checkpoint import digest_of
 from datamodules import CrossDomainDataModule
 from datamodules.alignment import link_users
 from zoo.data.arrays import Ids
@@ -30,11 +30,11 @@ from zoo.release.release import Release
 from zoo.runs.predictor import Predictor, check_names, explain_mismatch, read_inputs
 from zoo.runtime import plugins
 from zoo.runtime.exports import METHODS, VERSION, exported
-from zoo.runtime.run_folder import MOST_COPIES
+from zoo.runtime.run_folder import CONFIG, METRICS, MOST_COPIES, PRIVACY
 from zoo.runtime.settings_files import read_json, user_path
 
-#: Manifest of a bundle, with the SHA-256 of every other file.
-BUNDLE = "bundle.json"
+#: Manifest of a bundle, with the SHA-256 of every other file; its model card.
+BUNDLE, CARD = "bundle.json", "README.md"
 TENSORS, ITEMS, USERS = "tensors.safetensors", "items.json", "users.json"
 SCHEMA = 1
 _FIELDS = {"schema": int, "version": str, "method": str} | dict.fromkeys(
@@ -130,7 +130,7 @@ def load_bundle(
     """Load a bundle, which is untrusted input; see `zoo.runs.loading.load`."""
     manifest = _manifest(folder)
     for name, digest in manifest["sha256"].items():
-        if not (folder / name).is_file() or hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
+        if not (folder / name).is_file() or digest_of(folder / name) != digest:
             raise _damaged(f"{folder / name} is missing, truncated or changed")
     try:
         check_header_length(folder / TENSORS)
@@ -162,8 +162,8 @@ def _manifest(folder: Path) -> dict[str, Any]:
         )
     if TENSORS not in manifest["sha256"] or ITEMS not in manifest["sha256"]:
         raise _damaged(f"{folder / BUNDLE} names neither {TENSORS} nor {ITEMS}")
-    if any(Path(name).name != name for name in manifest["sha256"]):
-        raise _damaged(f"{folder / BUNDLE} names files outside the bundle")
+    if other := manifest["sha256"].keys() - {CARD, CONFIG, METRICS, PRIVACY, TENSORS, ITEMS, USERS}:
+        raise _damaged(f"{folder / BUNDLE} names other files: {sorted(other)[:3]}")
     own = manifest.get("own_rows", [])
     texts = [*manifest["digests"].values(), *own] if isinstance(own, list) else [None]
     if not _are_sizes(manifest["sizes"]) or not all(isinstance(one, str) for one in texts):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import os
@@ -18,13 +17,14 @@ import torch
 import yaml
 from torch import Tensor, nn
 
+from callbacks.best_checkpoint import digest_of
 from zoo.data.rows import SparseRows
 from zoo.methods.checkpoint_identity import STATED
 from zoo.privacy.record.fields import RecordError
 from zoo.privacy.spending.total import record_of
 from zoo.release.files import all_finite, save_tensors
 from zoo.runs import hub
-from zoo.runs.bundle import BUNDLE, ITEMS, SCHEMA, STATE, TENSORS, USERS, scored_by
+from zoo.runs.bundle import BUNDLE, CARD, ITEMS, SCHEMA, STATE, TENSORS, USERS, scored_by
 from zoo.runs.inputs import UsageError, read_checkpoint
 from zoo.runs.loading import load_run, settings_of
 from zoo.runs.predictor import Predictor, needs_of
@@ -47,8 +47,6 @@ from zoo.runtime.run_folder import (
 from zoo.runtime.settings_files import user_path
 from zoo.runtime.suggestions import count_of
 
-#: Model card of a bundle.
-CARD = "README.md"
 #: Settings of data that name local paths, which a bundle omits; and those of other objects.
 AT_HOME = ("releases", "trusted", "root", "users", "catalogues", "files", "folder")
 PATHS = ("run", "received", "trusted", "secret_key", "warm_start", "save_dir", "dirpath", "default_root_dir")
@@ -333,7 +331,7 @@ def _is_path(value: object) -> bool:
 
 def _digests(folder: Path) -> dict[str, str]:
     names = sorted(file.name for file in folder.iterdir() if file.name != BUNDLE)
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    return {name: digest_of(folder / name) for name in names}
 
 
 def card(folder: Path, manifest: Mapping[str, Any]) -> str:

@@ -174,6 +174,8 @@ def test_wrong_and_altered_files_are_refused() -> None:
     ):  # fmt: skip
         Path("bad").write_bytes(bad)
         refused("serve b <bad >2", "cut off|altered|no message|another number|are spelled")
+    Path("bad").write_bytes(json.dumps({**fields, "spelling": "-\nforged"}).encode() + b"\n" + content)
+    refused("serve b <bad >2", r"are spelled '-\\nforged' there")
     assert not Path("2").exists()
     for words in ("serve b <1 >2", "ask a <2 >3"):
         step(words)

@@ -70,7 +70,7 @@ class ThirdPartyMechanism(Mechanism):
         users = self.inputs.get("num_users")
         object.__setattr__(self, "num_users", users if type(users) is int else 0)
         if self.num_users > MAX_COUNT:
-            raise MechanismError(f"{self.name}: num_users is {str(users)[:80]}. Allowed: <= 2**53.")
+            raise MechanismError(f"{self.name}: num_users is {repr(users)[:80]}. Allowed: <= 2**53.")
         for name in ("delta", "epsilon", "mu", "requested_epsilon", "sensitivity", "clip", "noise_std"):
             if type(value := getattr(self, name)) is int:
                 object.__setattr__(self, name, float(value))
@@ -145,7 +145,7 @@ class ThirdPartyMechanism(Mechanism):
             ("noise_scale", self.noise_std if "sigma" in self.inputs else sigma, sigma),
         ):
             if not nearly_equal(stated, due):
-                raise MechanismError(f"{self.name}: {name} is {str(stated)[:80]}. The ledger gives {due}.")
+                raise MechanismError(f"{self.name}: {name} is {repr(stated)[:80]}. The ledger gives {due}.")
 
 
 def nearly_equal(one: Any, other: Any, tolerance: float = 1e-9) -> bool:  # noqa: ANN401  plain JSON

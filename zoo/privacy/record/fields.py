@@ -92,13 +92,13 @@ def _read_texts(name: str, value: object) -> tuple[str, ...]:
 
 def _read_number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e300:
-        raise RecordError(f"{name} is {str(value)[:80]}. Allowed: finite numbers or null.")
+        raise RecordError(f"{name} is {repr(value)[:80]}. Allowed: finite numbers or null.")
     return float(value)
 
 
 def _read_bool(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise RecordError(f"{name} is {str(value)[:80]}. Allowed: true, false.")
+        raise RecordError(f"{name} is {repr(value)[:80]}. Allowed: true, false.")
     return value
 
 
@@ -116,7 +116,7 @@ def _reader_of(kind: type[StrEnum]) -> Reader:
 def _read_integer(name: str, value: object) -> int:
     read: int = _reader(int, "an integer", int)(name, value)
     if not abs(read) < LARGEST:
-        raise RecordError(f"{name} is {str(read)[:80]}. Allowed: integers below 2^128.")
+        raise RecordError(f"{name} is {repr(read)[:80]}. Allowed: integers below 2^128.")
     return read
 
 
@@ -124,7 +124,7 @@ def _read_plain(name: str, value: object) -> dict[str, object]:
     read: dict[str, object] = _reader(Mapping, "a mapping", dict)(name, value)
     for key, one in read.items():
         if isinstance(one, int) and not isinstance(one, bool):
-            _read_integer(f"{name}, {str(key)[:80]}", one)
+            _read_integer(f"{name}, {repr(key)[:80]}", one)
     return read
 
 

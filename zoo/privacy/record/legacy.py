@@ -142,7 +142,7 @@ def check_earlier(record: Derived, written: Mapping[str, Any]) -> None:
 def _compare(mechanism: Mechanism, name: str, stated: object, due: object) -> None:
     if not nearly_equal(stated, due):
         raise InconsistentRecordError(
-            f"{mechanism.name}: {name} is {str(stated)[:80]}. The ledger gives {str(due)[:80]}. {ASK_SOURCE}"
+            f"{mechanism.name}: {name} is {repr(stated)[:80]}. The ledger gives {repr(due)[:80]}. {ASK_SOURCE}"
         )
 
 

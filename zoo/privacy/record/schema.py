@@ -70,8 +70,8 @@ def check_derived(derived: Mapping[str, Any], stated: Mapping[str, Any]) -> None
         larger = older and name == "epsilon" and (stated[name] or 0.0) > (derived[name] or 0.0)
         if not larger and not nearly_equal(stated[name], due, tolerance):
             raise InconsistentRecordError(
-                f"{stated['mechanism'][:80]!r}: {name} is {str(stated[name])[:160]}. Its parameters give "
-                f"{str(due)[:160]}. {ASK_SOURCE}"
+                f"{stated['mechanism'][:80]!r}: {name} is {repr(stated[name])[:160]}. Its parameters give "
+                f"{repr(due)[:160]}. {ASK_SOURCE}"
             )
 
 
@@ -111,7 +111,7 @@ def mechanism_from(kind: type[Mechanism], parameters: Mapping[str, Any]) -> Mech
 def _step(value: object) -> RecordedStep:
     names = RecordedStep._fields
     if not isinstance(value, Mapping) or value.keys() != {*names} or value["reach"] not in REACHES:
-        raise RecordError(f"A step is {str(value)[:80]}. Needed: {list(names)}, reach in {list(REACHES)}.")
+        raise RecordError(f"A step is {repr(value)[:80]}. Needed: {list(names)}, reach in {list(REACHES)}.")
     return RecordedStep(**{name: read_field(f"steps, {name}", "str", value[name]) for name in names})
 
 

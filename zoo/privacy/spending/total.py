@@ -156,7 +156,7 @@ def record_of(entry: Mapping[str, Any]) -> PrivacyRecord:
     """Return the record of an entry of a run's ``privacy.json``, which also has the ledger."""
     users = entry.get("num_users", 0)
     if type(users) is not int or not 0 <= users <= MAX_COUNT:
-        raise RecordError(f"num_users is {str(users)[:80]}. Allowed: integers from 0 to 2**53.")
+        raise RecordError(f"num_users is {repr(users)[:80]}. Allowed: integers from 0 to 2**53.")
     values = {name: value for name, value in entry.items() if name not in EXTRA_KEYS}
     ledger = _ledger_of(entry)
     record = PrivacyRecord.from_dict(values, ledger)
