@@ -71,7 +71,8 @@ GUARANTEES = (
         ("tests/zoo/privacy/accounting/test_gaussian_mixture.py", "tests/zoo/privacy/accounting/test_delta.py"),
         ("a step lies between two nodes", "steep = epsilon > min(", "steep = epsilon > 1e9 + min("),
         ("a step of few rows lies between two nodes", "_STEEP_BY_WIDTH * dim * dim for", "_STEEP for"),
-        ("noise for a sensitivity of 1", "return sensitivity / largest_shift(", "return 1 / largest_shift("),
+        ("noise is so small that epsilon is infinite", "if not shift * shift < LARGEST_SQUARE:", "if False:"),
+        ("noise for a sensitivity of 1", "return sensitivity / shift", "return 1 / shift"),
         (
             "the largest column norm is left out",
             "return largest_norm * sensitivity / target_mu",

@@ -102,12 +102,15 @@ class TrainedPublisher(Publisher):
         seed: int | None = None,
         progress: bool | None = None,
     ) -> None:
-        if getattr(network, "sizes", None) is not None:
-            raise ValueError(f"{type(network).__name__} was trained before. Pass a new one.")
         self.network: Any = network
+        self._check_new()
         self.callbacks = callbacks or []
         self.accelerator, self.seed = accelerator, seed
         self.progress = sys.stderr.isatty() if progress is None else progress
+
+    def _check_new(self) -> None:
+        if getattr(self.network, "sizes", None) is not None:
+            raise ValueError(f"{type(self.network).__name__} was trained before. Pass a new one.")
 
     @property
     def repeats_noise(self) -> bool:
@@ -127,6 +130,7 @@ class TrainedPublisher(Publisher):
 
     def trained(self, source: SourceRatings, max_epochs: int = 1) -> Any:  # noqa: ANN401  as the network
         """Return a copy of the network after training on a source, with the source's seed."""
+        self._check_new()  # it may have been trained since
         keep_freed_memory()
         network, callbacks = copy.deepcopy((self.network, self.callbacks))
         with isolate_rng(), warnings.catch_warnings():

@@ -196,6 +196,10 @@ def test_a_network_that_was_trained_before_is_refused(tmp_path: Path) -> None:
     run = fit(BPR(4), Synthetic(num_users=20, num_items=40, sources=[]), runs=tmp_path, max_epochs=1)
     with pytest.raises(ValueError, match=r"BPR was trained before\. Pass a new one\."):
         EmbeddingPublisher(run.method)
+    publisher = EmbeddingPublisher(BPR(4))
+    publisher.network = run.method
+    with pytest.raises(ValueError, match="was trained before"):
+        publisher.publish(binary(), "book")
 
 
 def test_data_that_give_no_vectors_are_refused() -> None:

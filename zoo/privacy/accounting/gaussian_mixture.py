@@ -130,7 +130,12 @@ def mix_w(
     else:
         check_epsilon(epsilon or 0.0)
     at = epsilon or 0.0
-    return sensitivity / largest_shift(lambda s: mix_delta(at, s, dim) <= delta)
+    shift = largest_shift(lambda s: mix_delta(at, s, dim) <= delta)
+    if not shift * shift < LARGEST_SQUARE:
+        raise ValueError(
+            f"At width {dim} this target has no finite epsilon. Lower it, or raise the width."
+        )
+    return sensitivity / shift
 
 
 def max_w(

@@ -233,7 +233,7 @@ def test_the_default_delta_of_a_rating_counts_entries_and_the_record_names_its_r
     assert (
         PrivacyRecord.from_dict({k: v for k, v in values.items() if k != "delta_rule"}).delta_rule == "delta_of_users"
     )
-    with pytest.raises(InconsistentRecordError, match="delta_rule is .delta_of_entries"):
+    with pytest.raises(InconsistentRecordError, match="delta_rule is 'delta_of_entries"):
         PrivacyRecord.from_dict({**values, "delta_rule": "delta_of_entries"})
 
 
