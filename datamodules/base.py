@@ -214,6 +214,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         """
         if name not in self.sources:
             raise ValueError(f"{name!r} is no source. The sources are {list(self.sources)}.")
+        self.check_lists()
         steps = self.steps(name)
         report_large_files(self.files(name))
         listed = None if self.users_from_ratings else public_lists.agreed_users(self.users)
@@ -233,13 +234,16 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
 
     def steps(self, name: str) -> tuple[Step, ...]:
         """Return the steps before a domain is published or learned from, by settings alone; `source` knows if none is held out."""
-        files = chain.from_iterable(self.files(domain) or () for domain in self._domains)
-        public_lists.check_no_ratings(self.users, self.catalogues, files)
         last = self.evaluation.step if name == self.target else self.evaluation.source_step
         users, shipped = self.users if self.limited_to_list(name) else OWN, self.public_ids(name) is not None
         derived, catalogue = self._derived_users, self.catalogues.get(name)
         lists = public_lists.list_steps(users, derived=derived, catalogue=catalogue, shipped=shipped)
         return (*self._read_by_plugin, *plugin_steps(self.filters, self.evaluation), *self.filters.steps, *lists, last)
+
+    def check_lists(self) -> None:
+        """Refuse a list of users or items that is a file of ratings; `ValueError`. A run's own copy of the target needs none."""
+        files = chain.from_iterable(self.files(domain) or () for domain in self._domains)
+        public_lists.check_no_ratings(self.users, self.catalogues, files)
 
     @property
     def _read_by_plugin(self) -> tuple[Step, ...]:
@@ -327,6 +331,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         """
         if self.summary:
             return
+        self.check_lists()
         applied = self.steps(self.target)
         users = self.users if self.users in (OWN, COMMON) else "a list"
         settings = cache_key_settings(vars(self), class_path(type(self)), users, self.split_seed)

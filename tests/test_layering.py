@@ -34,7 +34,7 @@ RATCHET = {
     "files with one importer": 93,
     "lines of code": 54_350,
     "lines of tests": 56_520,
-    "collected tests": 6_995,
+    "collected tests": 7_000,
 }
 
 

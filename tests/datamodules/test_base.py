@@ -121,6 +121,10 @@ def test_a_file_of_ratings_is_no_list(tmp_path: Path) -> None:
             with pytest.raises(ValueError, match=rf"{name} is a file of ratings, and no list agreed on beforehand"):
                 source(**lists)
     assert source(users=str(tmp_path / "users.csv")).user_ids.tolist() == ["u1"]
+    copied = files(".", root=tmp_path, users=str(tmp_path / "copy.csv"))
+    with pytest.raises(ValueError, match=r"copy.csv is a file of ratings"):
+        copied.read_target()
+    assert copied.steps("right"), "a run that has its own copy of the target can still be loaded"
 
 
 @pytest.mark.usefixtures("zoo_data")

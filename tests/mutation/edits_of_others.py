@@ -43,6 +43,11 @@ OTHERS = (
         ("a negative number of users", "type(value) is int and 0 <= value <= MAX_COUNT", "value is not None"),
     ),
     *edits_of(
+        "zoo/runs/bundle.py",
+        ("tests/fuzz/test_bundles.py",),
+        ("a denoiser's name is lines of an error", "{visible(str(error))[:200]}", "{error}"),
+    ),
+    *edits_of(
         "zoo/privacy/record/fields.py",
         ("tests/fuzz/test_releases.py",),
         (

@@ -30,7 +30,7 @@ from zoo.release.release import Release
 from zoo.runs.predictor import Predictor, check_names, explain_mismatch, read_inputs
 from zoo.runtime import plugins
 from zoo.runtime.exports import METHODS, VERSION, exported
-from zoo.runtime.run_folder import CONFIG, METRICS, MOST_COPIES, PRIVACY
+from zoo.runtime.run_folder import CONFIG, METRICS, MOST_COPIES, PRIVACY, visible
 from zoo.runtime.settings_files import read_json, user_path
 
 #: Manifest of a bundle, with the SHA-256 of every other file; its model card.
@@ -163,7 +163,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     if TENSORS not in manifest["sha256"] or ITEMS not in manifest["sha256"]:
         raise _damaged(f"{folder / BUNDLE} names neither {TENSORS} nor {ITEMS}")
     if other := manifest["sha256"].keys() - {CARD, CONFIG, METRICS, PRIVACY, TENSORS, ITEMS, USERS}:
-        raise _damaged(f"{folder / BUNDLE} names other files: {sorted(other)[:3]}")
+        raise _damaged(f"{folder / BUNDLE} names other files: {[name[:80] for name in sorted(other)[:3]]}")
     own = manifest.get("own_rows", [])
     texts = [*manifest["digests"].values(), *own] if isinstance(own, list) else [None]
     if not _are_sizes(manifest["sizes"]) or not all(isinstance(one, str) for one in texts):
@@ -270,7 +270,7 @@ def _bundle_data(
     try:
         denoiser = None if not manifest.get("denoiser") else Denoiser(**manifest["denoiser"])
     except (TypeError, ValueError) as error:
-        raise _damaged(f"{folder / BUNDLE} has no such denoiser ({error})") from error
+        raise _damaged(f"{folder / BUNDLE} has no such denoiser ({visible(str(error))[:200]})") from error
     for name, release in given.items():
         if release.digest + ("" if denoiser is None else f", {denoiser}") != manifest["digests"].get(name):
             raise ReleaseMismatchError(f"{releases[name]} is not the release of {name!r} from training.")

@@ -92,6 +92,7 @@ def read_experiment(config: Path, overrides: Sequence[str]) -> Experiment:
     items = {name: c if isinstance(c, int) else len(read_catalogue(Path(c))) for name, c in catalogues.items()}
     maker = _maker(parsed)
     module = instantiate("data", CrossDomainDataModule, data)
+    module.check_lists()
     module.users_from_ratings = module.users == COMMON  # as fit would
     if isinstance(maker, Recommender):
         maker.check_signs(module.signs)  # values that are not signs would reveal which items were rated

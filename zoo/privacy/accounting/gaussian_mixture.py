@@ -132,9 +132,7 @@ def mix_w(
     at = epsilon or 0.0
     shift = largest_shift(lambda s: mix_delta(at, s, dim) <= delta)
     if not shift * shift < LARGEST_SQUARE:
-        raise ValueError(
-            f"At width {dim} this target has no finite epsilon. Lower it, or raise the width."
-        )
+        raise ValueError(f"At width {dim} the epsilon of this target cannot be computed. Lower it, or raise the width.")
     return sensitivity / shift
 
 

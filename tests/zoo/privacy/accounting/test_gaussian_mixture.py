@@ -156,7 +156,7 @@ def test_other_arguments_out_of_range() -> None:
     with pytest.raises(ValueError, match=r"dim is 0.*Allowed: integers >= 1"):
         mix_w(0, 1.0, 1e-5)
     assert mix_w(1, 1.0, 1e-5) > 0  # what is remembered of 1 is not said of True
-    with pytest.raises(ValueError, match="At width 1 this target has no finite epsilon"):
+    with pytest.raises(ValueError, match="At width 1 the epsilon of this target cannot be computed"):
         mix_w(1, None, 1e-5, attack_success=1 - 1e-7)  # Q of one row is often near 0
     assert mix_epsilon(1e-5, 1 / mix_w(2, None, 1e-5, attack_success=1 - 1e-7), 2) < float("inf")
     with pytest.raises(ValueError, match=r"dim is True.*Allowed: integers >= 1"):
