@@ -299,6 +299,19 @@ def test_the_page_on_records_has_every_key_parameter_and_code() -> None:
     assert {*unprotected_record("none", "no noise").to_dict(), *SENTENCES, *parameters} <= known
 
 
+def test_every_protocol_says_what_a_deviating_party_can_do() -> None:
+    """And names a test that shows it."""
+    section = (DOCS / "privacy" / "models.md").read_text().partition("## Parties that deviate")[2].partition("\n## ")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("|")
+    ]
+    protocols, shown = (" ".join(row[at] for row in rows[2:]) for at in (0, 3))
+    named = ("rows", "generator", "bridge", "encrypted", "output perturbation", "requests", "intersection")
+    assert [name for name in (*named, "FedCDR", "FedCT", "FedGNN", "FedGCDR") if name not in protocols] == []
+    files = {path.stem for part in ("tests", "examples") for path in (ROOT / part).rglob("test_*.py")}
+    assert {*re.findall(r"test_\w+", shown)} <= files
+
+
 def test_shares_are_counted_from_popularity_to_the_plain_ratings(results: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / "results.csv"
     lines = [

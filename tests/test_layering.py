@@ -32,9 +32,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 93,
-    "lines of code": 54_350,
-    "lines of tests": 56_520,
-    "collected tests": 7_000,
+    "lines of code": 54_390,
+    "lines of tests": 56_650,
+    "collected tests": 7_005,
 }
 
 

@@ -28,6 +28,16 @@ ENSEMBLES = (
         ("a choice among private trainings assumes nothing", "else UNCOUNTED)", "else CHOSEN_BY_METRICS)"),
     ),
     *edits_of(
+        "zoo/methods/base.py",
+        (f"{OF_METHODS}/test_bridge.py",),
+        (
+            "any checkpoint may choose by rows without noise",
+            "early_stopping_callbacks, *watching)",
+            "early_stopping_callbacks,)",
+        ),
+        ("a checkpoint that watches nothing is refused", 'if getattr(each, "monitor", None) is not None]', "]"),
+    ),
+    *edits_of(
         "callbacks/best_checkpoint.py",
         (f"{OF_METHODS}/test_bridge.py",),
         ("an epoch is chosen by rows without noise", "if without or reads_own_rows or", "if without or"),

@@ -43,6 +43,18 @@ OTHERS = (
         ("a negative number of users", "type(value) is int and 0 <= value <= MAX_COUNT", "value is not None"),
     ),
     *edits_of(
+        "zoo/benchmark/report/files.py",
+        ("tests/zoo/benchmark/report/test_tracked.py",),
+        ("a table in a file has no conditions", '"; ".join(view["conditions"])', '""'),
+    ),
+    *edits_of(
+        "zoo/commands/privacy/as_json.py",
+        ("tests/zoo/commands/privacy/test_totals.py",),
+        ("an entry has a type that no registry has", '_PRODUCTS.get(release.kind, "Dataset")', "release.kind"),
+        ("an entry has facts that are nulls", 'if fact not in (None, "")', "if key"),
+        ("an entry does not say what it lacks", 'if fact in ("", [""])]', "if fact is None]"),
+    ),
+    *edits_of(
         "zoo/runs/bundle.py",
         ("tests/fuzz/test_bundles.py",),
         ("a denoiser's name is lines of an error", "{visible(str(error))[:200]}", "{error}"),

@@ -182,9 +182,11 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
             if self.batches != "full_batch":  # which is solved anew
                 self.refuse_other_releases()
         self.check_signs(self.data.signs)
-        if stage == "fit" and self.trainer.early_stopping_callbacks and (read := self.own_rows_read(self.data)):
+        watching = [each for each in self.trainer.checkpoint_callbacks if getattr(each, "monitor", None) is not None]
+        chooses = [type(each).__name__ for each in (*self.trainer.early_stopping_callbacks, *watching)]
+        if stage == "fit" and chooses and (read := self.own_rows_read(self.data)):
             raise ValueError(
-                f"EarlyStopping would choose the epoch by scores that read the rows of {', '.join(read)} without "
+                f"{chooses[0]} would choose the epoch by scores that read the rows of {', '.join(read)} without "
                 "noise. Remove it."
             )
         self.read_data(self.data)

@@ -185,6 +185,38 @@ def test_wrong_and_altered_files_are_refused() -> None:
     refused("serve b <lie =agreed.csv", "names users who are not in b.csv")
 
 
+def opened_reply() -> tuple[dict[str, Any], Any, Any]:
+    """The fields and both parts of the reply in the file 2."""
+    header, _, content = Path("2").read_bytes().partition(b"\n")
+    fields, setup, response = json.loads(header), psi.python.ServerSetup(), psi.python.Response()
+    setup.ParseFromString(content[: fields["parts"][0]])
+    response.ParseFromString(content[fields["parts"][0] :])
+    return fields, setup, response
+
+
+def with_reply(fields: dict[str, Any], *parts: Any) -> None:  # noqa: ANN401  messages of the library
+    made = [part.SerializeToString() for part in parts]
+    Path("bad").write_bytes(json.dumps({**fields, "parts": [*map(len, made)]}).encode() + b"\n" + b"".join(made))
+
+
+def test_what_parties_that_deviate_learn() -> None:
+    """A suspected user who is listed, and whom a shuffled reply names instead of those in common."""
+    listed("a", [*HERE, "u0085"])  # whom only the other party has
+    for words in ("ask a >1", "serve b <1 >2"):
+        step(words)
+    fields, setup, response = opened_reply()
+    points = list(response.encrypted_elements)
+    del response.encrypted_elements[:]
+    response.encrypted_elements.extend(points[::-1])
+    with_reply(fields, setup, response)
+    step("ask a <bad >3 =found.csv")
+    _, sent = json.loads(Path("3").read_bytes().partition(b"\n")[2])
+    common = {*HERE, "u0085"} & {*THERE}
+    assert len(sent) == len(common)
+    assert {*sent} - common, "the server learns of users whom it does not have"
+    assert {*sent} <= {*HERE, "u0085"}
+
+
 @pytest.mark.parametrize("mode", ["list", "size"])
 @pytest.mark.parametrize(
     ("change", "message"),
@@ -208,16 +240,12 @@ def test_a_reply_that_deviates_is_refused_and_used_up(
     """Undone, the first changes send all users of the asking party, or end its process."""
     for words in ("ask a >1", "serve b <1 >2"):
         step(words, mode)
-    header, _, content = Path("2").read_bytes().partition(b"\n")
-    fields, (setup, response) = json.loads(header), (psi.python.ServerSetup(), psi.python.Response())
-    setup.ParseFromString(content[: fields["parts"][0]])
-    response.ParseFromString(content[fields["parts"][0] :])
+    fields, setup, response = opened_reply()
     if change is None:
         fields["count"] = 1
     else:
         change(setup, response.encrypted_elements)
-    made = [each.SerializeToString() for each in (setup, response)]
-    Path("bad").write_bytes(json.dumps({**fields, "parts": [*map(len, made)]}).encode() + b"\n" + b"".join(made))
+    with_reply(fields, setup, response)
     refused("ask a <bad >3 =agreed.csv", message, mode)
     assert not Path("3").exists()
     assert not Path("agreed.csv").exists()

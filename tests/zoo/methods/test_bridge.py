@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from pytorch_lightning import Trainer
-from pytorch_lightning.callbacks import EarlyStopping
+from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from torch import Tensor
 
 import zoo
@@ -218,6 +218,11 @@ def test_a_search_over_scores_of_source_rows_stands_in_the_record(
     trainer.callbacks.append(EarlyStopping("val/full/ndcg@10"))  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="EarlyStopping would choose the epoch by scores that read the rows of book"):
         method.setup("fit")
+    trainer.callbacks[-1:] = [ModelCheckpoint(), saver := ModelCheckpoint(monitor="val/full/ndcg@10")]  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="ModelCheckpoint would choose the epoch by scores that read the rows of book"):
+        method.setup("fit")
+    trainer.callbacks.remove(saver)  # type: ignore[attr-defined]
+    method.setup("fit")
     assert trainer.lr_scheduler_configs == []
     plateau = SimpleNamespace(reduce_on_plateau=True)
     monkeypatch.setattr(type(trainer), "lr_scheduler_configs", [SimpleNamespace(reduce_on_plateau=False), plateau])

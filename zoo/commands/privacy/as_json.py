@@ -6,6 +6,7 @@ with losses rounded up. Unknown and infinite numbers are null. `docs/privacy/rec
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,14 @@ from zoo.privacy.audits.two_world import Result
 from zoo.privacy.record.record import PrivacyRecord, rounded_up, shown_delta
 from zoo.privacy.spending.budget import Budget
 from zoo.privacy.spending.total import Account, Total
+from zoo.release.metadata import ReleaseMetadata
 from zoo.release.release import Release
 from zoo.release.signature import TrustedKeys
 
 SCHEMA = 1
+#: Types of data products and deployment models of the registry of deployments.
+_PRODUCTS = {"generator": "Machine learning model", "map": "Machine learning model"}
+_MODELS = {"central": "Central", "local": "Local", "shuffle": "Shuffle", "federated": "Federated"}
 
 Values = dict[str, Any]
 
@@ -77,10 +82,11 @@ def show_values(release: Release, path: Path, key: str | None, trusted: TrustedK
     }
 
 
-def registry_entry(release: Release) -> str:
-    """Return an entry of the registry of deployments (registry.opendp.org; arXiv 2509.13509) as JSON, with its keys.
+def registry_entry(release: Release) -> Values:
+    """Return a draft of an entry in the registry of deployments (registry.opendp.org; arXiv 2509.13509), in its schema.
 
-    Facts are those of the record and of the publisher's statement; unstated ones are null.
+    Facts are those of the record and of the publisher's statement. Required texts that neither has are empty, as in the
+    registry's own template; other unstated facts are left out.
 
     Raises:
         ValueError: The release has no guarantee.
@@ -88,15 +94,34 @@ def registry_entry(release: Release) -> str:
     record, about = release.record, release.metadata
     if not record.claims or record.unit is None:
         raise ValueError(f"The release guarantees nothing ({record.reason}). Register a release with a guarantee.")
-    entry = {
-        "basic": {
-            "name": f"{release.domain}, {record.mechanism.name}",
-            "data_curators": [] if about is None or about.curator is None else [{"data_curator_name": about.curator}],
-            "description": f"{release.kind} of {release.num_users} users for cross-domain recommendation",
-            "intended_use": about and about.intended_use,
-            "data_product_type": release.kind,
-            "publication_date": about and about.date,
-        },
+    name, curator = f"{release.domain}, {record.mechanism.name}", (about and about.curator) or ""
+    date = about.date if about else ""
+    basic = {
+        "name": name,
+        "data_curators": [curator],
+        "intended_use": (about and about.intended_use) or "",
+        "data_product_type": _PRODUCTS.get(release.kind, "Dataset"),
+        "data_product_region": "",
+        "description": f"{release.kind} of {release.num_users} users for cross-domain recommendation",
+        "publication_date": date,
+    }
+    others = {
+        group: {key: fact for key, fact in facts.items() if fact not in (None, "")}
+        for group, facts in _later_tiers(record, about).items()
+    }
+    slug = "-".join(re.findall(r"[a-z0-9]+", f"{name} {curator} {date[:4]}".lower()))
+    groups = {"basic": basic, **others, "administrative": {"registry_authors": [""]}}
+    return {"url_slug": slug, "status": "Draft", "tier": 3, "deployment": groups}
+
+
+def left_to_state(entry: Values) -> list[str]:
+    """Return the required texts of `registry_entry` that are still empty, by group and key."""
+    groups = entry["deployment"]
+    return [f"{group}.{key}" for group, facts in groups.items() for key, fact in facts.items() if fact in ("", [""])]
+
+
+def _later_tiers(record: PrivacyRecord, about: ReleaseMetadata | None) -> dict[str, Values]:
+    return {
         "dp_variant": {
             "variant_name": "Approximate DP" if record.delta else "Pure DP",
             "data_domain": "; ".join(record.sentences("assumptions")),
@@ -109,21 +134,24 @@ def registry_entry(release: Release) -> str:
             "privacy_parameters_details": record.standing,
         },
         "deployment_model": {
-            "model_name": about and about.deployment_model.partition(":")[0].capitalize(),
-            "model_name_details": about and f"{about.deployment_model}; threat model: {about.threat_model}",
+            "model_name": about and _MODELS.get(about.deployment_model.partition(":")[0].lower()),
+            "model_name_details": about and about.deployment_model,
+            "actors": about and about.threat_model,
             "release_type": "One release",
             "data_source_type": "Static",
             "access_type": "Non-interactive",
         },
+        "accounting": {
+            "post_processing": "free: every use of the release",
+            "composition": f"{record.compositions} uses of the data, {record.accountant}",
+        },
         "implementation": {
             "preprocessing_and_hyperparameter_tuning": "; ".join(step.words for step in record.steps),
-            "mechanisms": f"{record.mechanism.name}, noise scale {record.noise_scale}; {record.noise_source}",
-            "composition": f"{record.compositions} uses of the data, {record.accountant}",
-            "post_processing": "free: every use of the release",
+            "mechanisms": f"{record.mechanism.name}, noise scale {record.noise_scale}; {record.noise_source}"
+            + ("" if about is None else f"; {about.code}"),
             "justification": about and about.rationale,
         },
     }
-    return json.dumps({"deployment": entry}, indent=1, allow_nan=False)
 
 
 def total_values(accounts: Sequence[Account], total: Total) -> Values:

@@ -6,6 +6,7 @@ Each command imports what it needs when it runs, so that ``--help`` stays quick.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -205,10 +206,12 @@ def _show(options: argparse.Namespace, *_: object) -> None:
 
 
 def _register(options: argparse.Namespace, *_: object) -> None:
-    from zoo.commands.privacy.as_json import registry_entry
+    from zoo.commands.privacy.as_json import left_to_state, registry_entry
     from zoo.release.release import Release
 
-    print(registry_entry(Release.load(options.release, _trusted(options))))
+    entry = registry_entry(Release.load(options.release, _trusted(options)))
+    print(json.dumps(entry, indent=1, allow_nan=False))
+    print(f"Fill in: {', '.join(left_to_state(entry))}.", file=sys.stderr)
 
 
 def _trusted(options: argparse.Namespace) -> TrustedKeys | None:

@@ -22,7 +22,7 @@ from tests.zoo.runs.test_trackers import NO_KEY, png
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.command import main
 from zoo.benchmark.report.figures import DPI
-from zoo.benchmark.report.files import WrittenReport, tracker_payload
+from zoo.benchmark.report.files import WrittenReport, results_csv, tracker_payload
 from zoo.benchmark.report.page import CHOICE, summary
 from zoo.benchmark.report.results import Results
 from zoo.benchmark.report.tables import condition_notes, marks
@@ -119,6 +119,10 @@ def test_an_epsilon_is_told_with_its_conditions(tmp_path: Path) -> None:
     assert (row["guarantee"], row["epsilon"], row["conditions"]) == ("conditional", 2.0, ["users are public"])
     unprotected = "not protected: metrics measured on the source's ratings, and choices based on them"
     assert row["unprotected_metrics"] == unprotected
+    [line] = csv.DictReader(results_csv(results).splitlines())
+    assert line["conditions"] == "users are public"
+    told = ("guarantee", "relation", "epsilon", "label", "unprotected_metrics")
+    assert [line[name] for name in told] == [str(row[name]) for name in told]
     assert condition_notes(results.rows)[-1] == f"¶ {unprotected}."
     assert marks(results.rows[0]) == " ‡ ¶"
     assert summary(results, [])[2].endswith(f"delta 1e-05. N{unprotected[1:]}.{CHOICE}")

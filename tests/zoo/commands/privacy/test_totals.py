@@ -308,30 +308,81 @@ def test_a_page_in_json_holds_the_numbers_as_they_are(tmp_path: Path, capsys: py
     assert plain["shown"] == {"guarantee": "none (the ratings are handed over as they are)"}
 
 
+#: Groups and keys of the registry's schema (opendp/deployments-registry-data of 15 July 2026), with choices where it has some.
+REGISTRY: dict[str, dict[str, tuple[str, ...]]] = {
+    "basic": {
+        "name": (), "data_curators": (), "intended_use": (), "data_product_region": (), "description": (), "publication_date": (),
+        "data_product_type": (
+            "Summary statistics", "Machine learning model", "Dataset", "Synthetic data", "Interactive API", "SQL queries",
+        ),
+    },
+    "dp_variant": {
+        "variant_name": ("Pure DP", "Approximate DP", "Zero-concentrated DP", "Renyi DP", "Custom"),
+        "data_domain": (), "unprotected_quantities": (),
+    },
+    "privacy_loss": {
+        "privacy_unit": (), "privacy_unit_details": (), "privacy_parameters": (), "privacy_parameters_details": (),
+    },
+    "deployment_model": {
+        "model_name": ("Local", "Central", "Shuffle", "Federated", "Varies"), "model_name_details": (), "actors": (),
+        "release_type": ("One release", "Many releases"), "release_type_details": (),
+        "data_source_type": ("Static", "Dynamic"), "data_source_type_details": (),
+        "access_type": ("Interactive", "Non-interactive"), "access_type_details": (),
+    },
+    "accounting": {"post_processing": (), "composition": ()},
+    "implementation": {"preprocessing_and_hyperparameter_tuning": (), "mechanisms": (), "justification": ()},
+    "administrative": {"sources": (), "notes": (), "registry_authors": ()},
+}  # fmt: skip
+
+
+def registered(capsys: pytest.CaptureFixture[str], path: Path) -> tuple[dict[str, Any], str]:
+    """The groups of the entry of a release, which fit the registry's schema, and what is left to fill in."""
+    main(["register", str(path)])
+    said = capsys.readouterr()
+    entry = json.loads(said.out)
+    groups: dict[str, Any] = entry.pop("deployment")
+    assert re.fullmatch("[a-z0-9-]+", entry.pop("url_slug"))
+    assert entry == {"status": "Draft", "tier": 3}
+    assert list(groups) == list(REGISTRY)
+    assert groups["basic"].keys() == REGISTRY["basic"].keys(), "all are required"
+    for group, facts in groups.items():
+        for key, fact in facts.items():
+            assert fact in (choices := REGISTRY[group][key]) or not choices
+            kind = {"data_curators": list, "registry_authors": list, "privacy_parameters": dict}.get(key, str)
+            assert isinstance(fact, kind)
+            assert kind is not list or all(isinstance(one, str) for one in fact)
+    return groups, said.err
+
+
 def test_an_entry_of_the_registry_has_the_facts_of_record_and_statement(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Groups and keys are those of the registry's own entries."""
-    main(["register", str(saved(tmp_path / "a"))])
-    entry = json.loads(capsys.readouterr().out)["deployment"]
-    assert list(entry) == ["basic", "dp_variant", "privacy_loss", "deployment_model", "implementation"]
+    entry, unstated = registered(capsys, saved(tmp_path / "a"))
+    assert unstated == (
+        "Fill in: basic.data_curators, basic.intended_use, basic.data_product_region, administrative.registry_authors.\n"
+    )
     record = Release.load(tmp_path / "a").record
     loss = entry["privacy_loss"]
     assert (loss["privacy_unit"], loss["privacy_parameters_details"]) == (record.unit, record.standing)
     assert loss["privacy_parameters"] == {"epsilon": record.epsilon, "delta": record.delta}
     vectors = ProjectionPublisher(epsilon=1.0).forecast(100, 40)
     published = registry_entry(replace(Release.load(tmp_path / "a"), record=vectors, ledger=tuple(vectors.ledger)))
-    assert "; for this user's own vector alone; neighbours: " in published
+    unit = published["deployment"]["privacy_loss"]["privacy_unit_details"]
+    assert "; for this user's own vector alone; neighbours: " in unit
     assert entry["dp_variant"]["variant_name"] == "Approximate DP"
     assert all(text in entry["dp_variant"]["unprotected_quantities"] for text in record.sentences("not_protected"))
-    assert (entry["basic"]["publication_date"], entry["basic"]["data_curators"]) == (ABOUT.date, [])
-    stated = replace(ABOUT, curator="Books Ltd.", rationale="as agreed")
+    assert (entry["basic"]["publication_date"], entry["basic"]["data_product_type"]) == (ABOUT.date, "Dataset")
+    assert ABOUT.code in entry["implementation"]["mechanisms"]
+    stated = replace(ABOUT, curator="Books Ltd.", intended_use="lists", rationale="as agreed")
     for name, about, model, why in (("b", stated, "Central", "as agreed"), ("none", None, None, None)):
         replace(Release.load(tmp_path / "a"), metadata=about).save(tmp_path / name)
-        main(["register", str(tmp_path / name)])
-        entry = json.loads(capsys.readouterr().out)["deployment"]
-        assert entry["basic"]["data_curators"] == ([{"data_curator_name": "Books Ltd."}] if about else [])
-        assert (entry["deployment_model"]["model_name"], entry["implementation"]["justification"]) == (model, why)
+        entry, unstated = registered(capsys, tmp_path / name)
+        assert entry["basic"]["data_curators"] == (["Books Ltd."] if about else [""])
+        assert ("basic.publication_date" in unstated, "basic.data_curators" in unstated) == (not about, not about)
+        assert (entry["deployment_model"].get("model_name"), entry["implementation"].get("justification")) == (
+            model,
+            why,
+        )
     assert "guarantees nothing" in refused("register", saved(tmp_path / "c", Plaintext()))
 
 
