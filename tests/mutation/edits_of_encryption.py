@@ -47,10 +47,6 @@ ENCRYPTION = (
     ),
     *edits_of(
         f"{PACKAGE}/decryption.py",
-        (f"{TESTS}/test_deviation.py",),
-    ),
-    *edits_of(
-        f"{PACKAGE}/decryption.py",
         OF_PUBLISHER,
         ("everybody may read the secret key", '0o600), "wb"', '0o644), "wb"'),
         (
