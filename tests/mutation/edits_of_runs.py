@@ -497,6 +497,12 @@ RUNS = (
         "zoo/runs/bundle.py",
         ("tests/zoo/runs/test_bundle.py",),
         (
+            "a bundle has any number of sources",
+            'sizes["num_users"] * len(sizes["sources"]) >',
+            'sizes["num_users"] * 0 >',
+        ),
+        ("each source of a bundle has its own links", "links[name] = unlinked", "links[name] = unlinked.clone()"),
+        (
             "a bundle names files of any size",
             'if other := manifest["sha256"].keys()',
             'if 0 and manifest["sha256"].keys()',

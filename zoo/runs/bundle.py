@@ -44,6 +44,8 @@ _FIELDS = {"schema": int, "version": str, "method": str} | dict.fromkeys(
 _MOST_TEXT = 2**28
 #: Bytes of weights that are made though scoring does not use them; more for large bundles.
 _MOST_UNUSED = 2**26
+#: Users times sources that are always allowed; more for large bundles.
+_MOST_LINKS = 2**25
 STATE = "state."
 # Other values would take up to 24 times their bytes in memory.
 _IDS = re.compile(rb"\s*+\[(?:[\s,]*+" + STRING.pattern + rb")*+[\s,]*+\]\s*+", re.DOTALL)
@@ -262,6 +264,9 @@ def _bundle_data(
     rows = {len(each) - more for each, more in counts if each is not None and each.ndim == 1}  # others may be empty
     if users is None and sizes["num_users"] not in rows:  # before a placeholder is made for each
         raise _damaged(f"{folder / TENSORS} has no row for each of {sizes['num_users']} users")
+    # A source takes 60 bytes of the manifest, and eight for each user once others are added.
+    if sizes["num_users"] * len(sizes["sources"]) > max(_MOST_LINKS, 2 * (folder / TENSORS).stat().st_size):
+        raise _damaged(f"{folder / BUNDLE} has too many sources for its users: {len(sizes['sources']):,}")
     # Placeholders cannot equal a user id, which has no line break.
     ids = np.array([f"\n{row}" for row in range(sizes["num_users"])]) if users is None else users
     train, seen = _ratings(folder, holds, tensors, ids, items)
@@ -277,11 +282,12 @@ def _bundle_data(
         given[name] = release if denoiser is None else denoiser(release)
     linked: dict[str, Any] = {}
     links: dict[str, Tensor] = {}
+    unlinked = torch.full((len(ids),), -1)
     for name, source in sizes["sources"].items():
         if name in given and users is not None:
             links[name] = link_users(users, name, given[name], str(releases[name]), missing_is_error=False)
         else:  # users of a release alone are added later
-            links[name] = torch.full((len(ids),), -1)
+            links[name] = unlinked
         linked[name] = given.get(name) or MissingRelease(source["kind"], source["width"], ids[:0])
     return BundleData(sizes, manifest["digests"], train, linked, links, bool(manifest.get("signs"))), seen
 

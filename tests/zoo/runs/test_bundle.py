@@ -500,6 +500,24 @@ def test_a_truncated_or_missing_file_is_refused(whole: Path, tmp_path: Path, nam
         zoo.load(tmp_path / "b")
 
 
+def test_many_sources_of_many_users_are_refused_and_share_what_they_lack(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would take eight bytes a user, and 60 of the manifest."""
+    run = zoo.fit(zoo.Popularity(), Synthetic(num_users=60, num_items=40, sources=[]), runs=tmp_path, **SILENT)
+    zoo.export(run, tmp_path / "b")
+    source = {"kind": "rows", "num_users": 0, "width": 1, "num_layers": 1}
+    rewritten(tmp_path / "b", lambda m: m["sizes"].update(sources={f"s{at}": source for at in range(50)}))
+    made = zoo.load(tmp_path / "b").data
+    assert len({link.data_ptr() for link in made.links.values()}) == 1
+    monkeypatch.setattr("zoo.runs.bundle._MOST_LINKS", 0)
+    assert zoo.load(whole)
+    size = (tmp_path / "b" / TENSORS).stat().st_size
+    rewritten(tmp_path / "b", lambda m: m["sizes"].update(sources={f"s{at}": source for at in range(size)}))
+    with pytest.raises(BundleError, match=rf"has too many sources for its users: {size:,}"):
+        zoo.load(tmp_path / "b")
+
+
 def test_hostile_tensors_and_ids_are_refused(whole: Path, tmp_path: Path) -> None:
     shutil.copytree(whole, tmp_path / "b")
     good, weight = load_file(whole / TENSORS), next(k for k in load_file(whole / TENSORS) if k.startswith("state."))
