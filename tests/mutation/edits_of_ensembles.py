@@ -35,6 +35,7 @@ ENSEMBLES = (
             "early_stopping_callbacks, *watching)",
             "early_stopping_callbacks,)",
         ),
+        ("a dry run saves an epoch", "[] if self.trainer.fast_dev_run else ", ""),
         ("a checkpoint that watches nothing is refused", 'if getattr(each, "monitor", None) is not None]', "]"),
     ),
     *edits_of(

@@ -182,7 +182,8 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
             if self.batches != "full_batch":  # which is solved anew
                 self.refuse_other_releases()
         self.check_signs(self.data.signs)
-        watching = [each for each in self.trainer.checkpoint_callbacks if getattr(each, "monitor", None) is not None]
+        savers = [] if self.trainer.fast_dev_run else self.trainer.checkpoint_callbacks  # type: ignore[attr-defined]  # nothing is saved
+        watching = [each for each in savers if getattr(each, "monitor", None) is not None]
         chooses = [type(each).__name__ for each in (*self.trainer.early_stopping_callbacks, *watching)]
         if stage == "fit" and chooses and (read := self.own_rows_read(self.data)):
             raise ValueError(

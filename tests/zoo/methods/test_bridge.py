@@ -221,6 +221,9 @@ def test_a_search_over_scores_of_source_rows_stands_in_the_record(
     trainer.callbacks[-1:] = [ModelCheckpoint(), saver := ModelCheckpoint(monitor="val/full/ndcg@10")]  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="ModelCheckpoint would choose the epoch by scores that read the rows of book"):
         method.setup("fit")
+    monkeypatch.setattr(trainer, "fast_dev_run", 1)
+    method.setup("fit")
+    monkeypatch.setattr(trainer, "fast_dev_run", False)
     trainer.callbacks.remove(saver)  # type: ignore[attr-defined]
     method.setup("fit")
     assert trainer.lr_scheduler_configs == []
