@@ -501,6 +501,7 @@ RUNS = (
             'sizes["num_users"] * len(sizes["sources"]) >',
             'sizes["num_users"] * 0 >',
         ),
+        ("a bundle makes layers for any number of sources", "len(sources) > _MOST_SOURCES", "False"),
         ("each source of a bundle has its own links", "links[name] = unlinked", "links[name] = unlinked.clone()"),
         (
             "a bundle names files of any size",

@@ -44,8 +44,8 @@ _FIELDS = {"schema": int, "version": str, "method": str} | dict.fromkeys(
 _MOST_TEXT = 2**28
 #: Bytes of weights that are made though scoring does not use them; more for large bundles.
 _MOST_UNUSED = 2**26
-#: Users times sources that are always allowed; more for large bundles.
-_MOST_LINKS = 2**25
+#: Most sources; and users times sources that are always allowed, more for large bundles.
+_MOST_SOURCES, _MOST_LINKS = 1_000, 2**25
 STATE = "state."
 # Other values would take up to 24 times their bytes in memory.
 _IDS = re.compile(rb"\s*+\[(?:[\s,]*+" + STRING.pattern + rb")*+[\s,]*+\]\s*+", re.DOTALL)
@@ -175,7 +175,9 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 def _are_sizes(sizes: Mapping[str, Any]) -> bool:
     sources = sizes.get("sources")
-    if not isinstance(sources, dict) or not all(isinstance(source, dict) for source in sources.values()):
+    if not isinstance(sources, dict) or len(sources) > _MOST_SOURCES:
+        return False
+    if not all(isinstance(source, dict) for source in sources.values()):
         return False
     numbers = [(sizes.get("num_users"), 1), (sizes.get("num_items"), 1)]
     for source in sources.values():
