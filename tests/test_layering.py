@@ -32,7 +32,7 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 93,
-    "lines of code": 54_395,
+    "lines of code": 54_400,
     "lines of tests": 56_650,
     "collected tests": 7_005,
 }

@@ -336,6 +336,7 @@ METHODS = (
     *edits_of(
         f"{METHODS_ROOM}/user_knn.py",
         (f"{OF_METHODS}/test_user_knn.py",),
+        ("a file states how many rows are dense", "min(self.chunk_size, MOST_NUMBERS // widest)", "self.chunk_size"),
         ("users vote for themselves", "kernel[own] = 0\n        return kernel", "return kernel"),
         ("sources count as much as the target", "alpha=self.source_weight", "alpha=1.0"),
         ("powers lose the sign of a cosine", ".copysign_(cosines)", ""),

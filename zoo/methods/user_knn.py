@@ -12,6 +12,9 @@ from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.modules import ModulesOf
 from zoo.runtime import checks
 
+#: Most numbers of the dense rows that are scored at once, since a received file may state any `chunk_size`.
+MOST_NUMBERS = 2**26
+
 
 class UserKNN(Recommender):
     """Score an item by the similarity of its users: cosine of target rows plus cosine of release rows.
@@ -34,7 +37,7 @@ class UserKNN(Recommender):
         similarity_power: Exponent of every cosine, above 0.
         popularity_damping: Exponent in [0, 1] of an item's rating count under its sum; 0: plain sums.
         centre: Whether the release's mean row is subtracted from its rows first.
-        chunk_size: Users scored at once.
+        chunk_size: Users scored at once; fewer where their dense rows would have over 2^26 numbers.
 
     Examples:
         >>> import zoo
@@ -79,10 +82,12 @@ class UserKNN(Recommender):
         """Also store the rows and their norms."""
         super().read_data(data)
         everybody = torch.arange(data.train.num_users)
-        self.target_cosine = Cosine(LinkedRows(self.target_rows, everybody), False, self.chunk_size)
-        linked = {name: self.sources[name] for name in self.sources}
+        linked = {name: self.sources[name] for name in self.sources if self.sources[name].has_rows}
+        widest = max(len(everybody), data.train.num_items, *(rows.rows.width for rows in linked.values()))
+        self._at_once = max(1, min(self.chunk_size, MOST_NUMBERS // widest))
+        self.target_cosine = Cosine(LinkedRows(self.target_rows, everybody), False, self._at_once)
         self.source_cosines: ModulesOf[Cosine] = ModulesOf(
-            {name: Cosine(rows, self.centre, self.chunk_size) for name, rows in linked.items() if rows.has_rows}
+            {name: Cosine(rows, self.centre, self._at_once) for name, rows in linked.items()}
         )
 
     def step(self, batch: Batch) -> Outputs:
@@ -114,11 +119,11 @@ class UserKNN(Recommender):
 
     def score_all(self, users: Tensor) -> Tensor:
         """Return the neighbours' rows, summed by kernel, plus the item counts; shape ``(batch, num_items)``."""
-        return self._votes(self.kernel(chunk) for chunk in torch.split(users, self.chunk_size))
+        return self._votes(self.kernel(chunk) for chunk in torch.split(users, self._at_once))
 
     def fold_in_scores(self, users: Tensor, known: Tensor) -> Tensor:
         """Return the same (batch, num_items) for the rows of users (batch,), who do not vote for themselves if they are known."""
-        kernels = (self._folded(chunk, known[chunk]) for chunk in torch.split(users, self.chunk_size))
+        kernels = (self._folded(chunk, known[chunk]) for chunk in torch.split(users, self._at_once))
         return self._votes(kernels)
 
     def _folded(self, users: Tensor, known: Tensor) -> Tensor:

@@ -138,12 +138,18 @@ def test_neighbours_as_near_as_the_last_count_too() -> None:
 
 
 @pytest.mark.parametrize("publisher", [Plaintext(), NOISY], ids=["sparse", "dense"])
-def test_chunks_do_not_change_scores(parties: tuple[Ratings, Ratings], publisher: Publisher) -> None:
+def test_chunks_do_not_change_scores(
+    parties: tuple[Ratings, Ratings], publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     releases = published(parties[1], publisher)
     users = torch.arange(23).flip(0)
     whole = fitted(parties[0], releases, num_neighbours=6).score_all(users)
     for size in (1, 5, 22):
         assert torch.allclose(fitted(parties[0], releases, num_neighbours=6, chunk_size=size).score_all(users), whole)
+    monkeypatch.setattr("zoo.methods.user_knn.MOST_NUMBERS", 100)
+    bounded = fitted(parties[0], releases, num_neighbours=6, chunk_size=10**9)
+    assert bounded._at_once * max(23, *(release.width for release in releases.values()), parties[0].num_items) <= 100
+    assert torch.allclose(bounded.score_all(users), whole)
 
 
 def test_a_release_of_nobody_is_the_target_alone(parties: tuple[Ratings, Ratings]) -> None:
