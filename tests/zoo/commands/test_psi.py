@@ -200,8 +200,8 @@ def with_reply(fields: dict[str, Any], *parts: Any) -> None:  # noqa: ANN401  me
 
 
 def test_what_parties_that_deviate_learn() -> None:
-    """A suspected user who is listed, and whom a shuffled reply names instead of those in common."""
-    listed("a", [*HERE, "u0085"])  # whom only the other party has
+    """The asking party lists a suspected user; a server that shuffles its reply gets users that it does not have."""
+    listed("a", [*HERE, "u0085"])  # in the other list alone
     for words in ("ask a >1", "serve b <1 >2"):
         step(words)
     fields, setup, response = opened_reply()
@@ -213,7 +213,7 @@ def test_what_parties_that_deviate_learn() -> None:
     _, sent = json.loads(Path("3").read_bytes().partition(b"\n")[2])
     common = {*HERE, "u0085"} & {*THERE}
     assert len(sent) == len(common)
-    assert {*sent} - common, "the server learns of users whom it does not have"
+    assert {*sent} - common, "users that the server does not have"
     assert {*sent} <= {*HERE, "u0085"}
 
 
