@@ -101,7 +101,9 @@ METHODS = (
         ("an infinite weight passes", "lambda value: 0 <= value < inf", "lambda value: 0 <= value"),
         ("a dropout of 1 passes", "lambda value: 0 <= value < 1,", "lambda value: 0 <= value <= 1,"),
         ("an odd width is halved", " and value[0] % 2 == 0", ""),
-        ("a layer of width 0 passes", "min(value, default=0) >= 1", "min(value, default=0) >= 0"),
+        ("a layer of width 0 passes", "min(value, default=1) >= 1", "min(value, default=1) >= 0"),
+        ("any number of layers has widths", "least <= len(value) <= _MOST_LAYERS", "least <= len(value)"),
+        ("any number of layers is shared", "1 < len(value) <= _MOST_LAYERS", "1 < len(value)"),
     ),
     *edits_of(
         "zoo/methods/fedgnn.py",

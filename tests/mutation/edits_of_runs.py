@@ -416,6 +416,7 @@ RUNS = (
         "zoo/commands/serve.py",
         ("tests/zoo/commands/test_serve.py",),
         ("clients choose their address", "proxy_headers=False", "proxy_headers=True"),
+        ("a second signal disturbs the end", "    if traffic.ending:\n", "    if False:\n"),
     ),
     *edits_of(
         "zoo/commands/service_workers.py",

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from zoo.commands.recommend import PAIRS, UNKNOWN, ending_with_message, offer_data
 from zoo.runtime.arguments import Arguments
@@ -89,8 +89,10 @@ def main(arguments: Sequence[str]) -> None:
         os._exit(0)  # the thread that listens has no end of its own
 
 
-def _stop(traffic: Traffic, *_: object) -> NoReturn:
-    """Answer the requests in work, then end as after Ctrl-C, which stops the workers too."""
+def _stop(traffic: Traffic, *_: object) -> None:
+    """Answer the requests in work, then end as after Ctrl-C, which stops the workers too; a second signal changes nothing."""
+    if traffic.ending:
+        return
     traffic.ending, until = True, time.monotonic() + GRACE
     while traffic.open and time.monotonic() < until:
         time.sleep(0.05)

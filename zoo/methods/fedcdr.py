@@ -63,7 +63,7 @@ class FedCDR(MixedFactors):
         lr: float = 1e-2,
     ) -> None:
         super().__init__(num_factors, source_share, l2, lr, source_dropout)
-        checks.at_least_one(map_dims=map_dims)
+        checks.widths(0, map_dims=map_dims)
         self.map_dims = tuple(map_dims)
 
     def build(self, sizes: Sizes) -> None:

@@ -120,7 +120,8 @@ class FedGCDR(FedGNN):
         **of_rounds: Any,  # noqa: ANN401  as FedGNN has them
     ) -> None:
         super().__init__(num_factors, num_layers, **of_rounds)
-        checks.at_least_one(map_dims=map_dims, finetune_after=finetune_after)
+        checks.widths(0, map_dims=map_dims)
+        checks.at_least_one(finetune_after=finetune_after)
         checks.not_negative(mapping_weight=mapping_weight, social_weight=social_weight)
         self.map_dims, self.mapping, self.expansion = tuple(map_dims), mapping, expansion
         self.mapping_weight, self.social_weight, self.halved = mapping_weight, social_weight, halved

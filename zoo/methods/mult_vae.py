@@ -65,8 +65,7 @@ class MultVAE(Recommender):
         checks.positive(lr=lr)
         checks.not_negative(weight_decay=weight_decay, kl_weight=kl_weight, anneal_steps=anneal_steps)
         checks.below_one(input_dropout=input_dropout)
-        if len(dims) < 2 or min(dims) < 1:
-            raise ValueError(f"dims must name a hidden layer and the latent, each at least 1 wide; got {list(dims)}.")
+        checks.widths(2, dims=dims)
         self.dims, self.kl_weight, self.anneal_steps = tuple(dims), kl_weight, anneal_steps
         self.input_dropout, self.lr, self.weight_decay = input_dropout, lr, weight_decay
 

@@ -73,7 +73,7 @@ class PPGenCDR(TwoTowerRecommender):
         lr: float = 1e-3,
         weight_decay: float = 0.0,
     ) -> None:
-        checks.at_least_one(encoder_dims=encoder_dims)
+        checks.widths(0, encoder_dims=encoder_dims)
         checks.not_negative(alignment_weight=alignment_weight)
         checks.shares(source_share=source_share)
         dropouts = {"source_dropout": source_dropout, "input_dropout": input_dropout, "item_dropout": item_dropout}

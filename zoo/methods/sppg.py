@@ -187,7 +187,8 @@ class SPPG(Recommender):
         if self.privacy.sound:  # the number of batches must not depend on ratings
             self.batches = "steps"
         checks.widths(critic_dims=critic_dims)
-        checks.at_least_one(condition_dim=condition_dim, generator_dims=generator_dims)
+        checks.widths(0, generator_dims=generator_dims)
+        checks.at_least_one(condition_dim=condition_dim)
         if (widest := max(condition_dim + noise_dim, *generator_dims, 0)) > MOST_INNER:
             raise ValueError(f"The generator's widest layer has {widest:,} units. Allowed: {MOST_INNER:,}. Lower it.")
         checks.not_negative(noise_dim=noise_dim, weight_decay=weight_decay)

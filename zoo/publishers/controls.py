@@ -63,7 +63,7 @@ class Nothing(Publisher):
 class Wrapper(Publisher):
     """Base of publishers that change the input or output of another one, ``of``.
 
-    It has everything that others read of a publisher: an attribute is its own or that of ``of``, and the target is passed on.
+    It is a control if ``of`` is one, joins users as ``of`` does, and passes the target on to it.
     """
 
     def __init__(self, of: Publisher) -> None:

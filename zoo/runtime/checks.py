@@ -7,6 +7,9 @@ from contextlib import suppress
 from math import inf
 from typing import Any
 
+# A received file could state more for free.
+_MOST_LAYERS = 100
+
 
 def positive(**settings: float | None) -> None:
     """Refuse, with a `ValueError`, settings that are not above 0 and finite.
@@ -36,21 +39,22 @@ def below_one(**settings: float) -> None:
     _require(lambda value: 0 <= value < 1, "It must lie in [0, 1). Set it below 1, e.g. to 0.5.", settings)
 
 
-def at_least_one(**settings: float | Sequence[float] | None) -> None:
-    """Refuse, with a `ValueError`, settings below 1; of a sequence, which may be empty, each number."""
-    _require(lambda value: min(_all(value), default=1) >= 1, "It must be at least 1. Set it to 1 or more.", settings)
+def at_least_one(**settings: float | None) -> None:
+    """Refuse, with a `ValueError`, settings below 1."""
+    _require(lambda value: value >= 1, "It must be at least 1. Set it to 1 or more.", settings)
 
 
 def layers(least: int = 1, **settings: int) -> None:
-    """Refuse, with a `ValueError`, numbers of layers below ``least`` or above 100, which a received file could state for free."""
-    _require(lambda value: least <= value <= 100, f"It must be {least} to 100. Set it within these.", settings)
+    """Refuse, with a `ValueError`, numbers of layers below ``least`` or above 100."""
+    rule = f"It must be {least} to {_MOST_LAYERS}. Set it within these."
+    _require(lambda value: least <= value <= _MOST_LAYERS, rule, settings)
 
 
-def widths(**settings: Sequence[int]) -> None:
-    """Refuse, with a `ValueError`, layers of which there is none, or one of width below 1."""
+def widths(least: int = 1, **settings: Sequence[int]) -> None:
+    """Refuse, with a `ValueError`, layers of which there are fewer than ``least`` or more than 100, or one of width below 1."""
     _require(
-        lambda value: min(value, default=0) >= 1,
-        "It must name a layer or more, each of width 1 or more. Set it, e.g. to [64].",
+        lambda value: least <= len(value) <= _MOST_LAYERS and min(value, default=1) >= 1,
+        f"It must name {least} to {_MOST_LAYERS} layers, each of width 1 or more. Set it, e.g. to {[64] * max(1, least)}.",
         settings,
     )
 
@@ -58,8 +62,8 @@ def widths(**settings: Sequence[int]) -> None:
 def shared_widths(**settings: Sequence[int]) -> None:
     """Refuse, with a `ValueError`, layers whose input does not split in half for a user's and an item's vector."""
     _require(
-        lambda value: len(value) > 1 and min(value) >= 1 and value[0] % 2 == 0,
-        "It must be two widths or more, the first even, as two vectors share it. Set it, e.g. to [64, 32].",
+        lambda value: 1 < len(value) <= _MOST_LAYERS and min(value) >= 1 and value[0] % 2 == 0,
+        f"It must be 2 to {_MOST_LAYERS} widths, the first even, as two vectors share it. Set it, e.g. to [64, 32].",
         settings,
     )
 
@@ -88,10 +92,6 @@ def instance(kind: type, example: str, **arguments: object) -> None:
             shown = f" {value[:40]!r}" if isinstance(value, str) else ""
             found, do = f"a {type(value).__name__}{shown}", f"Pass one, e.g. {example}"
         raise TypeError(f"{name} is {found}. It must be an object of {kind.__name__}. {do}.")
-
-
-def _all(value: float | Sequence[float]) -> Sequence[float]:
-    return value if isinstance(value, Sequence) else [value]
 
 
 def _require(holds: Callable[[Any], bool], rule: str, settings: Mapping[str, object]) -> None:

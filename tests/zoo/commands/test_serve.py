@@ -212,6 +212,13 @@ def test_a_run_that_stays_away_is_logged_once(
     assert len(caplog.messages) == 2
 
 
+def test_a_second_signal_does_not_disturb_the_end() -> None:
+    traffic = Traffic()
+    with pytest.raises(KeyboardInterrupt):
+        serve._stop(traffic)
+    serve._stop(traffic)
+
+
 def test_clients_do_not_choose_their_address(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """uvicorn believes the header X-Forwarded-For of local clients by default."""
     given: dict[str, Any] = {}
@@ -270,6 +277,8 @@ def test_a_killed_worker_loses_no_request(finished: Path, tmp_path: Path) -> Non
                 os.kill(worker_of(process.pid), signal.SIGKILL)
                 assert {future.result() for future in waiting} == {200}
         finally:
+            process.terminate()
+            time.sleep(0.1)
             process.terminate()
         assert process.wait(60) == 0
 

@@ -67,7 +67,7 @@ REFUSED: dict[str, list[tuple[str, Any]]] = {
     ],
     "LightGCN": [("num_factors", 0), ("num_layers", -1), ("l2", -0.1), ("lr", 0.0)],
     "LowRank": [("num_directions", 0), ("user_exponent", 1.1), ("item_exponent", -0.1), ("l2", 0.0)],
-    "MultVAE": [("kl_weight", -0.1), ("anneal_steps", -1), ("input_dropout", 1.0), ("lr", 0.0)],
+    "MultVAE": [("dims", [8]), ("kl_weight", -0.1), ("anneal_steps", -1), ("input_dropout", 1.0), ("lr", 0.0)],
     "NeuMF": [
         ("parts", "all"), ("optimizer", "lion"), ("gmf_dim", 0), ("mlp_dims", [64]), ("mlp_dims", [7, 4]),
         ("num_negatives", 0), ("dropout", 1.0), ("lr", 0.0), ("pretrained_weight", 1.5),
@@ -118,7 +118,6 @@ TOGETHER: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"num_layers": 1, "layer_weights": weights}, r"layer_weights are .*\. Give 2 of at least 0, one above 0")
         for weights in ((1.0,), (1.0, -0.5), (0.0, 0.0), (1.0, math.nan), (1.0, math.inf))
     ],
-    "MultVAE": [({"dims": (8,)}, r"dims must name a hidden layer and the latent, each at least 1 wide; got")],
     "NeuMF": [
         ({"pretrained_gmf": "a"}, "pretrained_gmf is a and pretrained_mlp None, parts: both. Set both"),
         ({"parts": "gmf", "pretrained_gmf": "a", "pretrained_mlp": "b"}, "is a and pretrained_mlp b, parts: gmf"),

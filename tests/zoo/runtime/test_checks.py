@@ -14,10 +14,10 @@ RULES: dict[Callable[..., None], tuple[list[object], list[object]]] = {
     checks.not_negative: ([0, 0.5], [-1e-9, math.inf, math.nan]),
     checks.shares: ([0, 0.3, 1], [-0.1, 1.1, math.nan]),
     checks.below_one: ([0, 0.9], [-0.1, 1, math.nan]),
-    checks.at_least_one: ([1, 9, [], [1, 2]], [0, 0.5, math.nan, [3, 0]]),
+    checks.at_least_one: ([1, 9], [0, 0.5, math.nan]),
     checks.layers: ([1, 100], [0, 101, math.nan]),
-    checks.widths: ([[1], [4, 2]], [[], [4, 0]]),
-    checks.shared_widths: ([[4, 1], [2, 3, 5]], [[], [4], [3, 2], [4, 0]]),
+    checks.widths: ([[1], [4] * 100], [[], [4, 0], [4] * 101]),
+    checks.shared_widths: ([[4, 1], [2] * 100], [[], [4], [3, 2], [4, 0], [2] * 101]),
 }
 
 

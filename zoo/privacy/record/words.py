@@ -140,7 +140,7 @@ SENTENCES = {
     "rated_pairs": "the set of rated pairs, which the completed matrix is made with",
     "pairs_elsewhere": (
         "membership of a rating outside the completed matrix: in counts of the summary, ranking metrics, recommendations and the "
-        "checkpoint's digest of pairs"
+        "digest of pairs in checkpoints and bundles"
     ),
 }
 """Sentence of each code, as a clause that follows "assumes that", a heading or a bullet."""
