@@ -101,9 +101,11 @@ METHODS = (
         ("an infinite weight passes", "lambda value: 0 <= value < inf", "lambda value: 0 <= value"),
         ("a dropout of 1 passes", "lambda value: 0 <= value < 1,", "lambda value: 0 <= value <= 1,"),
         ("an odd width is halved", " and value[0] % 2 == 0", ""),
-        ("a layer of width 0 passes", "min(value, default=1) >= 1", "min(value, default=1) >= 0"),
+        ("a layer of width 0 passes", "1 <= width <= _MOST_WIDTH", "0 <= width <= _MOST_WIDTH"),
+        ("a layer has any width", "1 <= width <= _MOST_WIDTH", "1 <= width"),
+        ("vectors have any width", "1 <= value <= _MOST_FACTORS", "1 <= value"),
         ("any number of layers has widths", "least <= len(value) <= _MOST_LAYERS", "least <= len(value)"),
-        ("any number of layers is shared", "1 < len(value) <= _MOST_LAYERS", "1 < len(value)"),
+        ("any number of layers is shared", "2 <= len(value) <= _MOST_LAYERS", "2 <= len(value)"),
     ),
     *edits_of(
         "zoo/methods/fedgnn.py",

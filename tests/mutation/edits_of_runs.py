@@ -306,6 +306,7 @@ RUNS = (
         ("tests/zoo/runs/test_loading.py", "tests/test_earlier_versions.py"),
         ("another release is scored", "    refuse_other_data(stored, data.digests, data.target)\n", ""),
         ("users of releases come last", "[user for user in users if user in both]", "folded + released"),
+        ("any number of items is scored at once", "min(BATCH, MOST_NUMBERS // widest)", "BATCH"),
         (
             "a history replaces the training ratings",
             "kept = items if at >= 0 and self.has_ratings else []",
@@ -438,8 +439,31 @@ RUNS = (
         ("a terminal obeys tables", "visible(cell) if isinstance(cell, str) else cell", "cell"),
     ),
     *edits_of(
+        "zoo/data/rows.py",
+        ("tests/zoo/runs/test_loading.py",),
+        ("everybody is one part", "torch.split(index, max(1, MOST_NUMBERS // width))", "[index]"),
+    ),
+    *edits_of(
+        "zoo/nn/factors.py",
+        ("tests/zoo/runs/test_loading.py",),
+        ("all items are one block", "min(num_items, MOST_NUMBERS // width)", "num_items"),
+        ("a block has many users", "min(_USERS_AT_ONCE, MOST_NUMBERS // (width * at_once))", "_USERS_AT_ONCE"),
+    ),
+    *edits_of(
+        "zoo/methods/mixed_factors.py",
+        ("tests/zoo/runs/test_loading.py",),
+        ("everybody is mapped at once", "max(1, MOST_NUMBERS // max(self.map_dims, default=1))", "len(everybody)"),
+    ),
+    *edits_of(
+        "zoo/methods/fedgnn.py",
+        ("tests/zoo/runs/test_loading.py",),
+        ("long rows are no reason for fewer", "max(longest * self.num_factors, MOST", "max(1, MOST"),
+    ),
+    *edits_of(
         "zoo/runs/bundle.py",
         ("tests/zoo/runs/test_bundle.py",),
+        ("networks cost no ratings", 'sizes["num_items"] + ratings +', 'sizes["num_items"] +'),
+        ("any number of networks reads them", "> 1 and number * each > max(_MOST_LINKS, 2 * size)", "> 1_000"),
         (
             "a bundle of a run without released users is damaged",
             '(source["num_users"], 0), (source["width"], 1)',

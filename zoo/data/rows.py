@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import torch
@@ -9,6 +10,20 @@ from torch import Tensor, nn
 
 from zoo.data.lookup import sums_of_rows
 from zoo.data.ratings import Ratings
+
+#: Most numbers of dense rows, or of a layer, at once where scores are computed: a received file may state any width.
+MOST_NUMBERS = 2**26
+
+
+def in_parts(make: Callable[[Tensor], Tensor], index: Tensor, width: int) -> Tensor:
+    """Return ``make`` of an index (batch,), part by part: ``width`` numbers each are at most `MOST_NUMBERS`.
+
+    Examples:
+        >>> import torch
+        >>> in_parts(lambda part: part + len(part), torch.arange(5), width=2**25).tolist()
+        [2, 3, 4, 5, 5]
+    """
+    return torch.cat([make(part) for part in torch.split(index, max(1, MOST_NUMBERS // width))])
 
 
 class Bags(NamedTuple):

@@ -55,6 +55,7 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
     #: unobserved item; ``full_batch``, ``steps``: all users, in one batch an epoch (closed forms) or `steps_per_epoch` (solvers).
     batches: Literal["users", "pairs", "triples", "full_batch", "steps"] = "users"
     num_negatives: int = 1  # sampled items for each observed one, where `batches` is ``pairs``
+    num_networks: int = 1  # that read the data
     steps_per_epoch: int = 1  # where `batches` is ``steps``
     #: Whether batches of ``users`` have users with every item, who have no negative; ``pairs`` and ``triples`` have none.
     trains_full_users: bool = True

@@ -121,7 +121,7 @@ class BiTGCF(GraphRecommender):
         lr: float = 1e-2,
     ) -> None:
         super().__init__()
-        checks.at_least_one(num_factors=num_factors)
+        checks.factors(num_factors=num_factors)
         checks.layers(num_layers=num_layers)
         checks.shares(target_lambda=target_lambda, source_lambda=source_lambda)
         checks.not_negative(source_weight=source_weight, l2=l2)

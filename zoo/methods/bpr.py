@@ -47,7 +47,7 @@ class BPR(Recommender):
 
     def __init__(self, num_factors: int = 64, l2: float = 0.0, lr: float = 1e-3) -> None:
         super().__init__()
-        checks.at_least_one(num_factors=num_factors)
+        checks.factors(num_factors=num_factors)
         checks.not_negative(l2=l2)
         checks.positive(lr=lr)
         self.num_factors, self.l2, self.lr = num_factors, l2, lr

@@ -17,7 +17,7 @@ from zoo.data.released_pairs import ReleasedPairs
 from zoo.data.rows import SparseRows
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes, TargetData
-from zoo.nn.factors import SideBySide
+from zoo.nn.factors import SideBySide, logits_of_all
 from zoo.nn.modules import ModulesOf
 from zoo.runtime import checks
 
@@ -163,10 +163,6 @@ def _layers(dims: Sequence[int], *, bias: bool) -> nn.ModuleList:
     return nn.ModuleList(layers)
 
 
-#: Users whose pairs with all items are scored at a time: what a processor's cache holds, about.
-CHUNK = 16
-
-
 class CoNet(Recommender):
     """Collaborative cross networks: a perceptron per domain, each reading the hidden layers of the other.
 
@@ -293,8 +289,7 @@ class CoNet(Recommender):
 
     def score_all(self, users: Tensor) -> Tensor:
         """Return logits of all items, shape ``(batch, num_items)``."""
-        items = torch.arange(self.target_rows.width, device=users.device)[None]
-        return torch.cat([self._logits(some[:, None], items) for some in torch.split(users, CHUNK)])
+        return logits_of_all(self._logits, users, self.target_rows.width, max(self.dims))
 
 
 class ReleasedUsers(nn.Module):

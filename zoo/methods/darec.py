@@ -163,7 +163,7 @@ class DARec(Recommender):
     ) -> None:
         super().__init__()
         dropouts = {"dropout": dropout, "source_dropout": source_dropout, "input_dropout": input_dropout}
-        checks.at_least_one(vector_dim=vector_dim)
+        checks.factors(vector_dim=vector_dim)
         checks.widths(pattern_dims=pattern_dims)
         checks.widths(0, decoder_dims=decoder_dims, classifier_dims=classifier_dims)
         checks.shares(source_share=source_share)

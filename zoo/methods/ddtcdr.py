@@ -10,15 +10,12 @@ from zoo.data.batch_types import Batch, PairBatch
 from zoo.data.released_pairs import ReleasedPairs
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes, TargetData
-from zoo.nn.factors import PairScorer
+from zoo.nn.factors import PairScorer, logits_of_all
 from zoo.nn.losses import alignment_loss
 from zoo.nn.mapping import mean_over_sources
 from zoo.nn.modules import ModulesOf
 from zoo.nn.orthogonal import OrthogonalMap
 from zoo.runtime import checks
-
-#: Users whose pairs with all items are scored at a time: what a processor's cache holds, about.
-CHUNK = 16
 
 
 class SourceSide(nn.Module):
@@ -180,6 +177,10 @@ class DDTCDR(Recommender):
 
     def score_all(self, users: Tensor) -> Tensor:
         """Return logits of all items, shape ``(batch, num_items)``."""
-        factors, items = self._user_factors(users)[:, None], self.network.items.weight[None]
-        parts = zip(torch.split(users[:, None], CHUNK), torch.split(factors, CHUNK), strict=True)
-        return torch.cat([self._logits(some, theirs, items) for some, theirs in parts])
+        factors = self._user_factors(users)
+
+        def logits(some: Tensor, items: Tensor) -> Tensor:
+            return self._logits(users[some], factors[some], self.network.items(items))
+
+        everybody = torch.arange(len(users), device=users.device)
+        return logits_of_all(logits, everybody, self.target_rows.width, max(self.dims))

@@ -75,7 +75,8 @@ class EMCDR(MixedFactors):
     ) -> None:
         super().__init__(num_factors, source_share, l2, lr, source_dropout)
         checks.one_of(("bpr", "mf"), factorisation=factorisation)
-        checks.at_least_one(source_rank=source_rank, num_negatives=num_negatives)
+        checks.factors(source_rank=source_rank)
+        checks.at_least_one(num_negatives=num_negatives)
         checks.widths(0, map_dims=map_dims)
         self.batches = "triples" if factorisation == "bpr" else "pairs"
         self.map_dims, self.source_rank, self.num_negatives = tuple(map_dims), source_rank, num_negatives

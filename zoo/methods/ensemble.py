@@ -127,8 +127,9 @@ class Ensemble(Recommender):
         self.rounds, self.fixed = rounds, None if weights is None else {**weights}
         self.members = {name: Member.of(member) for name, member in members.items()}
         check_names(self.members, self.fixed)
-        if (number := sum(member.copies for member in self.members.values())) > MOST_MEMBERS:
-            raise ValueError(f"An ensemble has at most {MOST_MEMBERS:,} copies; got {number:,}.")
+        self.num_networks = sum(member.copies for member in self.members.values())
+        if self.num_networks > MOST_MEMBERS:
+            raise ValueError(f"An ensemble has at most {MOST_MEMBERS:,} copies; got {self.num_networks:,}.")
         self._know(self.members)
         self.save_hyperparameters({"members": self._plain_members()})
         self.methods = nn.ModuleList()  # every copy, member by member, in the order of training

@@ -145,7 +145,7 @@ class FedCT(MixedFactors):
         lr: float = 1e-2,
     ) -> None:
         super().__init__(num_factors, source_share, l2, lr)
-        checks.at_least_one(latent_dim=latent_dim)
+        checks.factors(latent_dim=latent_dim)
         checks.not_negative(kl_weight=kl_weight, coder_l2=coder_l2)
         self.latent_dim, self.kl_weight, self.coder_l2 = latent_dim, kl_weight, coder_l2
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.data.batch_types import Batch
-from zoo.data.rows import Bags
+from zoo.data.rows import MOST_NUMBERS, Bags, in_parts
 from zoo.methods.base import Outputs
 from zoo.methods.federated.base import Copies, Federated, TouchedRows, Uniform, local_moves, touched_rows, unowned_items
 from zoo.methods.federated.updates import (
@@ -127,7 +127,8 @@ class FedGNN(Federated):
         noise_seed: int | None = None,
     ) -> None:
         super().__init__(epsilon, delta, clip, num_rounds, rate, relation, noise_seed)
-        checks.at_least_one(num_factors=num_factors, local_steps=local_steps, num_negatives=num_negatives)
+        checks.factors(num_factors=num_factors)
+        checks.at_least_one(local_steps=local_steps, num_negatives=num_negatives)
         checks.layers(num_layers=num_layers)
         checks.one_of(get_args(Attention), attention=attention)
         checks.one_of(get_args(Rounds), rounds=rounds)
@@ -335,7 +336,8 @@ class FedGNN(Federated):
     def for_everybody(self, make: Callable[[Tensor], Tensor]) -> Tensor:
         """Apply ``make`` to all users in chunks, and concatenate the results."""
         everybody = torch.arange(len(self.factors), device=self.factors.device)
-        return torch.cat([make(users) for users in torch.split(everybody, _CLIENTS_AT_ONCE)])
+        longest = int(self.target_rows.counts().max()) + self.num_layers
+        return in_parts(make, everybody, max(longest * self.num_factors, MOST_NUMBERS // _CLIENTS_AT_ONCE))
 
     @property
     def vector_shape(self) -> tuple[int, int]:

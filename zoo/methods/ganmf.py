@@ -66,7 +66,7 @@ class GANMF(Adversarial):
         weight_decay_discriminator: float = 1e-4,
     ) -> None:
         super().__init__(lr_generator, lr_discriminator, weight_decay_generator, weight_decay_discriminator)
-        checks.at_least_one(num_factors=num_factors, code_dim=code_dim)
+        checks.factors(num_factors=num_factors, code_dim=code_dim)
         checks.positive(margin=margin)
         checks.shares(feature_matching=feature_matching)
         self.num_factors, self.code_dim = num_factors, code_dim

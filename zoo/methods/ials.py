@@ -98,7 +98,7 @@ class IALS(Recommender):
         first_scale: float = 0.1,
     ) -> None:
         super().__init__()
-        checks.at_least_one(num_factors=num_factors)
+        checks.factors(num_factors=num_factors)
         checks.positive(unobserved_weight=unobserved_weight, l2=l2, first_scale=first_scale)
         checks.shares(frequency=frequency)
         self.num_factors, self.unobserved_weight, self.l2 = num_factors, unobserved_weight, l2

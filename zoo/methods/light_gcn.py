@@ -109,7 +109,7 @@ class LightGCN(GraphRecommender):
         lr: float = 1e-3,
     ) -> None:
         super().__init__()
-        checks.at_least_one(num_factors=num_factors)
+        checks.factors(num_factors=num_factors)
         checks.layers(0, num_layers=num_layers)
         checks.not_negative(l2=l2)
         checks.positive(lr=lr)

@@ -54,7 +54,7 @@ class LowRank(Recommender):
         self, num_directions: int = 4, user_exponent: float = 0.5, item_exponent: float = 0.35, l2: float = 1.0
     ) -> None:
         super().__init__()
-        checks.at_least_one(num_directions=num_directions)
+        checks.factors(num_directions=num_directions)
         checks.shares(user_exponent=user_exponent, item_exponent=item_exponent)
         checks.positive(l2=l2)
         self.num_directions, self.user_exponent, self.item_exponent, self.l2 = (

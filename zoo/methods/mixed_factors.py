@@ -1,20 +1,21 @@
 """MixedFactors: base class of methods that mix a user's own factor with factors from sources."""
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from zoo.data.batch_types import Batch, RankingBatch, TripleBatch
 from zoo.data.metrics import RankingMetrics, full_counts, listed_items, sampled_counts
-from zoo.data.rows import DenseRows
+from zoo.data.rows import MOST_NUMBERS, DenseRows
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.factors import FactorTables
 from zoo.nn.losses import pairwise_loss
 from zoo.nn.mapping import mean_over_sources, standardised
 from zoo.nn.modules import ModulesOf
+from zoo.release.layouts import check_width
 from zoo.runtime import checks
 
 #: Shares of what sources say that validation chooses from.
@@ -35,13 +36,15 @@ class MixedFactors(Recommender):
     scoring_needs = frozenset({"releases"})
     step_outputs = frozenset({"user_factors", "item_factors"})
 
+    map_dims: Sequence[int] = ()  # widths of a mapping's hidden layers
+
     share: Tensor
 
     def __init__(
         self, num_factors: int, source_share: float | None, l2: float, lr: float, source_dropout: float = 0.0
     ) -> None:
         super().__init__()
-        checks.at_least_one(num_factors=num_factors)
+        checks.factors(num_factors=num_factors)
         checks.not_negative(l2=l2)
         checks.positive(lr=lr)
         checks.below_one(source_dropout=source_dropout)
@@ -58,9 +61,10 @@ class MixedFactors(Recommender):
     def read_data(self, data: TargetData) -> None:
         """Also store each source's vectors of the target's users."""
         super().read_data(data)
-        self.vectors: ModulesOf[DenseRows] = ModulesOf(
-            {name: DenseRows(standardised(self._released(name), self.sources[name].links)) for name in self.sources}
-        )
+        self.vectors: ModulesOf[DenseRows] = ModulesOf()
+        for name, source in self.sources.items():
+            check_width(name, (released := self._released(name)).shape[1], len(source.links))
+            self.vectors[name] = DenseRows(standardised(released, source.links))
 
     def _released(self, name: str) -> Tensor:
         """Vectors of a release (rows, width)."""
@@ -114,7 +118,11 @@ class MixedFactors(Recommender):
 
     def prepare_scoring(self) -> None:
         """Cache the second factors of all users, and the mask of users with one."""
-        self.cache["mapped"], self.cache["present"] = self.mapped(torch.arange(len(self._known()), device=self.device))
+        everybody = torch.arange(len(self._known()), device=self.device)
+        parts = [
+            self.mapped(some) for some in torch.split(everybody, max(1, MOST_NUMBERS // max(self.map_dims, default=1)))
+        ]
+        self.cache["mapped"], self.cache["present"] = map(torch.cat, zip(*parts, strict=True))
 
     def mix(self, own: Tensor, mapped: Tensor, share: Tensor) -> Tensor:
         """Mix own and mapped factors (batch, num_factors) by the sources' share (batch, 1); linear in the share."""

@@ -13,14 +13,12 @@ from torch.nn import functional as F
 from zoo.data.batch_types import Batch, PairBatch
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import ReleaseMismatchError, Sizes
-from zoo.nn.factors import GMF, PairMLP
+from zoo.nn.factors import GMF, PairMLP, logits_of_all
 from zoo.runtime import checks
 from zoo.runtime.run_folder import load_tensors
 from zoo.runtime.settings_files import user_path
 
 Parts = Literal["both", "gmf", "mlp"]
-#: Users whose pairs with all items are scored at a time: what a processor's cache holds, about.
-CHUNK = 16
 
 
 class NeuMF(Recommender):
@@ -83,7 +81,8 @@ class NeuMF(Recommender):
         super().__init__()
         checks.one_of(get_args(Parts), parts=parts)
         checks.one_of(("adam", "sgd"), optimizer=optimizer)
-        checks.at_least_one(gmf_dim=gmf_dim, num_negatives=num_negatives)
+        checks.factors(gmf_dim=gmf_dim)
+        checks.at_least_one(num_negatives=num_negatives)
         checks.shared_widths(mlp_dims=mlp_dims)
         checks.positive(lr=lr)
         checks.below_one(dropout=dropout)
@@ -209,8 +208,7 @@ class NeuMF(Recommender):
     def score_all(self, users: Tensor) -> Tensor:
         """Return logits of all items, shape ``(batch, num_items)``."""
         assert self.sizes is not None
-        items = torch.arange(self.sizes["num_items"], device=users.device)[None]
-        return torch.cat([self._logits(some[:, None], items) for some in torch.split(users, CHUNK)])
+        return logits_of_all(self._logits, users, self.sizes["num_items"], max(self.gmf_dim, *self.mlp_dims))
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Return Adam, or plain stochastic gradient descent."""

@@ -189,8 +189,8 @@ class SPPG(Recommender):
         checks.widths(critic_dims=critic_dims)
         checks.widths(0, generator_dims=generator_dims)
         checks.at_least_one(condition_dim=condition_dim)
-        if (widest := max(condition_dim + noise_dim, *generator_dims, 0)) > MOST_INNER:
-            raise ValueError(f"The generator's widest layer has {widest:,} units. Allowed: {MOST_INNER:,}. Lower it.")
+        if (widest := condition_dim + noise_dim) > MOST_INNER:
+            raise ValueError(f"The generator's input has {widest:,} units. Allowed: {MOST_INNER:,}. Lower it.")
         checks.not_negative(noise_dim=noise_dim, weight_decay=weight_decay)
         checks.one_of(get_args(Conditioning), conditioning=conditioning)
         checks.positive(lr_generator=lr_generator, lr_critic=lr_critic, density=density, critic_bound=critic_bound)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.data.rows import in_parts
 from zoo.methods.base import Recommender
 from zoo.methods.target_data import Sizes
 from zoo.nn.towers import TwoTowers
@@ -45,7 +46,10 @@ class TwoTowerRecommender(Recommender):
 
     def prepare_scoring(self) -> None:
         """Cache the factors of all items."""
-        self.cache["items"] = self.item_factors()
+        every = torch.arange(self.target_columns.num_rows, device=self.device)
+        self.cache["items"] = in_parts(
+            lambda items: self.towers.items(self.target_columns, items), every, max(self.dims)
+        )
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Return scaled cosines with items (batch, candidates), in the same shape."""

@@ -6,14 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.batch_types import Batch
-from zoo.data.rows import DenseRows, LinkedRows, SparseRows
+from zoo.data.rows import MOST_NUMBERS, DenseRows, LinkedRows, SparseRows
 from zoo.methods.base import Outputs, Recommender
 from zoo.methods.target_data import Sizes, TargetData
 from zoo.nn.modules import ModulesOf
 from zoo.runtime import checks
-
-#: Most numbers of the dense rows that are scored at once, since a received file may state any `chunk_size`.
-MOST_NUMBERS = 2**26
 
 
 class UserKNN(Recommender):

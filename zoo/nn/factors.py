@@ -8,7 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.data.lookup import Table, linear_at
-from zoo.data.rows import SparseRows
+from zoo.data.rows import MOST_NUMBERS, SparseRows
+
+# Users whose pairs with all items are scored at once: about what a processor's cache holds.
+_USERS_AT_ONCE = 16
 
 
 class FactorTables(nn.Module):
@@ -27,6 +30,19 @@ class FactorTables(nn.Module):
     def score_all(self, users: Tensor) -> Tensor:
         """Inner products of users (batch,) with all items, shape ``(batch, num_items)``."""
         return self.users(users) @ self.items.weight.T
+
+
+def logits_of_all(logits: Callable[[Tensor, Tensor], Tensor], users: Tensor, num_items: int, width: int) -> Tensor:
+    """Logits of users (batch,) with all items, shape ``(batch, num_items)``, block by block.
+
+    ``logits`` are those of users (block, 1) and items (1, block); ``width`` is that of the widest layer, which bounds a block.
+    """
+    items = torch.arange(num_items, device=users.device)[None]
+    at_once = max(1, min(num_items, MOST_NUMBERS // width))
+    parts = torch.split(users[:, None], max(1, min(_USERS_AT_ONCE, MOST_NUMBERS // (width * at_once))))
+    return torch.cat(
+        [torch.cat([logits(some, block) for block in torch.split(items, at_once, 1)], 1) for some in parts]
+    )
 
 
 def history_features(rows: SparseRows, items: Tensor) -> Tensor:

@@ -225,6 +225,9 @@ def _method(folder: Path, manifest: Mapping[str, Any], tensors: Mapping[str, Ten
     with explain_mismatch(folder, manifest):
         try:
             with torch.device("meta"):
+                _check_copies(
+                    own(**manifest["settings"]), manifest["sizes"], tensors, (folder / TENSORS).stat().st_size
+                )
                 weights = _built(own, manifest).state_dict()
             shapes = scored_by(own, weights)
             unused = sum(weights[name].nbytes for name in weights.keys() - shapes.keys())
@@ -237,11 +240,19 @@ def _method(folder: Path, manifest: Mapping[str, Any], tensors: Mapping[str, Ten
             method.from_bundle = True
             method.adopt(manifest)
         except (ValueError, AttributeError, IndexError, OverflowError) as error:
-            raise _damaged(f"Invalid settings in {folder / BUNDLE}: {error}") from error
+            raise _damaged(f"Invalid settings in {folder / BUNDLE}: {str(error).removesuffix('.')}") from error
     kinds = {source["kind"] for source in manifest["sizes"]["sources"].values()}
     if method.accepted_releases and not kinds <= method.accepted_releases:
         raise _damaged(f"{folder / BUNDLE} names releases that {own.__name__} cannot read")
     return method
+
+
+def _check_copies(method: Recommender, sizes: Mapping[str, Any], tensors: Mapping[str, Tensor], size: int) -> None:
+    """Refuse more networks than the file pays for; each stores graphs of the ratings, and takes kilobytes for each source."""
+    ratings = tensors["train.items"].numel() if "train.items" in tensors else 0
+    each = sizes["num_users"] + sizes["num_items"] + ratings + 1_000 * len(sizes["sources"])
+    if (number := method.num_networks) > 1 and number * each > max(_MOST_LINKS, 2 * size):
+        raise ValueError(f"{number:,} networks are too many for its users, items, ratings and sources")
 
 
 def scored_by(own: type[Recommender], state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -20,7 +20,7 @@ from zoo.data.arrays import Ids
 from zoo.data.batch_types import PredictBatch
 from zoo.data.best_items import SCHEMA, Names, best_unseen, table_of
 from zoo.data.ratings import index_of
-from zoo.data.rows import SparseRows
+from zoo.data.rows import MOST_NUMBERS, SparseRows
 from zoo.methods.base import Recommender
 from zoo.methods.ranking import usable
 from zoo.methods.target_data import TargetData, refuse_other_data
@@ -33,7 +33,7 @@ from zoo.runtime.suggestions import count_of, suggest
 
 logger = logging.getLogger(__name__)
 
-#: Number of users that are scored together.
+#: Most users that are scored together; fewer where rows are wide.
 BATCH = 512
 #: Columns of a table of similar items or users.
 SIMILAR = {"id": pl.String, "rank": pl.Int32, "similar_id": pl.String, "similarity": pl.Float32}
@@ -186,8 +186,14 @@ class Predictor:
         self.check_unknown(request.unknown)
         if request.unknown == "error":
             self._refuse_unknown([user for user in users if not self._is_known(user, request)])
-        for first in range(0, len(users), BATCH):
-            yield self._answer(users[first : first + BATCH], request)
+        for first in range(0, len(users), size := self._at_once(0)):
+            yield self._answer(users[first : first + size], request)
+
+    def _at_once(self, width: int) -> int:
+        """Return the number of users whose scores of all items, release rows, and ``width`` numbers each fit in memory."""
+        sizes = self.data.sizes
+        widest: int = max(width, sizes["num_items"], *(source["width"] for source in sizes["sources"].values()))
+        return max(1, min(BATCH, MOST_NUMBERS // widest))
 
     def check_unknown(self, unknown: Unknown) -> None:
         """Refuse popular items where the training protects which items users have: exact counts have no noise."""
@@ -355,8 +361,8 @@ class Predictor:
                 f"{count_of(len(missing), of[:-1])} not found in the training data: {visible(missing[0])!r}. Omit them."
             )
         tables = [pl.DataFrame(schema=SIMILAR)]
-        for first in range(0, len(given), BATCH):
-            some = given[first : first + BATCH]
+        for first in range(0, len(given), size := self._at_once(len(every))):
+            some = given[first : first + size]
             tables.append(self._similar(some, torch.tensor([at[one] for one in some]), np.array(every), k, of))
         return pl.concat(tables)
 

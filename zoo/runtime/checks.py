@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 # A received file could state more for free.
-_MOST_LAYERS = 100
+_MOST_FACTORS, _MOST_LAYERS, _MOST_WIDTH = 4096, 100, 2**16
 
 
 def positive(**settings: float | None) -> None:
@@ -44,6 +44,13 @@ def at_least_one(**settings: float | None) -> None:
     _require(lambda value: value >= 1, "It must be at least 1. Set it to 1 or more.", settings)
 
 
+def factors(**settings: int | None) -> None:
+    """Refuse, with a `ValueError`, widths of vectors below 1 or above 4,096: scoring may need the square of one."""
+    _require(
+        lambda value: 1 <= value <= _MOST_FACTORS, f"It must be 1 to {_MOST_FACTORS}. Set it within these.", settings
+    )
+
+
 def layers(least: int = 1, **settings: int) -> None:
     """Refuse, with a `ValueError`, numbers of layers below ``least`` or above 100."""
     rule = f"It must be {least} to {_MOST_LAYERS}. Set it within these."
@@ -51,10 +58,10 @@ def layers(least: int = 1, **settings: int) -> None:
 
 
 def widths(least: int = 1, **settings: Sequence[int]) -> None:
-    """Refuse, with a `ValueError`, layers of which there are fewer than ``least`` or more than 100, or one of width below 1."""
+    """Refuse, with a `ValueError`, fewer layers than ``least``, more than 100, or one of width below 1 or above 65,536."""
     _require(
-        lambda value: least <= len(value) <= _MOST_LAYERS and min(value, default=1) >= 1,
-        f"It must name {least} to {_MOST_LAYERS} layers, each of width 1 or more. Set it, e.g. to {[64] * max(1, least)}.",
+        lambda value: least <= len(value) <= _MOST_LAYERS and _are_widths(value),
+        f"It must name {least} to {_MOST_LAYERS} layers, each of width 1 to {_MOST_WIDTH}. Set it, e.g. to {[64] * max(1, least)}.",
         settings,
     )
 
@@ -62,7 +69,7 @@ def widths(least: int = 1, **settings: Sequence[int]) -> None:
 def shared_widths(**settings: Sequence[int]) -> None:
     """Refuse, with a `ValueError`, layers whose input does not split in half for a user's and an item's vector."""
     _require(
-        lambda value: 1 < len(value) <= _MOST_LAYERS and min(value) >= 1 and value[0] % 2 == 0,
+        lambda value: 2 <= len(value) <= _MOST_LAYERS and value[0] % 2 == 0 and _are_widths(value),
         f"It must be 2 to {_MOST_LAYERS} widths, the first even, as two vectors share it. Set it, e.g. to [64, 32].",
         settings,
     )
@@ -92,6 +99,10 @@ def instance(kind: type, example: str, **arguments: object) -> None:
             shown = f" {value[:40]!r}" if isinstance(value, str) else ""
             found, do = f"a {type(value).__name__}{shown}", f"Pass one, e.g. {example}"
         raise TypeError(f"{name} is {found}. It must be an object of {kind.__name__}. {do}.")
+
+
+def _are_widths(value: Sequence[int]) -> bool:
+    return all(1 <= width <= _MOST_WIDTH for width in value)
 
 
 def _require(holds: Callable[[Any], bool], rule: str, settings: Mapping[str, object]) -> None:

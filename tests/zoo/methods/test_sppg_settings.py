@@ -119,8 +119,11 @@ def test_half_precision_is_refused_by_whatever_name_it_runs() -> None:
 
 
 def test_layers_that_no_release_may_have_are_refused_before_a_training() -> None:
-    for settings in ({"generator_dims": (8, 2**16 + 1)}, {"condition_dim": 2**15 + 1, "noise_dim": 2**15}):
-        with pytest.raises(ValueError, match=r"widest layer has 65,537 units\. Allowed: 65,536"):
+    for settings, said in (
+        ({"generator_dims": (8, 2**16 + 1)}, r"generator_dims is .* each of width 1 to 65536\."),
+        ({"condition_dim": 2**15 + 1, "noise_dim": 2**15}, r"input has 65,537 units\. Allowed: 65,536"),
+    ):
+        with pytest.raises(ValueError, match=said):
             SPPG(**(SMALL | settings))
 
 

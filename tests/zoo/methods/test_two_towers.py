@@ -24,13 +24,13 @@ def test_item_factors_are_worked_out_once_an_evaluation_and_then_forgotten(monke
     data = trainer.datamodule  # type: ignore[attr-defined]
     made: list[int] = []
     monkeypatch.setattr(data, "evaluation_batch_size", 32)
-    items = method.towers.all_items
+    factors = method.towers.items
 
-    def counted(columns: SparseRows, rows: SparseRows) -> torch.Tensor:
-        made.append(columns.num_rows)
-        return items(columns, rows)
+    def counted(columns: SparseRows, items: torch.Tensor) -> torch.Tensor:
+        made.append(len(items))
+        return factors(columns, items)
 
-    monkeypatch.setattr(method.towers, "all_items", counted)
+    monkeypatch.setattr(method.towers, "items", counted)
     for rank in (trainer.validate, trainer.test):
         rank(method, datamodule=data, verbose=False)
     assert len(data.test_dataloader()) == 4

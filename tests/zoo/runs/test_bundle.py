@@ -316,7 +316,7 @@ def test_a_bundle_with_a_critic_still_loads(tmp_path: Path, monkeypatch: pytest.
     one, other = (zoo.load(path).recommend(["u0001"], k=3, include_seen=True) for path in (bundle, run.folder))
     assert one.equals(other)
     manifest = json.loads((bundle / BUNDLE).read_text())
-    manifest["settings"]["critic_dims"] = [2**20, 2**20]  # 4 TiB, with which no weight is compared
+    manifest["settings"]["critic_dims"] = [2**16, 2**16]  # 16 GiB, with which no weight is compared
     (bundle / BUNDLE).write_text(json.dumps(manifest))
     with pytest.raises(BundleError, match=r"Invalid settings.*,... bytes that scoring does not use"):
         zoo.load(bundle)
@@ -474,7 +474,7 @@ def rewritten(
         (lambda m: m["sha256"].pop(TENSORS), "names neither"),
         (lambda m: m["sha256"].update({"../secret": ""}), "names other files"),
         (lambda m: m["sha256"].update({"a file of\nany size": ""}), r"names other files: .'a file of\\nany size'."),
-        (lambda m: m["settings"].update(dims=[10**9, 10**6]), "do not fit version"),
+        (lambda m: m["settings"].update(dims=[2**16, 2**16]), "do not fit version"),
         (lambda m: m["settings"].update(unheard_of=1), "do not fit version"),
         (lambda m: m["sizes"].update(num_items=10**12), "do not fit version|must be a list"),
         (lambda m: m["sizes"].update(num_users=23), "must be a list of 23|do not fit"),
@@ -516,6 +516,25 @@ def test_many_sources_of_many_users_are_refused_and_share_what_they_lack(
         rewritten(tmp_path / "b", lambda m: m["sizes"].update(sources=dict.fromkeys(map(str, range(number)), source)))  # noqa: B023
         with pytest.raises(BundleError, match=said):
             zoo.load(tmp_path / "b")
+
+
+def test_more_networks_than_the_ratings_and_sources_allow_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reads the ratings, and is a number in the manifest."""
+    data, member = Synthetic(num_users=60, num_items=40, sources=[]), Member(zoo.BPR(1), max_epochs=1)
+    run = zoo.fit(zoo.Ensemble({"bpr": member}), data, runs=tmp_path, max_epochs=1, **SILENT)
+    for with_ratings in (False, True):
+        zoo.export(run, made := tmp_path / str(with_ratings), with_user_ids=True, with_ratings=with_ratings)
+        ratings, size = data.train.num_ratings * with_ratings, (made / TENSORS).stat().st_size
+        rewritten(made, lambda m: m["settings"]["members"]["bpr"].update(copies=1_000))
+        with pytest.raises(UsageError, match="do not fit"):  # they have no weights in the file
+            zoo.load(made)
+        monkeypatch.setattr("zoo.runs.bundle._MOST_LINKS", 1_000 * (60 + 40 + ratings) - 1)
+        assert 2 * size < 1_000 * (60 + 40 + ratings)
+        with pytest.raises(BundleError, match="1,000 networks are too many for its users, items, ratings and sources"):
+            zoo.load(made)
+        monkeypatch.undo()
 
 
 def test_hostile_tensors_and_ids_are_refused(whole: Path, tmp_path: Path) -> None:

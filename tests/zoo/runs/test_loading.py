@@ -12,6 +12,8 @@ import polars as pl
 import pytest
 import torch
 import yaml
+from polars.testing import assert_frame_equal
+from torch import nn
 
 import zoo
 from callbacks.recommendation_writer import SCHEMA
@@ -22,6 +24,7 @@ from zoo.runs.predictor import UnknownUserError
 from zoo.runs.requests import Request, counted
 
 TINY = {"num_users": 24, "num_items": 30, "ratings_per_user": 6}
+SILENT: dict[str, Any] = {"accelerator": "cpu", "enable_progress_bar": False}
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +52,41 @@ def test_a_moved_run_recommends_to_users_in_the_order_asked(loaded: zoo.runs.pre
     assert len(seen) == 6, "all of a user's items are left out, held out or not"
     assert everything["score"].is_sorted(descending=True)
     assert everything["item_id"].to_list()[:3] == found["item_id"].to_list()[:3]
+
+
+@pytest.mark.thorough
+def test_everybody_is_scored_in_blocks_of_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A received file may state wide layers for free; scores are the same in blocks."""
+    rows, vectors = zoo.FlippedRows(4.0), zoo.EmbeddingPublisher(zoo.BPR(4), max_epochs=1, progress=False)
+    for method, publisher in (
+        (zoo.NeuMF(gmf_dim=4, mlp_dims=(8, 16)), rows),
+        (zoo.CoNet(dims=(16, 8), cross_layers=1), rows),
+        (zoo.DDTCDR(dims=(16, 8)), rows),
+        (zoo.DMF(dims=(16, 8)), rows),
+        (zoo.EMCDR(4, map_dims=(16,)), vectors),
+        (zoo.FedCDR(4, map_dims=(16,)), vectors),
+        (zoo.FedGNN(4, num_layers=2), rows),
+    ):
+        run = zoo.fit(method, Synthetic(**TINY), publisher=publisher, runs=tmp_path, max_epochs=1, **SILENT)
+        numbers = list[int]()
+
+        def count(_: nn.Module, __: object, out: object, numbers: list[int] = numbers) -> None:
+            numbers.extend(
+                part.numel() for part in (out if isinstance(out, tuple) else (out,)) if torch.is_tensor(part)
+            )
+
+        with nn.modules.module.register_module_forward_hook(count):
+            model = zoo.load(run)
+            whole = model.recommend(model.user_ids, k=30)
+            assert max(numbers) > 300
+            numbers.clear()
+            for module in ("data.rows", "nn.factors", "methods.mixed_factors", "methods.fedgnn", "runs.predictor"):
+                monkeypatch.setattr(f"zoo.{module}.MOST_NUMBERS", 300)
+            model = zoo.load(run)
+            parts = model.recommend(model.user_ids, k=30)
+        assert max(numbers) <= 300, type(method)
+        assert_frame_equal(whole, parts, check_exact=False, abs_tol=1e-4)
+        monkeypatch.undo()
 
 
 @pytest.mark.thorough

@@ -15,9 +15,10 @@ RULES: dict[Callable[..., None], tuple[list[object], list[object]]] = {
     checks.shares: ([0, 0.3, 1], [-0.1, 1.1, math.nan]),
     checks.below_one: ([0, 0.9], [-0.1, 1, math.nan]),
     checks.at_least_one: ([1, 9], [0, 0.5, math.nan]),
+    checks.factors: ([1, 4096], [0, 4097, math.nan]),
     checks.layers: ([1, 100], [0, 101, math.nan]),
-    checks.widths: ([[1], [4] * 100], [[], [4, 0], [4] * 101]),
-    checks.shared_widths: ([[4, 1], [2] * 100], [[], [4], [3, 2], [4, 0], [2] * 101]),
+    checks.widths: ([[1], [2**16] * 100], [[], [4, 0], [4] * 101, [2**16 + 1]]),
+    checks.shared_widths: ([[4, 1], [2**16] * 100], [[], [4], [3, 2], [4, 0], [2] * 101, [2**16 + 2, 1]]),
 }
 
 
