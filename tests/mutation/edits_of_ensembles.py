@@ -46,7 +46,7 @@ ENSEMBLES = (
     *edits_of(
         f"{METHODS_ROOM}/ensemble.py",
         (f"{OF_METHODS}/test_ensemble.py",),
-        ("copies are added up", "torch.stack(parts).mean(0)", "torch.stack(parts).sum(0)"),
+        ("copies are added up", "return total / len(copies)", "return total"),
         ("users whom a member cannot score get its scores", " * copy.can_score(users)[:, None]", ""),
         ("a part of a bag counts", "len(self._finished(name)) == member.copies", "self._finished(name)"),
         ("noise of a training is not paid for", "if copy.privacy_record() is not None:", "if False:"),

@@ -455,15 +455,50 @@ RUNS = (
         ("everybody is mapped at once", "max(1, MOST_NUMBERS // max(self.map_dims, default=1))", "len(everybody)"),
     ),
     *edits_of(
+        "zoo/methods/fedgcdr.py",
+        ("tests/zoo/runs/test_loading.py",),
+        (
+            "mappings have no width",
+            "max(super().client_width(), self.num_layers",
+            "min(super().client_width(), self.num_layers",
+        ),
+    ),
+    *edits_of(
+        "zoo/methods/ensemble.py",
+        ("tests/zoo/methods/test_ensemble.py",),
+        (
+            "scores of copies wait for each other",
+            "return total / len(copies)",
+            "return torch.stack([total] * len(copies)).mean(0) / len(copies)",
+        ),
+    ),
+    *(
+        edits_of(
+            f"zoo/methods/{name}.py",
+            ("tests/zoo/runs/test_bundle.py",),
+            (
+                f"{name} stores what nobody counts",
+                "return super().stored_numbers(sizes, entries) +",
+                "return super().stored_numbers(sizes, entries) or",
+            ),
+        )[0]
+        for name in ("bpr", "light_gcn", "two_towers", "mixed_factors")
+    ),
+    *edits_of(
         "zoo/methods/fedgnn.py",
         ("tests/zoo/runs/test_loading.py",),
-        ("long rows are no reason for fewer", "max(longest * self.num_factors, MOST", "max(1, MOST"),
+        ("long rows are no reason for fewer", "max(self.client_width(), MOST", "max(1, MOST"),
     ),
     *edits_of(
         "zoo/runs/bundle.py",
         ("tests/zoo/runs/test_bundle.py",),
-        ("networks cost no ratings", 'sizes["num_items"] + ratings +', 'sizes["num_items"] +'),
-        ("any number of networks reads them", "> 1 and number * each > max(_MOST_LINKS, 2 * size)", "> 1_000"),
+        ("releases cost nothing", "for value in [*parts, tensors.get(", "for value in [tensors.get("),
+        ("unread releases have vectors", '**source, "width": 0}', "**source}"),
+        (
+            "any number of numbers is stored",
+            "if number > (most := max(_MOST_LINKS,",
+            "if number > 2**60 + (most := max(_MOST_LINKS,",
+        ),
         (
             "a bundle of a run without released users is damaged",
             '(source["num_users"], 0), (source["width"], 1)',

@@ -16,7 +16,7 @@ MOST_NUMBERS = 2**26
 
 
 def in_parts(make: Callable[[Tensor], Tensor], index: Tensor, width: int) -> Tensor:
-    """Return ``make`` of an index (batch,), part by part: ``width`` numbers each are at most `MOST_NUMBERS`.
+    """Return ``make`` of an index (batch,), concatenated from parts of ``width`` numbers each, at most `MOST_NUMBERS`.
 
     Examples:
         >>> import torch

@@ -55,7 +55,6 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
     #: unobserved item; ``full_batch``, ``steps``: all users, in one batch an epoch (closed forms) or `steps_per_epoch` (solvers).
     batches: Literal["users", "pairs", "triples", "full_batch", "steps"] = "users"
     num_negatives: int = 1  # sampled items for each observed one, where `batches` is ``pairs``
-    num_networks: int = 1  # that read the data
     steps_per_epoch: int = 1  # where `batches` is ``steps``
     #: Whether batches of ``users`` have users with every item, who have no negative; ``pairs`` and ``triples`` have none.
     trains_full_users: bool = True
@@ -246,6 +245,12 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
             self.sources[name] = LinkedRows(release.device_rows(), data.links[name])
         self.sources.train(self.training)  # rows that are made when they are read have noise while training
         self.read_rankings(data)
+
+    def stored_numbers(self, sizes: Sizes, entries: int) -> int:
+        """Return about how many numbers scoring stores beside the weights; ``entries`` are those of ratings and releases."""
+        return int(
+            sizes["num_users"] + sizes["num_items"] + entries + 1_000 * len(sizes["sources"])
+        )  # modules of a source
 
     def source_rows(self, name: str, users: Tensor, entries: int | None = None) -> tuple[Tensor, Tensor]:
         """Return release rows of users (batch,), shape ``(batch, width)``, and a mask of users with a row, shape ``(batch,)``."""

@@ -76,6 +76,10 @@ class BPR(Recommender):
         """Return the user factors, shape ``(num_users, 1, num_factors)``."""
         return self.factors.users.weight[:, None]
 
+    def stored_numbers(self, sizes: Sizes, entries: int) -> int:
+        """Also count the `history_map`."""
+        return super().stored_numbers(sizes, entries) + self.num_factors**2
+
     def fold_in_scores(self, users: Tensor, known: Tensor) -> Tensor:
         """Return inner products with all items (batch, num_items) of factors that `history_map` gives the users (batch,)."""
         items = self.factors.items.weight

@@ -1,7 +1,7 @@
 """EMCDR: factors of the target, and a mapping to them from a source's release of the same users."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -86,8 +86,10 @@ class EMCDR(MixedFactors):
         super().build(sizes)
         self.maps: ModulesOf[TanhMap] = ModulesOf()
         for name, source in sizes["sources"].items() if self.map_dims else ():
-            width = narrowed_width(source["num_users"], source["width"], self.source_rank)
-            self.maps[name] = TanhMap([width, *self.map_dims, self.num_factors], self.source_dropout)
+            self.maps[name] = TanhMap([self._width(source), *self.map_dims, self.num_factors], self.source_dropout)
+
+    def _width(self, source: dict[str, Any]) -> int:
+        return narrowed_width(source["num_users"], source["width"], self.source_rank)
 
     def read_data(self, data: TargetData) -> None:
         """Also store each source's vectors of the target's users, and the decomposition for a linear mapping."""

@@ -127,9 +127,8 @@ class Ensemble(Recommender):
         self.rounds, self.fixed = rounds, None if weights is None else {**weights}
         self.members = {name: Member.of(member) for name, member in members.items()}
         check_names(self.members, self.fixed)
-        self.num_networks = sum(member.copies for member in self.members.values())
-        if self.num_networks > MOST_MEMBERS:
-            raise ValueError(f"An ensemble has at most {MOST_MEMBERS:,} copies; got {self.num_networks:,}.")
+        if (number := sum(member.copies for member in self.members.values())) > MOST_MEMBERS:
+            raise ValueError(f"An ensemble has at most {MOST_MEMBERS:,} copies; got {number:,}.")
         self._know(self.members)
         self.save_hyperparameters({"members": self._plain_members()})
         self.methods = nn.ModuleList()  # every copy, member by member, in the order of training
@@ -218,6 +217,11 @@ class Ensemble(Recommender):
                 f"trainer.max_epochs is {epochs}, an epoch trains one copy, and {needed} are to be trained: the last are left out."
             )
 
+    def stored_numbers(self, sizes: Sizes, entries: int) -> int:
+        """Return those of all copies."""
+        known = [(member.copies, member.known()) for member in self.members.values()]
+        return sum(copies * method.stored_numbers(sizes, entries) for copies, method in known if method is not None)
+
     def read_data(self, data: TargetData) -> None:
         """Read the data for the ensemble and for every copy."""
         super().read_data(data)
@@ -296,11 +300,11 @@ class Ensemble(Recommender):
 
         With ``known``, users are those of `fold_in`.
         """
-        copies, parts = self._finished(name), []
+        copies, total = self._finished(name), torch.zeros(len(users), len(self.item_counts), device=users.device)
         for copy in copies:
             scores = copy.score_all(users) if known is None else copy.fold_in_scores(users, known)
-            parts.append(standardised(scores) * copy.can_score(users)[:, None])
-        return torch.stack(parts).mean(0)
+            total += standardised(scores) * copy.can_score(users)[:, None]
+        return total / len(copies)
 
     def score_all(self, users: Tensor) -> Tensor:
         """Return the weighted sum, shape ``(batch, num_items)``."""

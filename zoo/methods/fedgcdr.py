@@ -284,6 +284,10 @@ class FedGCDR(FedGNN):
         """Vectors that enter the graph; zeros for cold-start users, whose vectors are untrained."""
         return self.factors[users] * (self.target_rows.counts_of(users) > 0)[:, None]
 
+    def client_width(self) -> int:
+        """Return the most numbers of a client in one output, also of a mapping."""
+        return max(super().client_width(), self.num_layers * max(self.map_dims, default=1))
+
     def layers(self, users: Tensor) -> Tensor:
         """Return the output of each layer for users (batch,), shape ``(batch, num_layers, num_factors)``."""
         own = self.target_rows.bags(users)

@@ -336,8 +336,11 @@ class FedGNN(Federated):
     def for_everybody(self, make: Callable[[Tensor], Tensor]) -> Tensor:
         """Apply ``make`` to all users in chunks, and concatenate the results."""
         everybody = torch.arange(len(self.factors), device=self.factors.device)
-        longest = int(self.target_rows.counts().max()) + self.num_layers
-        return in_parts(make, everybody, max(longest * self.num_factors, MOST_NUMBERS // _CLIENTS_AT_ONCE))
+        return in_parts(make, everybody, max(self.client_width(), MOST_NUMBERS // _CLIENTS_AT_ONCE))
+
+    def client_width(self) -> int:
+        """Return the most numbers of a client in one output."""
+        return (int(self.target_rows.counts().max()) + self.num_layers) * self.num_factors
 
     @property
     def vector_shape(self) -> tuple[int, int]:

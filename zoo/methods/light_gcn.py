@@ -133,6 +133,10 @@ class LightGCN(GraphRecommender):
         users, items = self.graph(self.factors.users.weight, self.factors.items.weight, self.layer_weights)
         return users, items
 
+    def stored_numbers(self, sizes: Sizes, entries: int) -> int:
+        """Also count the `history_map`."""
+        return super().stored_numbers(sizes, entries) + self.num_factors**2
+
     def fold_in_scores(self, users: Tensor, known: Tensor) -> Tensor:
         """Return inner products with all items (batch, num_items) of vectors for the rows of users (batch,).
 

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +58,15 @@ class MixedFactors(Recommender):
         users, items = sizes["num_users"], sizes["num_items"]
         self.factors = FactorTables(users, items, self.num_factors, nn.init.xavier_normal_)
         self.register_buffer("share", torch.tensor(float(self.source_share or 0)))
+
+    def stored_numbers(self, sizes: Sizes, entries: int) -> int:
+        """Also count each source's vectors of the target's users."""
+        widths = (self._width(source) for source in sizes["sources"].values())
+        return super().stored_numbers(sizes, entries) + int(sizes["num_users"]) * sum(widths)
+
+    def _width(self, source: dict[str, Any]) -> int:
+        """Width of a source's vectors, from its sizes."""
+        return int(source["width"])
 
     def read_data(self, data: TargetData) -> None:
         """Also store each source's vectors of the target's users."""

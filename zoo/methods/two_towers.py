@@ -1,12 +1,13 @@
 """Base class of methods with two towers; the mathematics is in `zoo.nn.towers`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.data.rows import in_parts
+from zoo.data.rows import SparseRows, in_parts
 from zoo.methods.base import Recommender
 from zoo.methods.target_data import Sizes
 from zoo.nn.towers import TwoTowers
@@ -36,6 +37,10 @@ class TwoTowerRecommender(Recommender):
         dropouts = self.dropouts["input_dropout"], self.dropouts.get("item_dropout", 0.0)
         self.towers = TwoTowers(sizes["num_users"], sizes["num_items"], self.dims, self.scale, *dropouts)
 
+    def stored_numbers(self, sizes: Sizes, entries: int) -> int:
+        """Also count the factors of users and items, which wide last layers make large."""
+        return super().stored_numbers(sizes, entries) + int(sizes["num_users"] + sizes["num_items"]) * self.dims[-1]
+
     def user_factors(self, users: Tensor) -> Tensor:
         """Return the factors of users (batch,), shape ``(batch, dim)``."""
         return self.towers.users(self.target_rows, users)
@@ -46,10 +51,7 @@ class TwoTowerRecommender(Recommender):
 
     def prepare_scoring(self) -> None:
         """Cache the factors of all items."""
-        every = torch.arange(self.target_columns.num_rows, device=self.device)
-        self.cache["items"] = in_parts(
-            lambda items: self.towers.items(self.target_columns, items), every, max(self.dims)
-        )
+        self.cache["items"] = self._in_parts(partial(self.towers.items, self.target_columns), self.target_columns)
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Return scaled cosines with items (batch, candidates), in the same shape."""
@@ -62,12 +64,15 @@ class TwoTowerRecommender(Recommender):
 
     def factors_of_all(self) -> tuple[Tensor, Tensor]:
         """Return the factors of users and items; scores are their cosines, scaled."""
-        return self.user_factors(torch.arange(self.target_rows.num_rows, device=self.device)), self._item_factors()
+        return self._in_parts(self.user_factors, self.target_rows), self._item_factors()
 
     def head_factors(self) -> tuple[Tensor, Tensor]:
         """Return scaled unit vectors of users, and unit vectors of items."""
         users, items = self.factors_of_all()
         return self.towers.scale * F.normalize(users, dim=-1), F.normalize(items, dim=-1)
+
+    def _in_parts(self, make: Callable[[Tensor], Tensor], rows: SparseRows) -> Tensor:
+        return in_parts(make, torch.arange(rows.num_rows, device=self.device), max(self.dims))
 
     def _item_factors(self) -> Tensor:
         return self.cache["items"] if self.cache else self.item_factors()

@@ -44,8 +44,8 @@ _FIELDS = {"schema": int, "version": str, "method": str} | dict.fromkeys(
 _MOST_TEXT = 2**28
 #: Bytes of weights that are made though scoring does not use them; more for large bundles.
 _MOST_UNUSED = 2**26
-#: Most sources; and users times sources that are always allowed, more for large bundles.
-_MOST_SOURCES, _MOST_LINKS = 1_000, 2**25
+#: Most sources; and users times sources, or numbers that scoring stores, that are always allowed; more by bytes of the files.
+_MOST_SOURCES, _MOST_LINKS, _PER_BYTE = 1_000, 2**25, 2
 STATE = "state."
 # Other values would take up to 24 times their bytes in memory.
 _IDS = re.compile(rb"\s*+\[(?:[\s,]*+" + STRING.pattern + rb")*+[\s,]*+\]\s*+", re.DOTALL)
@@ -140,13 +140,14 @@ def load_bundle(
     except (ReleaseError, SafetensorError, OSError, TypeError) as error:  # torch adds its stack to the error of a shape
         said = str(error).partition("\n")[0]
         raise _damaged(f"{folder / TENSORS} is damaged: {said}") from error
-    method = _method(folder, manifest, tensors)
     if data is not None:
+        method = _method(folder, manifest, tensors, {})
         check_names(releases or {}, data.sources)
         data.release_paths |= {name: user_path(path) for name, path in (releases or {}).items()}
         read_inputs(data, method, {"digests": manifest["digests"], "paths": None})
         return Predictor(method, data, data.test.seen, folder)
     own, seen = _bundle_data(folder, manifest, tensors, releases or {})
+    method = _method(folder, manifest, tensors, {name: own.releases[name] for name in releases or {}})
     user_ids, ratings = (bool(manifest["holds"].get(part)) for part in ("user_ids", "ratings"))
     missing = [] if ratings else ["ratings"]
     missing += ["releases"] if own.sizes["sources"].keys() - (releases or {}) else []
@@ -215,7 +216,9 @@ def _class(name: str) -> type[Recommender]:
     return found
 
 
-def _method(folder: Path, manifest: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Recommender:
+def _method(
+    folder: Path, manifest: Mapping[str, Any], tensors: Mapping[str, Tensor], given: Mapping[str, Release]
+) -> Recommender:
     """Return the method with its weights; it is built only after the shapes of all tensors were checked."""
     own = _class(manifest["method"])
     state = {name.removeprefix(STATE): value for name, value in tensors.items() if name.startswith(STATE)}
@@ -225,9 +228,7 @@ def _method(folder: Path, manifest: Mapping[str, Any], tensors: Mapping[str, Ten
     with explain_mismatch(folder, manifest):
         try:
             with torch.device("meta"):
-                _check_copies(
-                    own(**manifest["settings"]), manifest["sizes"], tensors, (folder / TENSORS).stat().st_size
-                )
+                _check_numbers(own(**manifest["settings"]), manifest["sizes"], tensors, given)
                 weights = _built(own, manifest).state_dict()
             shapes = scored_by(own, weights)
             unused = sum(weights[name].nbytes for name in weights.keys() - shapes.keys())
@@ -247,12 +248,18 @@ def _method(folder: Path, manifest: Mapping[str, Any], tensors: Mapping[str, Ten
     return method
 
 
-def _check_copies(method: Recommender, sizes: Mapping[str, Any], tensors: Mapping[str, Tensor], size: int) -> None:
-    """Refuse more networks than the file pays for; each stores graphs of the ratings, and takes kilobytes for each source."""
-    ratings = tensors["train.items"].numel() if "train.items" in tensors else 0
-    each = sizes["num_users"] + sizes["num_items"] + ratings + 1_000 * len(sizes["sources"])
-    if (number := method.num_networks) > 1 and number * each > max(_MOST_LINKS, 2 * size):
-        raise ValueError(f"{number:,} networks are too many for its users, items, ratings and sources")
+def _check_numbers(
+    method: Recommender, sizes: Mapping[str, Any], tensors: Mapping[str, Tensor], given: Mapping[str, Release]
+) -> None:
+    """Refuse settings by which scoring stores many more numbers than the files have bytes: many copies, wide vectors."""
+    parts = [value for release in given.values() for value in release.tensors.values()]
+    entries = sum(value.numel() for value in [*parts, tensors.get("train.items", torch.zeros(0))])
+    sources = sizes["sources"] | {name: release.sizes for name, release in given.items()}
+    if not given:  # then no vector of a source is read
+        sources = {name: {**source, "width": 0} for name, source in sources.items()}
+    number = method.stored_numbers({**sizes, "sources": sources}, entries)
+    if number > (most := max(_MOST_LINKS, _PER_BYTE * sum(value.nbytes for value in [*parts, *tensors.values()]))):
+        raise ValueError(f"scoring would store {number:,} numbers, at most {most:,} are allowed for files of this size")
 
 
 def scored_by(own: type[Recommender], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -278,7 +285,7 @@ def _bundle_data(
     if users is None and sizes["num_users"] not in rows:  # before a placeholder is made for each
         raise _damaged(f"{folder / TENSORS} has no row for each of {sizes['num_users']} users")
     # A source takes 60 bytes of the manifest, and eight for each user once others are added.
-    if sizes["num_users"] * len(sizes["sources"]) > max(_MOST_LINKS, 2 * (folder / TENSORS).stat().st_size):
+    if sizes["num_users"] * len(sizes["sources"]) > max(_MOST_LINKS, _PER_BYTE * (folder / TENSORS).stat().st_size):
         raise _damaged(f"{folder / BUNDLE} has too many sources for its users: {len(sizes['sources']):,}")
     # Placeholders cannot equal a user id, which has no line break.
     ids = np.array([f"\n{row}" for row in range(sizes["num_users"])]) if users is None else users

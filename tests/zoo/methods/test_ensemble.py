@@ -14,6 +14,7 @@ import torch
 from pytorch_lightning.callbacks import EarlyStopping
 from scipy.stats import zscore
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import zoo
 from datamodules import Evaluation, Synthetic
@@ -88,6 +89,27 @@ def test_weights_are_chosen_by_what_validation_logs(run: Run) -> None:
     assert by_epoch[0] == pytest.approx(figures(run, "members/EASE/ndcg@10")[0], abs=1e-6)
     weights = [figures(run, f"members/{name}/weight")[-1] for name in ("EASE", "UserKNN", "DMF")]
     assert weights == pytest.approx(ensemble(run).weights.tolist(), abs=1e-6)
+
+
+class Largest(TorchDispatchMode):
+    """Remembers the largest tensor that was made."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        made = func(*args, **kwargs or {})
+        self.numbers = max(self.numbers, made.numel() if isinstance(made, Tensor) else 0)
+        return made
+
+
+def test_scores_of_copies_are_added_up_one_by_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory does not grow with copies, of which a received file may state many."""
+    method = ensemble(run).copies[0]
+    monkeypatch.setattr(run.method, "_finished", lambda _: [method] * 50)
+    with Largest() as largest:
+        scores = ensemble(run).member_scores("any", torch.arange(40))
+    assert torch.allclose(scores, standardised(method.score_all(torch.arange(40))), atol=1e-5)
+    assert largest.numbers <= max(scores.numel(), method.target_rows.items.numel(), *map(torch.numel, method.buffers()))
 
 
 def test_copies_are_trained_from_weights_of_their_own(run: Run) -> None:

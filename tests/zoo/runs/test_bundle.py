@@ -518,23 +518,42 @@ def test_many_sources_of_many_users_are_refused_and_share_what_they_lack(
             zoo.load(tmp_path / "b")
 
 
-def test_more_networks_than_the_ratings_and_sources_allow_are_refused(
+def test_settings_by_which_scoring_stores_more_than_the_files_pay_for_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each reads the ratings, and is a number in the manifest."""
-    data, member = Synthetic(num_users=60, num_items=40, sources=[]), Member(zoo.BPR(1), max_epochs=1)
-    run = zoo.fit(zoo.Ensemble({"bpr": member}), data, runs=tmp_path, max_epochs=1, **SILENT)
-    for with_ratings in (False, True):
-        zoo.export(run, made := tmp_path / str(with_ratings), with_user_ids=True, with_ratings=with_ratings)
-        ratings, size = data.train.num_ratings * with_ratings, (made / TENSORS).stat().st_size
-        rewritten(made, lambda m: m["settings"]["members"]["bpr"].update(copies=1_000))
-        with pytest.raises(UsageError, match="do not fit"):  # they have no weights in the file
-            zoo.load(made)
-        monkeypatch.setattr("zoo.runs.bundle._MOST_LINKS", 1_000 * (60 + 40 + ratings) - 1)
-        assert 2 * size < 1_000 * (60 + 40 + ratings)
-        with pytest.raises(BundleError, match="1,000 networks are too many for its users, items, ratings and sources"):
-            zoo.load(made)
-        monkeypatch.undo()
+    """Copies of a network, or a wide last layer, are a number in the manifest."""
+    alone, both = Synthetic(num_users=60, num_items=40, sources=[]), Synthetic(num_users=60, num_items=40)
+    three = zoo.Ensemble({"bpr": Member(zoo.BPR(8), copies=3, max_epochs=1)}, weights={"bpr": 1.0})
+    vectors = zoo.EmbeddingPublisher(zoo.BPR(4), max_epochs=1, progress=False)
+    for method, data, publisher, beside in (
+        (three, alone, None, lambda entries: 3 * (100 + entries + 64)),
+        (
+            zoo.Ensemble({"graph": Member(zoo.LightGCN(8))}, weights={"graph": 1.0}),
+            alone,
+            None,
+            lambda entries: 100 + entries + 64,
+        ),
+        (zoo.DMF(dims=(8, 16)), alone, None, lambda entries: 100 + entries + 100 * 16),
+        (
+            zoo.EMCDR(8, source_rank=3),
+            both,
+            vectors,
+            lambda entries: 1_100 + entries + 60 * (3 + 4) * (entries > 0),
+        ),  # vectors, narrowed and released
+    ):
+        given = {} if publisher is None else {"publisher": publisher}
+        run = zoo.fit(method, data, runs=tmp_path, max_epochs=3, **given, **SILENT)
+        for ratings in (False, True):
+            zoo.export(run, made := run.folder / str(ratings), with_user_ids=True, with_ratings=ratings)
+            release = {"book": run.folder / "releases" / "book"} if given and ratings else None
+            number = beside(data.train.num_ratings * ratings)
+            monkeypatch.setattr("zoo.runs.bundle._PER_BYTE", 0)
+            monkeypatch.setattr("zoo.runs.bundle._MOST_LINKS", number)
+            assert zoo.load(made, releases=release)
+            monkeypatch.setattr("zoo.runs.bundle._MOST_LINKS", number - 1)
+            with pytest.raises(BundleError, match=rf"would store {number:,} numbers, at most {number - 1:,} are"):
+                zoo.load(made, releases=release)
+            monkeypatch.undo()
 
 
 def test_hostile_tensors_and_ids_are_refused(whole: Path, tmp_path: Path) -> None:

@@ -57,7 +57,9 @@ def test_a_moved_run_recommends_to_users_in_the_order_asked(loaded: zoo.runs.pre
 @pytest.mark.thorough
 def test_everybody_is_scored_in_blocks_of_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A received file may state wide layers for free; scores are the same in blocks."""
-    rows, vectors = zoo.FlippedRows(4.0), zoo.EmbeddingPublisher(zoo.BPR(4), max_epochs=1, progress=False)
+    rows, once = zoo.FlippedRows(4.0), {"max_epochs": 1, "progress": False}
+    vectors = zoo.EmbeddingPublisher(zoo.BPR(4), **once)
+    graphs = zoo.EmbeddingPublisher(zoo.FedGNN(4, num_layers=2), **once)
     for method, publisher in (
         (zoo.NeuMF(gmf_dim=4, mlp_dims=(8, 16)), rows),
         (zoo.CoNet(dims=(16, 8), cross_layers=1), rows),
@@ -66,6 +68,7 @@ def test_everybody_is_scored_in_blocks_of_bounded_memory(tmp_path: Path, monkeyp
         (zoo.EMCDR(4, map_dims=(16,)), vectors),
         (zoo.FedCDR(4, map_dims=(16,)), vectors),
         (zoo.FedGNN(4, num_layers=2), rows),
+        (zoo.FedGCDR(4, num_layers=2, map_dims=(64,)), graphs),
     ):
         run = zoo.fit(method, Synthetic(**TINY), publisher=publisher, runs=tmp_path, max_epochs=1, **SILENT)
         numbers = list[int]()
