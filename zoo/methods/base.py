@@ -248,9 +248,8 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
 
     def stored_numbers(self, sizes: Sizes, entries: int) -> int:
         """Return about how many numbers scoring stores beside the weights; ``entries`` are those of ratings and releases."""
-        return int(
-            sizes["num_users"] + sizes["num_items"] + entries + 1_000 * len(sizes["sources"])
-        )  # modules of a source
+        modules = 1_000 * len(sizes["sources"])  # what those of a source take
+        return int(sizes["num_users"] + sizes["num_items"] + entries + modules)
 
     def source_rows(self, name: str, users: Tensor, entries: int | None = None) -> tuple[Tensor, Tensor]:
         """Return release rows of users (batch,), shape ``(batch, width)``, and a mask of users with a row, shape ``(batch,)``."""
