@@ -465,6 +465,15 @@ RUNS = (
     ),
     *edits_of(
         "zoo/methods/ensemble.py",
+        ("tests/zoo/runs/test_bundle.py",),
+        (
+            "members without releases read them",
+            "stored_numbers(copy_sizes(sizes, made), entries)",
+            "stored_numbers(sizes, entries)",
+        ),
+    ),
+    *edits_of(
+        "zoo/methods/ensemble.py",
         ("tests/zoo/methods/test_ensemble.py",),
         (
             "scores of copies wait for each other",

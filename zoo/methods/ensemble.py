@@ -219,8 +219,8 @@ class Ensemble(Recommender):
 
     def stored_numbers(self, sizes: Sizes, entries: int) -> int:
         """Return those of all copies."""
-        known = [(member.copies, member.known()) for member in self.members.values()]
-        return sum(copies * method.stored_numbers(sizes, entries) for copies, method in known if method is not None)
+        known = [(member.copies, made) for member in self.members.values() if (made := member.known()) is not None]
+        return sum(copies * made.stored_numbers(copy_sizes(sizes, made), entries) for copies, made in known)
 
     def read_data(self, data: TargetData) -> None:
         """Read the data for the ensemble and for every copy."""

@@ -240,6 +240,8 @@ def _method(
             method.load_state_dict(state, strict=False)  # the names were compared above
             method.from_bundle = True
             method.adopt(manifest)
+        except BundleError:
+            raise
         except (ValueError, AttributeError, IndexError, OverflowError) as error:
             raise _damaged(f"Invalid settings in {folder / BUNDLE}: {str(error).removesuffix('.')}") from error
     kinds = {source["kind"] for source in manifest["sizes"]["sources"].values()}
@@ -259,7 +261,9 @@ def _check_numbers(
         sources = {name: {**source, "width": 0} for name, source in sources.items()}
     number = method.stored_numbers({**sizes, "sources": sources}, entries)
     if number > (most := max(_MOST_LINKS, _PER_BYTE * sum(value.nbytes for value in [*parts, *tensors.values()]))):
-        raise ValueError(f"scoring would store {number:,} numbers, at most {most:,} are allowed for files of this size")
+        raise BundleError(
+            f"Scoring would store {number:,} numbers, at most {most:,} are allowed for files of this size. Load the run itself."
+        )
 
 
 def scored_by(own: type[Recommender], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
