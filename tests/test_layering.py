@@ -32,7 +32,7 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 93,
-    "lines of code": 54_520,
+    "lines of code": 54_525,
     "lines of tests": 56_770,
     "collected tests": 7_005,
 }

@@ -501,6 +501,7 @@ RUNS = (
     *edits_of(
         "zoo/runs/bundle.py",
         ("tests/zoo/runs/test_bundle.py",),
+        ("a bundle's members are runs of the reader", 'part.get("run") is not None', "False"),
         ("releases cost nothing", "for value in [*parts, tensors.get(", "for value in [tensors.get("),
         ("unread releases have vectors", '**source, "width": 0}', "**source}"),
         (

@@ -221,6 +221,12 @@ def _method(
 ) -> Recommender:
     """Return the method with its weights; it is built only after the shapes of all tensors were checked."""
     own = _class(manifest["method"])
+    left: list[Any] = [manifest["settings"]]
+    while left:  # a member's run would be opened, wherever it is
+        part = left.pop()
+        if isinstance(part, dict) and part.get("run") is not None:
+            raise _damaged(f"{folder / BUNDLE} names a run in its settings")
+        left += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
     state = {name.removeprefix(STATE): value for name, value in tensors.items() if name.startswith(STATE)}
     state = scored_by(own, state)  # bundles of 0.3 hold all weights
     if not all(all_finite(value) for value in state.values() if value.is_floating_point()):

@@ -552,6 +552,19 @@ def test_settings_by_which_scoring_stores_more_than_the_files_pay_for_are_refuse
             monkeypatch.undo()
 
 
+def test_no_run_that_a_bundle_names_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be a device, or the reader's own."""
+    graph = zoo.Ensemble({"bpr": Member(zoo.BPR(2), max_epochs=1)}, weights={"bpr": 1.0})
+    run = zoo.fit(graph, Synthetic(**SMALL, sources=[]), runs=tmp_path, max_epochs=1, **SILENT)
+    zoo.export(run, tmp_path / "b")
+    monkeypatch.setattr("zoo.methods.members.checkpoint_in", lambda _: pytest.fail("it was opened"))
+    inner = {"class_path": "zoo.Ensemble", "init_args": {"members": {"x": {"run": "/dev/zero"}}}}
+    for member in ({"run": "/dev/zero"}, {"method": inner}):
+        rewritten(tmp_path / "b", lambda m: m["settings"]["members"].update(bpr=member))  # noqa: B023
+        with pytest.raises(BundleError, match="names a run in its settings"):
+            zoo.load(tmp_path / "b")
+
+
 def test_hostile_tensors_and_ids_are_refused(whole: Path, tmp_path: Path) -> None:
     shutil.copytree(whole, tmp_path / "b")
     good, weight = load_file(whole / TENSORS), next(k for k in load_file(whole / TENSORS) if k.startswith("state."))
