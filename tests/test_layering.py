@@ -34,7 +34,7 @@ RATCHET = {
     "files with one importer": 93,
     "lines of code": 54_525,
     "lines of tests": 56_770,
-    "collected tests": 7_005,
+    "collected tests": 7_007,
 }
 
 
