@@ -190,7 +190,7 @@ class SPPG(Recommender):
         checks.widths(0, generator_dims=generator_dims)
         checks.at_least_one(condition_dim=condition_dim)
         if (widest := condition_dim + noise_dim) > MOST_INNER:
-            raise ValueError(f"The generator's input has {widest:,} units. Allowed: {MOST_INNER:,}. Lower it.")
+            raise ValueError(f"The generator's input has {widest:,} units. Allowed: {MOST_INNER:,}.")
         checks.not_negative(noise_dim=noise_dim, weight_decay=weight_decay)
         checks.one_of(get_args(Conditioning), conditioning=conditioning)
         checks.positive(lr_generator=lr_generator, lr_critic=lr_critic, density=density, critic_bound=critic_bound)

@@ -1,16 +1,17 @@
 """Base class of methods with two towers; the mathematics is in `zoo.nn.towers`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.data.rows import SparseRows, in_parts
+from zoo.data.rows import in_parts
 from zoo.methods.base import Recommender
 from zoo.methods.target_data import Sizes
 from zoo.nn.towers import TwoTowers
+from zoo.release.layouts import MOST_INNER
 from zoo.runtime import checks
 
 
@@ -51,7 +52,8 @@ class TwoTowerRecommender(Recommender):
 
     def prepare_scoring(self) -> None:
         """Cache the factors of all items."""
-        self.cache["items"] = self._in_parts(partial(self.towers.items, self.target_columns), self.target_columns)
+        items = torch.arange(self.target_columns.num_rows, device=self.device)
+        self.cache["items"] = in_parts(partial(self.towers.items, self.target_columns), items, max(self.dims))
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Return scaled cosines with items (batch, candidates), in the same shape."""
@@ -64,15 +66,15 @@ class TwoTowerRecommender(Recommender):
 
     def factors_of_all(self) -> tuple[Tensor, Tensor]:
         """Return the factors of users and items; scores are their cosines, scaled."""
-        return self._in_parts(self.user_factors, self.target_rows), self._item_factors()
+        # Cold users read dense rows, maybe of a generator.
+        widths = [MOST_INNER, *(source.rows.width for source in self.sources.values())] if self.sources else []
+        users = torch.arange(self.target_rows.num_rows, device=self.device)
+        return in_parts(self.user_factors, users, max([*self.dims, *widths])), self._item_factors()
 
     def head_factors(self) -> tuple[Tensor, Tensor]:
         """Return scaled unit vectors of users, and unit vectors of items."""
         users, items = self.factors_of_all()
         return self.towers.scale * F.normalize(users, dim=-1), F.normalize(items, dim=-1)
-
-    def _in_parts(self, make: Callable[[Tensor], Tensor], rows: SparseRows) -> Tensor:
-        return in_parts(make, torch.arange(rows.num_rows, device=self.device), max(self.dims))
 
     def _item_factors(self) -> Tensor:
         return self.cache["items"] if self.cache else self.item_factors()

@@ -225,7 +225,7 @@ def _method(
     while left:  # a member's run would be opened, wherever it is
         part = left.pop()
         if isinstance(part, dict) and part.get("run") is not None:
-            raise _damaged(f"{folder / BUNDLE} names a run in its settings")
+            raise _damaged(f"{folder / BUNDLE} names a run")
         left += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
     state = {name.removeprefix(STATE): value for name, value in tensors.items() if name.startswith(STATE)}
     state = scored_by(own, state)  # bundles of 0.3 hold all weights
@@ -310,6 +310,8 @@ def _bundle_data(
         if release.digest + ("" if denoiser is None else f", {denoiser}") != manifest["digests"].get(name):
             raise ReleaseMismatchError(f"{releases[name]} is not the release of {name!r} from training.")
         given[name] = release if denoiser is None else denoiser(release)
+        if given[name].sizes != sizes["sources"][name]:
+            raise _damaged(f"{folder / BUNDLE} states wrong sizes of {name!r}")
     linked: dict[str, Any] = {}
     links: dict[str, Tensor] = {}
     unlinked = torch.full((len(ids),), -1)

@@ -192,7 +192,7 @@ class Predictor:
     def _at_once(self, width: int) -> int:
         """Return the number of users whose scores of all items, release rows, and ``width`` numbers each fit in memory."""
         sizes = self.data.sizes
-        widest: int = max(width, sizes["num_items"], *(source["width"] for source in sizes["sources"].values()))
+        widest: int = max(width, sizes["num_items"], sum(source["width"] for source in sizes["sources"].values()))
         return max(1, min(BATCH, MOST_NUMBERS // widest))
 
     def check_unknown(self, unknown: Unknown) -> None:

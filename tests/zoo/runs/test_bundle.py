@@ -415,6 +415,10 @@ def test_a_bundle_denoises_its_release_as_the_training_did(tmp_path: Path) -> No
         (bundle / BUNDLE).write_text(json.dumps(manifest | {"denoiser": denoiser}))
         with pytest.raises(error):
             zoo.load(bundle, releases={"book": path})
+    manifest["sizes"]["sources"]["book"]["width"] -= 1  # by which memory is planned
+    (bundle / BUNDLE).write_text(json.dumps(manifest))
+    with pytest.raises(BundleError, match="states wrong sizes of 'book'"):
+        zoo.load(bundle, releases={"book": path})
 
 
 def test_a_release_of_no_source_is_refused_by_name(whole: Path, bare: Path, finished: Path) -> None:
@@ -526,16 +530,14 @@ def test_settings_by_which_scoring_stores_more_than_the_files_pay_for_are_refuse
     near, mapped = Member(zoo.UserKNN(), releases=False), Member(zoo.EMCDR(8, source_rank=3), max_epochs=1)
     two = zoo.Ensemble({"near": near, "mapped": mapped}, weights={"near": 1.0, "mapped": 1.0})
     three = zoo.Ensemble({"bpr": Member(zoo.BPR(8), copies=3, max_epochs=1)}, weights={"bpr": 1.0})
-    vectors = zoo.EmbeddingPublisher(zoo.BPR(4), max_epochs=1, progress=False)
-    for method, data, publisher, beside in (
-        (three, alone, None, lambda entries: 3 * (100 + entries + 64)),
-        (zoo.Ensemble({"graph": Member(zoo.LightGCN(8))}, weights={"graph": 1.0}), alone, None, lambda n: 164 + n),
+    vectors = {"publisher": zoo.EmbeddingPublisher(zoo.BPR(4), max_epochs=1, progress=False)}
+    for method, data, given, beside in (
+        (three, alone, {}, lambda entries: 3 * (100 + entries + 64)),
+        (zoo.Ensemble({"graph": Member(zoo.LightGCN(8))}, weights={"graph": 1.0}), alone, {}, lambda n: 164 + n),
         (two, both(), vectors, lambda entries: 1_200 + 2 * entries + 60 * (2 * 4 + 3) * (entries > 0)),
-        (zoo.DMF(dims=(8, 16)), alone, None, lambda entries: 100 + entries + 100 * 16),
-        # Vectors, narrowed and released.
+        (zoo.DMF(dims=(8, 16)), alone, {}, lambda entries: 100 + entries + 100 * 16),
         (zoo.EMCDR(8, source_rank=3), both(), vectors, lambda n: 1_100 + n + 60 * (3 + 4) * (n > 0)),
     ):
-        given = {} if publisher is None else {"publisher": publisher}
         run = zoo.fit(method, data, runs=tmp_path, max_epochs=3, **given, **SILENT)
         for ratings in (False, True):
             zoo.export(run, made := run.folder / str(ratings), with_user_ids=True, with_ratings=ratings)
@@ -549,19 +551,16 @@ def test_settings_by_which_scoring_stores_more_than_the_files_pay_for_are_refuse
                 BundleError, match=rf"would store {number:,} numbers, at most {number - 1:,} .* run itself\.$"
             ):
                 zoo.load(made, releases=release)
-            monkeypatch.undo()
 
 
 def test_no_run_that_a_bundle_names_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be a device, or the reader's own."""
-    graph = zoo.Ensemble({"bpr": Member(zoo.BPR(2), max_epochs=1)}, weights={"bpr": 1.0})
-    run = zoo.fit(graph, Synthetic(**SMALL, sources=[]), runs=tmp_path, max_epochs=1, **SILENT)
+    made = zoo.Ensemble({"bpr": Member(zoo.BPR(2))}, weights={"bpr": 1.0})
+    run = zoo.fit(made, Synthetic(**SMALL, sources=[]), runs=tmp_path, max_epochs=1, **SILENT)
     zoo.export(run, tmp_path / "b")
     monkeypatch.setattr("zoo.methods.members.checkpoint_in", lambda _: pytest.fail("it was opened"))
-    inner = {"class_path": "zoo.Ensemble", "init_args": {"members": {"x": {"run": "/dev/zero"}}}}
-    for member in ({"run": "/dev/zero"}, {"method": inner}):
+    for member in (named := {"run": "/dev/zero"}, {"method": {"init_args": {"members": {"x": named}}}}):
         rewritten(tmp_path / "b", lambda m: m["settings"]["members"].update(bpr=member))  # noqa: B023
-        with pytest.raises(BundleError, match="names a run in its settings"):
+        with pytest.raises(BundleError, match="names a run"):
             zoo.load(tmp_path / "b")
 
 

@@ -6,6 +6,7 @@ import stat
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
@@ -65,6 +66,7 @@ def test_everybody_is_scored_in_blocks_of_bounded_memory(tmp_path: Path, monkeyp
         (zoo.CoNet(dims=(16, 8), cross_layers=1), rows),
         (zoo.DDTCDR(dims=(16, 8)), rows),
         (zoo.DMF(dims=(16, 8)), rows),
+        (zoo.PriCDR(dims=(16,)), rows),
         (zoo.EMCDR(4, map_dims=(16,)), vectors),
         (zoo.FedCDR(4, map_dims=(16,)), vectors),
         (zoo.FedGNN(4, num_layers=2), rows),
@@ -87,6 +89,11 @@ def test_everybody_is_scored_in_blocks_of_bounded_memory(tmp_path: Path, monkeyp
                 monkeypatch.setattr(f"zoo.{module}.MOST_NUMBERS", 300)
             model = zoo.load(run)
             parts = model.recommend(model.user_ids, k=30)
+            if isinstance(method, zoo.PriCDR):  # of cold users, rows of a release are dense
+                monkeypatch.setattr("zoo.methods.two_towers.MOST_INNER", 1)
+                with patch.object(model.method, "user_factors", wraps=model.method.user_factors) as made:
+                    model.similar(model.user_ids[:1], k=2, of="users")
+                assert max(len(call.args[0]) for call in made.call_args_list) * TINY["num_items"] <= 300
         assert max(numbers) <= 300, type(method)
         assert_frame_equal(whole, parts, check_exact=False, abs_tol=1e-4)
         monkeypatch.undo()
