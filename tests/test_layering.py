@@ -33,7 +33,7 @@ RATCHET = {
     "arrows": 70,
     "files with one importer": 93,
     "lines of code": 54_525,
-    "lines of tests": 56_770,
+    "lines of tests": 56_790,
     "collected tests": 7_007,
 }
 

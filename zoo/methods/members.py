@@ -21,7 +21,7 @@ from zoo.methods.base import Recommender, is_private
 from zoo.methods.target_data import ReleaseMismatchError, Sizes
 from zoo.runtime import checks
 from zoo.runtime.run_folder import BEST, PRIVACY, load_tensors, plain
-from zoo.runtime.settings_files import user_path
+from zoo.runtime.settings_files import check_size, user_path
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,8 @@ class Member:
             return given
         if unknown := set(given) - {field.name for field in fields(cls)}:
             raise ValueError(f"A member has {[field.name for field in fields(cls)]}; got {sorted(unknown)}.")
+        if given.get("run") is not None:  # a path of another party
+            raise ValueError("A received member names a run, which is not opened.")
         settings = given.get("method")
         method = settings if settings is None or isinstance(settings, Recommender) else method_of(settings)
         return cls(**{**given, "method": method})
@@ -94,7 +96,9 @@ class Member:
             return self
         method, path = method_in(checkpoint_in(self.run)), user_path(self.run)
         records = (path if path.is_dir() else path.parent.parent) / PRIVACY
-        stated = json.loads(records.read_text(encoding="utf-8")) if records.is_file() else None
+        if there := records.is_file():
+            check_size(records)
+        stated = json.loads(records.read_text(encoding="utf-8")) if there else None
         if is_private(method) if stated is None else type(method).__name__ in stated:
             raise ValueError(own_noise(method))
         return replace(self, method=method, run=None)

@@ -176,9 +176,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 def _are_sizes(sizes: Mapping[str, Any]) -> bool:
     sources = sizes.get("sources")
-    if not isinstance(sources, dict) or len(sources) > _MOST_SOURCES:
-        return False
-    if not all(isinstance(source, dict) for source in sources.values()):
+    if not isinstance(sources, dict) or len(sources) > _MOST_SOURCES or {*map(type, sources.values())} - {dict}:
         return False
     numbers = [(sizes.get("num_users"), 1), (sizes.get("num_items"), 1)]
     for source in sources.values():
@@ -221,12 +219,6 @@ def _method(
 ) -> Recommender:
     """Return the method with its weights; it is built only after the shapes of all tensors were checked."""
     own = _class(manifest["method"])
-    left: list[Any] = [manifest["settings"]]
-    while left:  # a member's run would be opened, wherever it is
-        part = left.pop()
-        if isinstance(part, dict) and part.get("run") is not None:
-            raise _damaged(f"{folder / BUNDLE} names a run")
-        left += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
     state = {name.removeprefix(STATE): value for name, value in tensors.items() if name.startswith(STATE)}
     state = scored_by(own, state)  # bundles of 0.3 hold all weights
     if not all(all_finite(value) for value in state.values() if value.is_floating_point()):

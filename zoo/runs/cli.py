@@ -160,7 +160,9 @@ class ZooCLI(LightningCLI):
     def _parse_ckpt_path(self) -> None:
         """Read hyperparameters from a valid checkpoint, without importing classes that only the checkpoint names."""
         if (ckpt := self.settings().get("ckpt_path")) and Path(ckpt).is_file():
-            read_checkpoint(Path(ckpt))
+            settings = flat(read_checkpoint(Path(ckpt)).get("hyper_parameters"))
+            if runs := [name for name, value in settings.items() if name.endswith(".run") and value is not None]:
+                raise UsageError(f"{ckpt} names runs of members: {runs[:3]}. Ask for another.")
             with importing_nothing(Path(ckpt)):
                 super()._parse_ckpt_path()
 

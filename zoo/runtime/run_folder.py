@@ -202,6 +202,8 @@ def load_tensors(path: Path) -> Any:  # noqa: ANN401  whatever was saved
     import torch
 
     try:
+        if not path.is_file():  # a pipe would be waited for
+            raise FileNotFoundError(path)
         with zipfile.ZipFile(path) as archive:
             inside = archive.infolist()
         packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in inside)

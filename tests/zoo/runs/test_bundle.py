@@ -553,15 +553,23 @@ def test_settings_by_which_scoring_stores_more_than_the_files_pay_for_are_refuse
                 zoo.load(made, releases=release)
 
 
-def test_no_run_that_a_bundle_names_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_run_that_a_bundle_or_checkpoint_names_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = zoo.Ensemble({"bpr": Member(zoo.BPR(2))}, weights={"bpr": 1.0})
     run = zoo.fit(made, Synthetic(**SMALL, sources=[]), runs=tmp_path, max_epochs=1, **SILENT)
     zoo.export(run, tmp_path / "b")
     monkeypatch.setattr("zoo.methods.members.checkpoint_in", lambda _: pytest.fail("it was opened"))
-    for member in (named := {"run": "/dev/zero"}, {"method": {"init_args": {"members": {"x": named}}}}):
+    for member in (
+        named := {"run": "/dev/zero"},
+        {"method": {"class_path": "zoo.Ensemble", "init_args": {"members": {"x": named}}}},
+    ):
         rewritten(tmp_path / "b", lambda m: m["settings"]["members"].update(bpr=member))  # noqa: B023
-        with pytest.raises(BundleError, match="names a run"):
+        with pytest.raises(BundleError, match="A received member names a run"):
             zoo.load(tmp_path / "b")
+    checkpoint = torch.load(run.folder / BEST, weights_only=True)
+    checkpoint["zoo"]["members"]["bpr"] = named
+    torch.save(checkpoint, run.folder / BEST)
+    with pytest.raises(ValueError, match="A received member names a run"):
+        zoo.load(run)
 
 
 def test_hostile_tensors_and_ids_are_refused(whole: Path, tmp_path: Path) -> None:

@@ -103,6 +103,11 @@ def test_a_checkpoint_that_is_not_there(cli: Command, tmp_path: Path) -> None:
     torch.save({"state_dict": {}}, tmp_path / "other.ckpt")
     with pytest.raises(UsageError, match="is no checkpoint of this project"):
         cli("test", *PROJECTED, "--ckpt_path", tmp_path / "other.ckpt")
+    kept = dict.fromkeys(("sizes", "digests", "rng", "paths", "users"))
+    given = {"members": {"a": {"run": "runs/EASE/version_0"}}}
+    torch.save({"zoo": kept, "hyper_parameters": given}, tmp_path / "other.ckpt")
+    with pytest.raises(UsageError, match=r"names runs of members: \['members\.a\.run'\]"):
+        cli("test", *PROJECTED, "--ckpt_path", tmp_path / "other.ckpt")
 
 
 @pytest.mark.parametrize("kept", [0, 0.5])

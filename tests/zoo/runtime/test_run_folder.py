@@ -187,3 +187,5 @@ def test_values_that_name_one_another_are_not_written_out(tmp_path: Path) -> Non
     torch.save({"zoo": {"paths": value}}, tmp_path / "x.ckpt")
     with pytest.raises(ValueError, match="is no checkpoint, or is damaged"):
         load_tensors(tmp_path / "x.ckpt")
+    with pytest.raises(ValueError, match=r"null is no checkpoint, or is damaged \(FileNotFoundError"):
+        load_tensors(Path("/dev/null"))
