@@ -174,7 +174,7 @@ def read_table(
     """
     columns, form = names_of([user_column, item_column, rating_column, timestamp_column], form)
     needed = [name for name in columns if name is not None]
-    raw = _read(Path(path), needed, form, may_be_empty=may_be_empty)
+    raw = _read(Path(path), needed, form, columns[3], may_be_empty=may_be_empty)
     return _interactions(raw, columns, Path(path), form, time_unit, on_bad_rows)
 
 
@@ -310,7 +310,9 @@ def negatives(raw: pl.DataFrame, user: str, item: str, source: str | Path, form:
     return faults.usable(raw.select(user_id=_ids(raw[user], "user", faults), item_id=_ids(raw[item], "item", faults)))
 
 
-def _read(path: Path, needed: list[str], form: TextForm, *, may_be_empty: bool = False) -> pl.DataFrame:
+def _read(
+    path: Path, needed: list[str], form: TextForm, times: str | None = None, *, may_be_empty: bool = False
+) -> pl.DataFrame:
     """Read columns of a file, of which the first two are ids; strings are stripped, and null if empty."""
     if not path.exists():
         raise FileNotFoundError(f"No file {path} (absolute: {path.resolve()}). Check the path, ZOO_DATA and data.root.")
@@ -318,7 +320,7 @@ def _read(path: Path, needed: list[str], form: TextForm, *, may_be_empty: bool =
     if not ending:
         allowed = f"{', '.join(KINDS)} (plain, {', '.join(PACKS[1:])}) and .parquet"
         raise ValueError(f"{path.name} has an unknown ending. Use one of {allowed}.")
-    raw = open_table(path, ending, pack, needed, needed[:2], form)
+    raw = open_table(path, ending, pack, needed, needed[:2], form, times)
     if missing := [name for name in needed if name not in raw.columns]:
         quoted = " Set quoting to true." if any(name.startswith('"') for name in raw.columns) else ""
         if not form.header and form.separator is None:

@@ -31,10 +31,10 @@ RATCHET = {
     "rooms": 16,
     "floors": 8,
     "arrows": 70,
-    "files with one importer": 93,
-    "lines of code": 54_525,
-    "lines of tests": 56_790,
-    "collected tests": 7_007,
+    "files with one importer": 94,
+    "lines of code": 54_640,
+    "lines of tests": 56_840,
+    "collected tests": 7_014,
 }
 
 

@@ -280,7 +280,6 @@ DATA = (
             "if known[name].is_nested() else pl.String()",
             "if True else pl.String()",
         ),
-        ("whole rows may hide in quotes", "for line in lines) > 1:", "for line in lines) > 99:"),
     ),
     *edits_of(
         "datamodules/times.py",

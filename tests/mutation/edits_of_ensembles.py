@@ -71,7 +71,6 @@ ENSEMBLES = (
             "            pass\n",
         ),
         ("any class is made that a file names", "issubclass(found, Recommender)", "True"),
-        ("any length of record is read", "            check_size(records)\n", "            pass\n"),
     ),
     *edits_of(
         f"{METHODS_ROOM}/ials.py",

@@ -400,6 +400,26 @@ RUNS = (
         ),
     ),
     *edits_of(
+        "zoo/data/line_breaks.py",
+        ("tests/datamodules/test_tables.py",),
+        ("a quote holds rows with an exponent", 'float(text.replace(",", "."))', "int(text)"),
+        ("a quote holds rows with a date", "datetime.fromisoformat(text)", "int(text)"),
+        ("a quote holds rows without a time", "(not text and at == self.optional)", "False"),
+        ("a quote holds short rows", 'if at < len(values) else ""', 'if at < len(values) else "x"'),
+        ("a quote holds long rows", "return len(values) > max(", "return len(values) <= max("),
+        (
+            "a quote holds rows that are no exact CSV",
+            "            yield line.split(self.separator)\n",
+            "            pass\n",
+        ),
+        ("a quote holds rows with line breaks", "for row in begun:\n", "for row in ():\n"),
+        ("a quote holds rows with a CR", '.replace("\\r", " ")', ""),
+        ("a text in the first column is a row", "rest and 0 not in", "False and 0 not in"),
+        ("a text in the first column holds a row", "rest[-1] = first", 'rest[-1] = "" and first'),
+        ("quotes inside a value are as they are", """if '"' in text and""", "if False and"),
+        ("rows are of any width", "if values and len(values) != self.width:", "if False:"),
+    ),
+    *edits_of(
         "zoo/data/text_table.py",
         ("tests/datamodules/test_tables.py",),
         ("one stream is the whole file", "at -= len(stream.unused_data)", "at = len(packed)"),
@@ -494,6 +514,22 @@ RUNS = (
         for name in ("bpr", "light_gcn", "two_towers", "mixed_factors")
     ),
     *edits_of(
+        "zoo/commands/psi.py",
+        ("tests/zoo/commands/test_psi.py",),
+        ("a user in common is named twice", "if len({*found}) < len(found):", "if False:"),
+    ),
+    *edits_of(
+        "zoo/commands/recommend.py",
+        ("tests/zoo/commands/test_recommend.py",),
+        ("too little memory ends in a traceback", "or own or full:", "or own:"),
+        ("what cannot be solved ends in a traceback", ', "_LinAlgError")', ")"),
+    ),
+    *edits_of(
+        "zoo/runtime/run_folder.py",
+        ("tests/zoo/benchmark/report/test_run_folders.py",),
+        ("any length of summary is read", "> _LARGEST_SUMMARY:", "> 2**60:"),
+    ),
+    *edits_of(
         "zoo/methods/members.py",
         ("tests/zoo/runs/test_bundle.py",),
         ("a bundle's members are runs of the reader", 'if given.get("run") is not None:', "if False:"),
@@ -502,6 +538,9 @@ RUNS = (
         "zoo/runs/bundle.py",
         ("tests/zoo/runs/test_bundle.py",),
         ("a release has other sizes", "if given[name].sizes != ", "if {} == "),
+        ("settings are of any type", '    parser.parse_object({"settings"', '    ({"settings"'),
+        ("settings are too large for tensors", "abs(value) >= 2**63", "False"),
+        ("settings are null", ' and "None" not in str(parameter.annotation)', " and False"),
         ("releases cost nothing", "for value in [*parts, tensors.get(", "for value in [tensors.get("),
         ("unread releases have vectors", '**source, "width": 0}', "**source}"),
         (

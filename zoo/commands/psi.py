@@ -167,14 +167,22 @@ def serve(options: argparse.Namespace) -> str:
         raise PsiError(f"{options.receive} answers no open reply: it is replayed, or another's.")
     state[session] = {}  # used, also by a result that is refused: it would test an id; the request stays known
     _write_state(options.state, state)
-    size, found = _called(options, read_json, content.decode("utf-8"))
+    size, found = _called(options, _read_result, content)
     if type(size) is not int or not 0 <= size <= min(len(ids), fields["count"]) or (not reveal and found):
         raise PsiError(
             f"{options.receive} has a number or users that mode {options.mode!r} does not allow. Ask the party."
         )
-    if not isinstance(found, list) or not {*found} <= {*ids} or (reveal and len({*found}) != size):
+    if not {*found} <= {*ids} or (reveal and len(found) != size):
         raise PsiError(f"{options.receive} names users who are not in {options.users}. Do not use it. Ask the party.")
-    return _finished(options, sorted(found), size)
+    return _finished(options, found, size)
+
+
+def _read_result(content: bytes) -> tuple[Any, list[str]]:
+    """Return the number of users in common and their ids, sorted; any error means that they were altered."""
+    size, found = read_json(content.decode("utf-8"))
+    if len({*found}) < len(found):
+        raise ValueError("repeated users")
+    return size, sorted(found)
 
 
 def checked_users(path: Path) -> list[str]:

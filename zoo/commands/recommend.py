@@ -133,9 +133,10 @@ def ending_with_message() -> Iterator[None]:
     """End the program with the message of an expected error."""
     try:
         yield
-    except (OSError, TypeError, ValueError, LookupError, RuntimeError) as error:
-        own = type(error).__name__ in ("ReleaseMismatchError", "DataNotAvailableError")
-        if isinstance(error, OSError | TypeError | ValueError) or own:
+    except (OSError, TypeError, ValueError, LookupError, RuntimeError, MemoryError) as error:
+        own = type(error).__name__ in ("ReleaseMismatchError", "DataNotAvailableError", "_LinAlgError")
+        full = isinstance(error, MemoryError) or "can't allocate memory" in str(error)
+        if isinstance(error, OSError | TypeError | ValueError) or own or full:
             sys.exit(refusal(error))
         raise
 

@@ -22,12 +22,18 @@ _TOO_LONG = "\0too long"  # replaces longer text, which is never copied
 
 
 def open_table(
-    path: Path, ending: str, pack: str, needed: Sequence[str], ids: Sequence[str] = (), form: TextForm = PLAIN
+    path: Path,
+    ending: str,
+    pack: str,
+    needed: Sequence[str],
+    ids: Sequence[str] = (),
+    form: TextForm = PLAIN,
+    optional: str | None = None,
 ) -> pl.DataFrame:
     """Return the needed columns of a file, in their order there.
 
-    Text is stripped, and null if nothing is left. That of ``ids`` becomes categories while the file streams by. If a needed
-    column is missing, the result has all columns by name alone.
+    Text is stripped, and null if nothing is left. That of ``ids`` becomes categories while the file streams by, and that of
+    ``optional`` may be null. If a needed column is missing, the result has all columns by name alone.
 
     Raises:
         ValueError: If the file is damaged, too large, has a text of more than `LONGEST` bytes, or if rows would be lost.
@@ -36,7 +42,7 @@ def open_table(
         if ending == ".parquet":
             table, check = _parquet(path, needed), None
         else:
-            text = TextFile(path, ending, pack, needed, form)
+            text = TextFile(path, ending, pack, needed, form, optional)
             table, check = text.scan(), text.check
         schema = table.collect_schema()
         if not set(needed) <= schema.keys():

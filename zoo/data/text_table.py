@@ -17,6 +17,8 @@ from typing import IO
 
 import polars as pl
 
+from zoo.data.line_breaks import LineBreaks
+
 #: Limit of an unpacked file: 100 times its size (ratings pack to a fifth), at least `ALWAYS` bytes, at most `UNPACKED` bytes.
 MOST_TIMES = 100
 ALWAYS, UNPACKED = 2**26, 2**32
@@ -92,8 +94,11 @@ PLAIN = TextForm()
 class TextFile:
     """A text file of interactions: its form, and a comparison of the rows that were read with the lines that it has."""
 
-    def __init__(self, path: Path, ending: str, pack: str, needed: Sequence[str], form: TextForm) -> None:
+    def __init__(
+        self, path: Path, ending: str, pack: str, needed: Sequence[str], form: TextForm, optional: str | None = None
+    ) -> None:
         self.path, self.ending, self.pack, self.needed, self.form = path, ending, pack, needed, form
+        self.optional = optional  # of the needed columns, that whose values may be missing
         self.content = self._content()
         start = self._start()
         if ending in _JSON and self._open().read(3) == codecs.BOM_UTF8:
@@ -245,21 +250,22 @@ class TextFile:
         return self.path.open("rb") if self.content is None else io.BytesIO(self.content)
 
     def _check_quotes(self, rows: int) -> None:
-        """Refuse quotes that are not closed, and quoted values that hold whole rows."""
+        """Refuse quotes that are not closed, and quoted values that may hold rows of others."""
         with _lines(self.path, self.pack, self.form) as file:
             lines: list[str] = []  # of the record that is read
             reader = csv.reader(_kept(file, lines), delimiter=self.separator, strict=True)
             names, number = self._names(), 0
-            columns = [names.index(name) if self.form.header else int(name) for name in self.needed[2:]]
+            places = {name: names.index(name) if self.form.header else int(name) for name in self.needed}
+            breaks = LineBreaks(self.separator, len(names), [*places.values()], places.get(self.optional or ""))
             what, odd = "a quote is not closed", list[int]()
             try:
                 if self.form.header:
                     next(filter(None, reader), None)
                 lines.clear()
-                for _ in reader:
-                    if len(lines) > 1 and sum(self._is_row(line, len(names), columns) for line in lines) > 1:
-                        what = "a quoted value holds whole rows"
-                        if columns:
+                for values in reader:
+                    if fault := breaks.fault("".join(lines), values):
+                        what = fault
+                        if len(places) > 2:
                             raise csv.Error
                         odd.append(reader.line_num)  # or a text with as many separators
                     lines.clear()
@@ -272,11 +278,6 @@ class TextFile:
         if number != rows:
             raise ValueError(f"{self.path} has {number:,} rows, and {rows:,} were read. Check quoting and separator.")
 
-    def _is_row(self, line: str, width: int, columns: Sequence[int]) -> bool:
-        """Return whether a line may be a row: as many values, and numbers or dates where they are needed."""
-        values = line.split(self.separator)
-        return len(values) == width and all(_NUMBER.fullmatch(values[at].strip()) for at in columns)
-
 
 def _kept(file: Iterable[str], lines: list[str]) -> Iterator[str]:
     """Yield each line of a file after adding it to a list."""
@@ -285,10 +286,7 @@ def _kept(file: Iterable[str], lines: list[str]) -> Iterator[str]:
         yield line
 
 
-_HELD = (
-    "%s: %d quoted values hold lines that may be rows (first up to line %d). If rows are missing, set quoting to false."
-)
-_NUMBER = re.compile(r"[\d.,:TZ+ -]*\d[\d.,:TZ+ -]*")
+_HELD = "%s: %d quoted values may hold rows (first up to line %d). If rows are missing, set quoting to false."
 
 
 def unpacked(path: Path, pack: str, member: str | None = None) -> bytes:

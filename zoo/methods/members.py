@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import warnings
 from collections.abc import Mapping
@@ -20,8 +19,8 @@ from zoo.data.training_batches import Batches, training_batches
 from zoo.methods.base import Recommender, is_private
 from zoo.methods.target_data import ReleaseMismatchError, Sizes
 from zoo.runtime import checks
-from zoo.runtime.run_folder import BEST, PRIVACY, load_tensors, plain
-from zoo.runtime.settings_files import check_size, user_path
+from zoo.runtime.run_folder import BEST, PRIVACY, load_tensors, plain, read_mapping
+from zoo.runtime.settings_files import user_path
 
 
 @dataclass(frozen=True)
@@ -96,9 +95,7 @@ class Member:
             return self
         method, path = method_in(checkpoint_in(self.run)), user_path(self.run)
         records = (path if path.is_dir() else path.parent.parent) / PRIVACY
-        if there := records.is_file():
-            check_size(records)
-        stated = json.loads(records.read_text(encoding="utf-8")) if there else None
+        stated = read_mapping(records) if records.is_file() else None
         if is_private(method) if stated is None else type(method).__name__ in stated:
             raise ValueError(own_noise(method))
         return replace(self, method=method, run=None)

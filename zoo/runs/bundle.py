@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from jsonargparse import ArgumentError, ArgumentParser
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from scipy.sparse import csr_array
@@ -27,10 +30,11 @@ from zoo.methods.target_data import ReleaseMismatchError
 from zoo.release.denoiser import Denoiser
 from zoo.release.files import MANIFEST_BYTES, STRING, ReleaseError, all_finite, check_header_length, check_ids
 from zoo.release.release import Release
+from zoo.runs.import_policy import importing_nothing
 from zoo.runs.predictor import Predictor, check_names, explain_mismatch, read_inputs
 from zoo.runtime import plugins
 from zoo.runtime.exports import METHODS, VERSION, exported
-from zoo.runtime.run_folder import CONFIG, METRICS, MOST_COPIES, PRIVACY, visible
+from zoo.runtime.run_folder import CONFIG, METRICS, MOST_COPIES, PRIVACY, flat, visible
 from zoo.runtime.settings_files import read_json, user_path
 
 #: Manifest of a bundle, with the SHA-256 of every other file; its model card.
@@ -227,6 +231,8 @@ def _method(
         try:
             with torch.device("meta"):
                 _check_numbers(own(**manifest["settings"]), manifest["sizes"], tensors, given)
+                with importing_nothing(folder / BUNDLE):
+                    _check_types(own, manifest["settings"])
                 weights = _built(own, manifest).state_dict()
             shapes = scored_by(own, weights)
             unused = sum(weights[name].nbytes for name in weights.keys() - shapes.keys())
@@ -240,12 +246,26 @@ def _method(
             method.adopt(manifest)
         except BundleError:
             raise
-        except (ValueError, AttributeError, IndexError, OverflowError) as error:
-            raise _damaged(f"Invalid settings in {folder / BUNDLE}: {str(error).removesuffix('.')}") from error
+        except (ValueError, AttributeError, IndexError, OverflowError, ArgumentError) as error:
+            raise _damaged(
+                f"Invalid settings in {folder / BUNDLE}: {' '.join(str(error).split()).removesuffix('.')}"
+            ) from error
     kinds = {source["kind"] for source in manifest["sizes"]["sources"].values()}
     if method.accepted_releases and not kinds <= method.accepted_releases:
         raise _damaged(f"{folder / BUNDLE} names releases that {own.__name__} cannot read")
     return method
+
+
+def _check_types(own: type[Recommender], settings: Mapping[str, Any]) -> None:
+    """Refuse settings of other types than the constructor takes, some of which would fail only in scoring."""
+    for name, parameter in inspect.signature(own).parameters.items():  # the parser takes a null for any type
+        if settings.get(name, 0) is None and "None" not in str(parameter.annotation):
+            raise ValueError(f"{name} is null")
+    if large := [name for name, value in flat({**settings}).items() if isinstance(value, int) and abs(value) >= 2**63]:
+        raise ValueError(f"{large[0]} has more than 63 bits")
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(own, "settings", fail_untyped=False)
+    parser.parse_object({"settings": deepcopy({**settings})})  # which it changes
 
 
 def _check_numbers(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import re
 import shutil
@@ -20,7 +19,6 @@ from torch import Tensor, nn
 from callbacks.best_checkpoint import digest_of
 from zoo.data.rows import SparseRows
 from zoo.methods.checkpoint_identity import STATED
-from zoo.privacy.record.fields import RecordError
 from zoo.privacy.spending.total import record_of
 from zoo.release.files import all_finite, save_tensors
 from zoo.runs import hub
@@ -40,6 +38,7 @@ from zoo.runtime.run_folder import (
     atomic_folder,
     class_path,
     markdown,
+    read_mapping,
     read_summary,
     visible,
     write_json,
@@ -380,9 +379,7 @@ def abilities(manifest: Mapping[str, Any], shown: Callable[[str], str] = visible
 def privacy(folder: Path, manifest: Mapping[str, Any], shown: Callable[[str], str] = visible) -> list[str]:
     """Return the privacy records of the run in words, and what no guarantee covers; ``shown`` is that of `abilities`."""
     path, method = folder / PRIVACY, manifest["method"].rpartition(".")[2]
-    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    if not isinstance(found, dict):
-        raise RecordError(f"{path} is of type {type(found).__name__}. Allowed: a mapping of records. Repeat the run.")
+    found = read_mapping(path) if path.is_file() else {}
     records = {name: record_of(values) for name, values in found.items()}
     lines = []
     for name, record in records.items():

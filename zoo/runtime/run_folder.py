@@ -69,17 +69,26 @@ _NUMBERS, _MAPPINGS = (
     ("metrics", "release_bytes"),
 )
 _OTHERS = {"method": str, "tested": dict, "target": dict, "test_says_little": list}
-_LARGEST = 1e12
+#: Largest number in a summary, and its most bytes.
+_LARGEST, _LARGEST_SUMMARY = 1e12, 2**20
 
 
-def read_summary(path: Path) -> dict[str, Any]:
-    """Return ``metrics.json`` or ``data.json`` of a run, which may come from another party; `ValueError` for other values."""
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Return a JSON file of a run, which may come from another party; `ValueError` if it is none or too large."""
+    if (size := path.stat().st_size) > _LARGEST_SUMMARY:
+        raise ValueError(f"{path} has {size:,} bytes. Allowed: {_LARGEST_SUMMARY:,}. Repeat the run.")
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except RecursionError as error:
         raise ValueError(f"{path} has too many levels. Repeat the run.") from error
     if not isinstance(found, dict):
         raise ValueError(f"{path} is of type {type(found).__name__}. Allowed: a mapping. Repeat the run.")
+    return found
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """Return ``metrics.json`` or ``data.json`` of a run, which may come from another party; `ValueError` for other values."""
+    found = read_mapping(path)
     for name, value in found.items():
         if name in _NUMBERS or name in _MAPPINGS:
             inside: list[Any] = [*value.values()] if isinstance(value, dict) else [None]

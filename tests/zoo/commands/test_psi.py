@@ -103,6 +103,9 @@ def test_a_result_that_is_refused_uses_up_its_session() -> None:
         ("size", [51, []], "does not allow"),
         ("list", [1, ["u9"]], "names"),
         ("list", "[" * 100_000, "was altered"),
+        ("list", [2, ["u0030", "u0030"]], "was altered"),
+        ("list", [1, [["u0030"]]], "was altered"),
+        ("size", [], "was altered"),
     ):
         for words in ("ask a >1", "serve b <1 >2", "ask a <2 >3"):
             step(words, mode)

@@ -1,16 +1,17 @@
 """``recommend`` and ``export``: a table or a file that is whole, and refusals of one sentence."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 import zoo
 from zoo.__main__ import main
-from zoo.commands.recommend import RequestError, ids_in, read_lists, read_users_file, write_tables
+from zoo.commands.recommend import RequestError, ending_with_message, ids_in, read_lists, read_users_file, write_tables
 
 
 def ended(arguments: list[object], monkeypatch: pytest.MonkeyPatch) -> str:
@@ -37,6 +38,19 @@ def test_recommendations_are_shown_or_written(
         assert f"Recommendations for 2 users: {out}" in capsys.readouterr().out
         assert read(out)["item_id"].to_list() == [line[3].strip() for line in lines]
     assert sorted(file.name for file in (tmp_path / "new").iterdir()) == ["best.csv", "best.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: np.empty(2**50), r"allocate 8\.00 PiB"),
+        (lambda: torch.empty(2**51), "can't allocate memory.* 9007199254740992 bytes"),
+        (lambda: torch.linalg.cholesky(-torch.eye(2)), "factorization could not be completed"),
+    ],
+)
+def test_what_numbers_lead_to_ends_in_a_sentence(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(SystemExit, match=rf"^\w*Error: .*{said}"), ending_with_message():
+        make()
 
 
 def test_until_lists_are_whole_nothing_of_them_is_visible(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from zoo.privacy.record.fields import Guarantee
 from zoo.privacy.record.record import PrivacyRecord, PublicView, shown_delta
 from zoo.privacy.record.words import sentence
 from zoo.privacy.spending.total import OWN_ROWS, Total, record_of, total_of_run
-from zoo.runtime.run_folder import CASES, DATA, METRICS, PRIVACY, read_summary, visible
+from zoo.runtime.run_folder import CASES, DATA, METRICS, PRIVACY, read_mapping, read_summary, visible
 from zoo.runtime.suggestions import suggest
 
 CUT_OFFS = (5, 10)
@@ -385,7 +385,7 @@ def _read_lines(runs: Path) -> tuple[dict[str, Any], dict[str, list[Line]]]:
 def read_files(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return ``metrics.json`` and ``privacy.json`` of a run; raise KeyError or ValueError for malformed files."""
     report = read_summary(folder / METRICS)
-    privacy = json.loads((folder / PRIVACY).read_text(encoding="utf-8"))
+    privacy = read_mapping(folder / PRIVACY)
     for key in REPORTED:
         report[key]  # fails now, not halfway through the report
     for stored in privacy.values():

@@ -27,6 +27,7 @@ from zoo.runtime.run_folder import (
     RELEASES,
     differing,
     flat,
+    read_mapping,
     read_summary,
     visible,
 )
@@ -182,10 +183,10 @@ def _trained_and_tested(folder: Path) -> bool:
     if not all((folder / name).is_file() for name in (CONFIG, METRICS)):
         return False
     try:
-        found = json.loads((folder / METRICS).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
+        found = read_mapping(folder / METRICS)
+    except ValueError:
         return True  # `read_run` reports the damage
-    return not isinstance(found, dict) or "train_seconds" in found or "method" not in found
+    return "train_seconds" in found or "method" not in found
 
 
 def _tables(rows: Sequence[_RowRuns]) -> list[_Table]:

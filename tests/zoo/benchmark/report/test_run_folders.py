@@ -236,8 +236,8 @@ def test_what_is_no_tested_run_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", ["config.yaml", "metrics.json", "privacy.json", "data.json", "test_cases.parquet"])
 def test_a_damaged_file_is_refused_in_a_sentence(tmp_path: Path, file: str) -> None:
     run = a_run(tmp_path / "run")
-    for damage in ("[1", "[" * 10**5):
-        (run / file).write_text(damage, encoding="utf-8")
+    for damage in ((run / file).read_bytes() + b" " * 2**20, b"[1", b"[" * 10**5):
+        (run / file).write_bytes(damage)
         with pytest.raises(ResultsError, match=r"is unreadable \(.*\)\.") as refused:
             read_run_folders([run])
         assert "\n" not in str(refused.value)
