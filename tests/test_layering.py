@@ -32,9 +32,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 54_640,
-    "lines of tests": 56_840,
-    "collected tests": 7_014,
+    "lines of code": 54_690,
+    "lines of tests": 56_880,
+    "collected tests": 7_019,
 }
 
 

@@ -157,7 +157,7 @@ NAMED = "user_id,item_id,rating,timestamp,name\n"
         (['"two\nlines"', '"a ""b"""', "x"], None, ""),
         (["x", '"12 inch', "x"], False, ""),
         (["x", '"12 inch', "x"], None, "a quote is not closed"),
-        (['two 12" or 7"', "x"], None, ""),
+        (['two 12" or 7"', "x"], None, "a quote is inside a value without quotes"),
         (
             ["x", '"12 inch, or', "x", 'or, 7"'],
             None,
@@ -290,10 +290,10 @@ def test_no_quote_of_a_row_changes_another_one(tmp_path: Path) -> None:
 
 
 def test_a_quote_holds_no_line_that_may_be_a_row(tmp_path: Path) -> None:
-    """By itself each is read as a row: with a time or without, short, long, with quotes, and with a CR inside."""
+    """By itself each is read as a row: with a time or without, with quotes, and with a CR inside."""
     last, middle = "user_id,item_id,rating,timestamp,name", "user_id,name,item_id,rating,timestamp"
     first = "name,user_id,item_id,rating,timestamp"
-    lines = ["v,j,4", "v,j,4,,x", "v,j,4,1e18,x", "v,j,4,2014-07-01,x", "v,j,4,5,x,y", 'v,j,4,5,""', "v,j,4,5,x\ry"]
+    lines = ["v,j,4,,x", "v,j,4,1e18,x", "v,j,4,2014-07-01,x", 'v,j,4,5,""', "v,j,4,5,x\ry"]
     for line in [*lines, 'v,j,4,5,x"']:
         rows = ['u,i,3,5,"a, b', line, *['u,i,3,6,c, d"'] * (line in lines)]
         for mode in ("error", "drop"):
@@ -303,20 +303,34 @@ def test_a_quote_holds_no_line_that_may_be_a_row(tmp_path: Path) -> None:
         assert read_file(csv(tmp_path / "x.csv", f'u,i,3,5,"{text}"', "v,j,4,5,x", header=last)).height == 2
     for text in ("a, b\nc, d", "a\nb"):
         assert read_file(csv(tmp_path / "x.csv", f'"{text}",u,i,3,5', "x,v,j,4,5", header=first)).height == 2
-    row, inside, wide = "a line that may be a row", "a quote is inside a value", "has 6 values, the first line 5"
+    row, inside, wide = (
+        "a line that may be a row",
+        "a quote is not closed, or inside a value",
+        "has 6 values, the first line 5",
+    )
     for said, header, *rows in (
         (row, first, '"a,u,i,3,5', 'b",v,j,4,5'),
         (row, first, '"a', "b,v,j,4,5", 'c",u,i,3,5'),
-        (inside, last, 'u,i,3,5,"a\nb"', 'v,j,4,5,two 12" or 7"'),
+        (inside, first, '",3,"x,u,i,3,5'),
         (row, middle, 'u,"a,i,3,5', 'v,",j,4,5'),
         (row, middle, 'u,"a,i,3,5', 'v,",,,\n",j\r,4,5', '",a,b,x,5'),
         (wide, last, 'u,i,3,5,"a\nb",c'),
+        (row, last, 'u,i,3,5,"a', '1,"', "v,j,4,5," + "b" * 2**16),
     ):
         with pytest.raises(ValueError, match=said):
             read_file(csv(tmp_path / "x.csv", *rows, header=header), on_bad_rows="drop")
-    (tmp_path / "x.csv").write_text('user_id,item_id,time,name\nu,i,5,"a\nv,j\nb"\n')
-    with pytest.raises(ValueError, match="a line that may be a row"):
-        read_file(tmp_path / "x.csv", rating_column=None, timestamp_column="time")
+
+
+@pytest.mark.parametrize("wide", ["v,j,4,5", "v,j,4,5,x,y", '"v",j,4', ",,,,,\nv,j,4"])
+def test_rows_are_as_wide_as_the_first_line(tmp_path: Path, wide: str) -> None:
+    """Else a comma in a name moves the values that follow."""
+    some = {"header": "user_id,item_id,rating,timestamp,name"}
+    for rows in (["u,i,3,5,a", wide], [wide, "u,i,3,5,a", "w,i,3,5,a"], ["u,i,3,5,a,b", wide], [wide, "u,i,3,5,a,b"]):
+        path = csv(tmp_path / "x.csv", *rows, **some)
+        with pytest.raises(ValueError, match=r"a row has \d values, the first line 5 \(line \d\)"):
+            read_file(path, on_bad_rows="drop")
+        assert read_file(path, form=TextForm(quoting=False), on_bad_rows="drop").height > 0
+    assert read_file(csv(tmp_path / "x.csv", "u,i,3,5,a", "", "v,i,3,5,a", "", **some), on_bad_rows="drop").height == 2
 
 
 def test_parts_of_parquet_have_columns_of_one_kind(tmp_path: Path) -> None:

@@ -153,13 +153,13 @@ def opened(options: argparse.Namespace) -> Predictor:
         return load(options.run, releases=releases, root=options.root)
 
 
-def threshold_of(predictor: Predictor) -> float | None:
-    """Return the least rating that counts as positive in a run, or None if all do."""
-    found = getattr(getattr(predictor.data, "filters", None), "threshold", None)
-    return float(found) if isinstance(found, int | float) else None
+def threshold_of(predictor: Predictor) -> float | str | None:
+    """Return the least rating that counts as positive in a run or bundle, None if all do, or a text if it is unknown."""
+    found: float | str | None = getattr(predictor.data, "filters", predictor.data).threshold
+    return found
 
 
-def read_lists(path: Path | None, threshold: float | None = None) -> dict[str, list[str]] | None:
+def read_lists(path: Path | None, threshold: float | str | None = None) -> dict[str, list[str]] | None:
     """Return the items of each user in a CSV or Parquet file; with a threshold only those whose column ``rating`` reaches it."""
     import polars as pl
 
@@ -174,6 +174,10 @@ def read_lists(path: Path | None, threshold: float | None = None) -> dict[str, l
     if missing := [name for name in (USER_ID, ITEM_ID) if name not in columns]:
         raise RequestError(f"{path} has no column {' and '.join(missing)}. Write {PAIRS}.")
     rated = threshold is not None and "rating" in columns
+    if rated and isinstance(threshold, str):
+        raise RequestError(
+            f"{path} has ratings, and the threshold is {threshold!r}, not a number. Leave out negative rows and the column."
+        )
     table = read_table(path, rating_column="rating" if rated else None, timestamp_column=None, may_be_empty=True)
     if rated:
         table = table.filter(pl.col("rating") >= threshold)

@@ -1,18 +1,42 @@
-"""Line breaks in quoted values of a CSV file, and whether a line inside one may be a row by itself."""
+"""Quoted values of a CSV file: whether rows are exact and as wide as the first line, and whether a value may hold a row."""
 
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 
-#: Lines of a value, up to which a row that begins inside another one is followed.
-_MOST_LINES = 1_000
+import numpy as np
+
+#: Characters of rows that may begin inside values and have not ended; with more they are taken for rows.
+_MOST_BEGUN = 2**16
+
+
+def are_even(lines: bytes, separator: str, count: int) -> bool:
+    """Return whether whole lines are exact CSV without line breaks in quotes, and each has a number of separators."""
+    text = np.frombuffer(b"\n" + lines, np.uint8)
+    end, quote, between = (np.uint8(ord(each)) for each in '\n"' + separator)
+    ends, places = np.flatnonzero(text == end), np.flatnonzero(text == between)
+    if b'"' in lines:
+        quotes = np.flatnonzero(text == quote)
+        opening, closing = quotes[::2], quotes[1::2]
+        before, after = (end, between, quote), (end, between, quote, np.uint8(ord("\r")))
+        if len(quotes) % 2 or not (
+            np.isin(text[opening - 1], before).all() and np.isin(text[closing + 1], after).all()
+        ):
+            return False
+        if (np.searchsorted(quotes, ends) % 2).any():
+            return False
+        places = places[np.searchsorted(quotes, places) % 2 == 0]
+    if len(places) != count * (len(ends) - 1) or not count:
+        return not count and not len(places)
+    each = places.reshape(-1, count)
+    return bool((each[:, -1] < ends[1:]).all() and (each[:, 0] > ends[:-1]).all())
 
 
 class LineBreaks:
-    r"""Faults of a file in which quoted values have line breaks.
+    r"""Faults of a file with quoted values, which may have line breaks.
 
     A quote that somebody wrote into a text opens a value, up to the next such quote: rows of others between them are lost. So
     each row must be exact CSV with as many values as the first line, and no line inside a value may begin a row.
@@ -46,32 +70,44 @@ class LineBreaks:
         text = text.replace("\r\n", "\n").replace("\r", " ").removesuffix("\n")  # a CR alone ends no row
         if '"' in text and not self._row.fullmatch(text):
             return "a quote is inside a value without quotes"
-        if values and len(values) != self.width:
-            return f"a row has {len(values)} values, the first line {self.width}"
+        if fault := self.count(values):
+            return fault
         if "\n" not in text and not self._begun:
             return ""
-        first, *rest = text.split("\n")
-        if rest and 0 not in self.needed and values[0].count("\n") == len(rest) and not rest[-1].startswith('"'):
+        lines = text.split("\n")
+        begins = ["", *lines[1:]]  # where a row may begin inside a value
+        spans = "".join(values[:1]).count("\n") == len(lines) - 1 > 0
+        if spans and 0 not in self.needed and not lines[-1].startswith('"'):
             # The rest of the row follows a text in the first column. The first line may be another row.
-            rest[-1] = first.replace('"', " ")
-        rows = [row for part in (first, *rest) for row in self._rows_to(part, part is not first)]
-        return "a quoted value holds a line that may be a row" if any(map(self._is_row, rows)) else ""
+            begins[-1] = lines[0].replace('"', " ")
+        rows = [row for line, begin in zip(lines, begins, strict=True) for row in self._rows_to(line, begin)]
+        if not any(map(self._is_row, rows)) and sum(map(len, self._begun)) <= _MOST_BEGUN:
+            return ""
+        self._begun = []
+        return "a quoted value holds a line that may be a row"
 
-    def _rows_to(self, line: str, inside: bool) -> Iterator[list[str]]:
-        """Yield the values of rows that end with a line, and began inside a value."""
-        if inside:
-            yield line.split(self.separator)
-        begun = [f"{row}\n{line}" for row in self._begun if row.count("\n") < _MOST_LINES] + [line] * inside
-        self._begun = [row for row in begun if self._start.fullmatch(row)]
-        for row in begun:
-            if self._row.fullmatch(row):
-                yield next(csv.reader(io.StringIO(row, newline=""), delimiter=self.separator), [])
+    def count(self, values: Sequence[str]) -> str:
+        """Return that a row has more or fewer values than the first line; empty if it has not, or is blank."""
+        if len(values) == self.width or not any(map(str.strip, values)):
+            return ""
+        return f"a row has {len(values)} values, the first line {self.width}"
+
+    def _rows_to(self, line: str, begin: str) -> list[list[str]]:
+        """Return the values of rows that end with a line, and of one that may ``begin`` with it."""
+        rows = [begin.split(self.separator)] if begin else []
+        begun = [f"{row}\n{line}" for row in self._begun]
+        if begun or '"' in begin:
+            begun.append(begin)
+            self._begun = [row for row in begun if self._start.fullmatch(row)]
+            whole = (io.StringIO(row, newline="") for row in begun if self._row.fullmatch(row))
+            rows += [next(csv.reader(row, delimiter=self.separator), []) for row in whole]
+        return rows
 
     def _is_row(self, values: Sequence[str]) -> bool:
-        """Return whether values are a row, even a short or long one: enough for the ids, and numbers where needed."""
-        found = {at: values[at].strip() if at < len(values) else "" for at in self.needed[2:]}
+        """Return whether values are a row: as many as in the first line, and numbers where needed."""
+        found = {at: values[at].strip() for at in self.needed[2:]} if len(values) == self.width else {}
         numbers = (_is_number(text) or (not text and at == self.optional) for at, text in found.items())
-        return len(values) > max(self.needed[:2]) and all(numbers)
+        return len(values) == self.width and all(numbers)
 
 
 def _is_number(text: str) -> bool:

@@ -17,7 +17,7 @@ from typing import IO
 
 import polars as pl
 
-from zoo.data.line_breaks import LineBreaks
+from zoo.data.line_breaks import LineBreaks, are_even
 
 #: Limit of an unpacked file: 100 times its size (ratings pack to a fifth), at least `ALWAYS` bytes, at most `UNPACKED` bytes.
 MOST_TIMES = 100
@@ -225,39 +225,39 @@ class TextFile:
             return
         if self.ending in _JSON:
             with self._open() as file:
-                expected, quotes = sum(not line.isspace() for line in file), False
+                expected, quotes, even = sum(not line.isspace() for line in file), False, True
         else:
-            expected, quotes = self._expected()
+            expected, quotes, even = self._expected()
         if rows != expected and not (self.quoting and quotes):
             raise ValueError(f"{self.path} has {expected:,} rows, and {rows:,} were read. Check quoting and separator.")
-        if rows != expected:
+        if rows != expected or (self.quoting and len(self.needed) > 2 and not even):
             self._check_quotes(rows)
 
-    def _expected(self) -> tuple[int, bool]:
-        """Return the number of lines below the header, and whether any line has a quote."""
-        lines, quotes, last = 0, False, b"\n"
+    def _expected(self) -> tuple[int, bool, bool]:
+        """Return the number of lines below the header, whether any has a quote, and whether all are exact and as wide."""
+        lines, quotes, even, count = 0, False, True, len(self._names()) - 1
         with self._open() as file:
-            while part := file.read(_PART):
+            while part := file.read(_PART) + file.readline():
+                part += b"\n" * (not part.endswith(b"\n"))
                 lines += part.count(b"\n")
                 quotes = quotes or b'"' in part
-                last = part[-1:]
-        lines += last != b"\n"
+                even = even and are_even(part, self.separator, count)
         if self.form.header:
             lines -= 1 + self.skipped  # polars skips empty lines before the header
-        return lines, quotes
+        return lines, quotes, even
 
     def _open(self) -> io.BufferedReader | io.BytesIO:
         return self.path.open("rb") if self.content is None else io.BytesIO(self.content)
 
     def _check_quotes(self, rows: int) -> None:
-        """Refuse quotes that are not closed, and quoted values that may hold rows of others."""
+        """Refuse rows that are no exact CSV or as wide as the first line, and quoted values that may hold rows."""
         with _lines(self.path, self.pack, self.form) as file:
             lines: list[str] = []  # of the record that is read
             reader = csv.reader(_kept(file, lines), delimiter=self.separator, strict=True)
             names, number = self._names(), 0
             places = {name: names.index(name) if self.form.header else int(name) for name in self.needed}
             breaks = LineBreaks(self.separator, len(names), [*places.values()], places.get(self.optional or ""))
-            what, odd = "a quote is not closed", list[int]()
+            what, odd = "a quote is not closed, or inside a value", list[int]()
             try:
                 if self.form.header:
                     next(filter(None, reader), None)

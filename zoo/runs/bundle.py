@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -121,6 +122,7 @@ class BundleData:
     releases: dict[str, Any]
     links: dict[str, Tensor]
     signs: bool
+    threshold: float | str | None  # least rating that counts as positive; a text if it is unknown
     release_paths: Mapping[str, Any] = field(default_factory=dict)
     users: str = ""
     ks: tuple[int, ...] = (10,)
@@ -333,7 +335,10 @@ def _bundle_data(
         else:  # users of a release alone are added later
             links[name] = unlinked
         linked[name] = given.get(name) or MissingRelease(source["kind"], source["width"], ids[:0])
-    return BundleData(sizes, manifest["digests"], train, linked, links, bool(manifest.get("signs"))), seen
+    least = manifest.get("threshold", "unknown")
+    if not (least is None or least in ("mean", "unknown") or (type(least) in (int, float) and math.isfinite(least))):
+        raise _damaged(f"{folder / BUNDLE} has an invalid threshold")
+    return BundleData(sizes, manifest["digests"], train, linked, links, bool(manifest.get("signs")), least), seen
 
 
 def _ids(folder: Path, name: str, count: Any) -> Ids:  # noqa: ANN401  of a manifest

@@ -253,6 +253,7 @@ class _Content:
             "target": getattr(data, "target", ""),
             "terms": vars(type(data)).get("terms", ""),
             "signs": data.signs,
+            "threshold": getattr(data, "filters", data).threshold,
             "holds": {"user_ids": user_ids, "ratings": ratings, "counts": not method.hides_item_counts},
             "needs": needs_of(
                 method.scoring_needs,

@@ -23,8 +23,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import zoo
-from datamodules import Evaluation, LowRank, Synthetic
+from datamodules import Evaluation, Filters, Frames, LowRank, Synthetic
 from zoo.commands.export import main
+from zoo.commands.recommend import RequestError, read_lists, threshold_of
 from zoo.data.batch_types import Batch
 from zoo.methods.members import Member
 from zoo.methods.target_data import ReleaseMismatchError, Sizes
@@ -573,6 +574,28 @@ def test_no_run_that_a_bundle_or_checkpoint_names_is_opened(tmp_path: Path, monk
     torch.save(checkpoint, run.folder / BEST)
     with pytest.raises(ValueError, match="A received member names a run"):
         zoo.load(run)
+
+
+def test_ratings_of_histories_are_compared_with_the_threshold_of_a_bundle(tmp_path: Path) -> None:
+    rows = [
+        (f"u{u}", f"i{i}", float(1 + (7 * u + 3 * i) % 5), (31 * u + 17 * i) % 97) for u in range(30) for i in range(12)
+    ]
+    table = pl.DataFrame(rows, schema=["user_id", "item_id", "rating", "timestamp"], orient="row")
+    run = zoo.fit(zoo.EASE(), Frames(table, filters=Filters(threshold=3)), runs=tmp_path, **SILENT)
+    bundle = zoo.export(run, tmp_path / "b", with_user_ids=True, with_ratings=True)
+    (histories := tmp_path / "h.csv").write_text("user_id,item_id,rating\nzoe,i1,2\nzoe,i2,3\n")
+    assert read_lists(histories, threshold_of(zoo.load(bundle))) == {"zoe": ["i2"]}
+    for change in (
+        lambda m: m.update(threshold="mean"),
+        lambda m: m.pop("threshold"),
+    ):  # the latter of an earlier version
+        rewritten(bundle, change)
+        with pytest.raises(RequestError, match=r"threshold is .(mean|unknown)., not a number\. Leave out"):
+            read_lists(histories, threshold_of(zoo.load(bundle)))
+    for odd in ([3], "3", float("inf"), True):
+        rewritten(bundle, lambda m: m.update(threshold=odd))  # noqa: B023
+        with pytest.raises(BundleError, match="invalid threshold"):
+            zoo.load(bundle)
 
 
 def test_hostile_tensors_and_ids_are_refused(whole: Path, tmp_path: Path) -> None:
