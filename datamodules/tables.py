@@ -253,17 +253,18 @@ def _interactions(
     table = faults.usable(table)
     facts.counts |= faults.odd_ids
     once, different, exact = _merged(table)
+    kept = "last" if timestamp is None else "latest"
     if exact:
         facts.counts["rows are exact duplicates of others, and count once"] = exact
     if repeated := table.height - once.height - exact:
-        facts.counts["rows repeat the user and item of others, and the latest counts"] = repeated
+        facts.counts[f"rows repeat the user and item of others, and the {kept} counts"] = repeated
     facts.set_span(once["timestamp"])
     note(facts)
     if once.height < table.height:
         logger.info("%s: %d repeated (user, item) rows merged", source, table.height - once.height)
     if different:
         pairs = f"{different} of {once.height} (user, item) pairs"
-        warn_once(f"{source}: {pairs} have different ratings. The latest row of each counts.")
+        warn_once(f"{source}: {pairs} have different ratings. The {kept} row of each counts.")
     return once
 
 

@@ -32,8 +32,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 54_690,
-    "lines of tests": 56_880,
+    "lines of code": 54_700,
+    "lines of tests": 56_890,
     "collected tests": 7_019,
 }
 

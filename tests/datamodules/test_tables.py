@@ -446,6 +446,9 @@ def test_repeats_that_disagree_are_counted_once_for_each_file(tmp_path: Path, ca
         assert read_table(path)["rating"].to_list() == [4.0, 2.0, 3.0]  # the positions of the latest rows
     said = [record.message for record in caplog.records if record.message.startswith(str(path))]
     assert said == [f"{path}: 1 of 3 (user, item) pairs have different ratings. The latest row of each counts."]
+    path = csv(tmp_path / "y.csv", "u,i,4,7", "u,i,1,5")
+    assert read_table(path, timestamp_column=None)["rating"].to_list() == [1.0]
+    assert caplog.records[-1].message.endswith("have different ratings. The last row of each counts.")
 
 
 @pytest.mark.parametrize(

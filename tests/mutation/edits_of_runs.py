@@ -521,6 +521,15 @@ RUNS = (
     ),
     *edits_of(
         "zoo/commands/recommend.py",
+        ("tests/zoo/runs/test_bundle.py",),
+        (
+            "what is no longer liked is in a history",
+            'for name in ("rating", "timestamp")]',
+            'for name in ("rating", "x")]',
+        ),
+    ),
+    *edits_of(
+        "zoo/commands/recommend.py",
         ("tests/zoo/commands/test_recommend.py",),
         ("too little memory ends in a traceback", "or own or full:", "or own:"),
         ("what cannot be solved ends in a traceback", ', "_LinAlgError")', ")"),

@@ -178,7 +178,12 @@ def read_lists(path: Path | None, threshold: float | str | None = None) -> dict[
         raise RequestError(
             f"{path} has ratings, and the threshold is {threshold!r}, not a number. Leave out negative rows and the column."
         )
-    table = read_table(path, rating_column="rating" if rated else None, timestamp_column=None, may_be_empty=True)
+    named = [name if rated and name in columns else None for name in ("rating", "timestamp")]
+    try:
+        table = read_table(path, USER_ID, ITEM_ID, *named, may_be_empty=True)
+    except ValueError as error:  # whose remedies are settings of `Files`
+        fault = re.split(r"\. (?:Check|Convert|Correct|If|Set) ", str(error))[0].removesuffix(".")
+        raise RequestError(f"{fault}. Write Parquet, or UTF-8 CSV with exact quotes and decimal points.") from error
     if rated:
         table = table.filter(pl.col("rating") >= threshold)
     pairs = table.select(pl.col(USER_ID, ITEM_ID).cast(pl.String))

@@ -272,7 +272,8 @@ class TextFile:
                     number += 1
             except csv.Error:
                 line = reader.line_num - len(lines) + 1
-                raise ValueError(f"{self.path}: {what} (line {line}). Correct it, or omit quoting.") from None
+                remedy = "" if "values" in what else ", or set quoting to false if no value is quoted"
+                raise ValueError(f"{self.path}: {what} (line {line}). Correct it{remedy}.") from None
         if odd:
             logger.warning(_HELD, self.path, len(odd), odd[0])
         if number != rows:
