@@ -32,9 +32,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 54_700,
-    "lines of tests": 56_890,
-    "collected tests": 7_019,
+    "lines of code": 54_710,
+    "lines of tests": 56_900,
+    "collected tests": 7_021,
 }
 
 

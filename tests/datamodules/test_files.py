@@ -139,6 +139,8 @@ def test_times_that_are_no_seconds_are_refused_between_domains(
         ({"separator": "::", "quoting": True}, "Quotes need one character"),
         ({"encoding": "iso-2022-jp"}, "a line may change others"),
         ({"encoding": "hz"}, "a line may change others"),
+        ({"encoding": "utf7"}, "a line may change others"),
+        ({"encoding": "base64"}, "a line may change others"),
         ({"encoding": "unicode_escape"}, "a line may change others"),
         ({"recipe": "movielens"}, r"recipe is 'movielens'.*Allowed: amazon-2014"),
         ({"user_column": 0}, r"columns are \[0, 'item_id'.*all by name, or all by position"),

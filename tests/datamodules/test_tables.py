@@ -301,6 +301,9 @@ def test_a_quote_holds_no_line_that_may_be_a_row(tmp_path: Path) -> None:
                 read_file(csv(tmp_path / "x.csv", *rows, header=last), on_bad_rows=mode)
     for text in ("a, b\nwell, yes\n1, 2", "\n", "v,j,x,5"):
         assert read_file(csv(tmp_path / "x.csv", f'u,i,3,5,"{text}"', "v,j,4,5,x", header=last)).height == 2
+    for text in ("Love,", "1,2,x,3,"):  # what follows might be a value that goes on
+        rows = [f'u,i,3,5,"a\n{text}"', *[f"v,j,4,5,{'x' * 2**13}"] * 20]
+        assert read_file(csv(tmp_path / "x.csv", *rows, header=last)).height == 2
     for text in ("a, b\nc, d", "a\nb"):
         assert read_file(csv(tmp_path / "x.csv", f'"{text}",u,i,3,5', "x,v,j,4,5", header=first)).height == 2
     row, inside, wide = (
@@ -315,7 +318,7 @@ def test_a_quote_holds_no_line_that_may_be_a_row(tmp_path: Path) -> None:
         (row, middle, 'u,"a,i,3,5', 'v,",j,4,5'),
         (row, middle, 'u,"a,i,3,5', 'v,",,,\n",j\r,4,5', '",a,b,x,5'),
         (wide, last, 'u,i,3,5,"a\nb",c'),
-        (row, last, 'u,i,3,5,"a', '1,"', "v,j,4,5," + "b" * 2**16),
+        (row, middle, 'u,"a', 'v,",,,', f"w,{'b' * 2**16},j,x,5"),
     ):
         with pytest.raises(ValueError, match=said):
             read_file(csv(tmp_path / "x.csv", *rows, header=header), on_bad_rows="drop")

@@ -61,7 +61,7 @@ class LineBreaks:
         value = rf'(?:"(?:[^"]|"")*+"|[^"\n{one}]*+)'
         self._row, self._start = (
             re.compile(rf"{value}(?:{one}{value})*+"),
-            re.compile(rf'(?:{value}{one})*"(?:[^"]|"")*+'),
+            re.compile(rf'((?:{value}{one})*)"((?:[^"]|"")*+)'),
         )
         self._begun: list[str] = []  # rows that begin inside a value, as far as they were read
 
@@ -98,16 +98,27 @@ class LineBreaks:
         begun = [f"{row}\n{line}" for row in self._begun]
         if begun or '"' in begin:
             begun.append(begin)
-            self._begun = [row for row in begun if self._start.fullmatch(row)]
-            whole = (io.StringIO(row, newline="") for row in begun if self._row.fullmatch(row))
-            rows += [next(csv.reader(row, delimiter=self.separator), []) for row in whole]
+            self._begun = [row for row in begun if self._goes_on(row)]
+            rows += [self._values(row) for row in begun if self._row.fullmatch(row)]
         return rows
+
+    def _values(self, row: str) -> list[str]:
+        return next(csv.reader(io.StringIO(row, newline=""), delimiter=self.separator), [])
+
+    def _goes_on(self, row: str) -> bool:
+        """Return whether the last value of a row is open, and it may still be a row: no needed value has several lines."""
+        if (found := self._start.fullmatch(row)) is None:
+            return False
+        before, several = self._values(found[1])[:-1], "\n" in found[2].strip()
+        return self._fit(before) and not (several and len(before) in self.needed)
 
     def _is_row(self, values: Sequence[str]) -> bool:
         """Return whether values are a row: as many as in the first line, and numbers where needed."""
-        found = {at: values[at].strip() for at in self.needed[2:]} if len(values) == self.width else {}
-        numbers = (_is_number(text) or (not text and at == self.optional) for at, text in found.items())
-        return len(values) == self.width and all(numbers)
+        return len(values) == self.width and self._fit(values)
+
+    def _fit(self, values: Sequence[str]) -> bool:
+        found = {at: values[at].strip() for at in self.needed[2:] if at < len(values)}
+        return all(_is_number(text) or (not text and at == self.optional) for at, text in found.items())
 
 
 def _is_number(text: str) -> bool:

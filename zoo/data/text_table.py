@@ -82,7 +82,10 @@ class TextForm:
         if self.quoting and (self.separator == BLANKS or len(self.separator or ",") > 1):
             raise ValueError(f"quoting is true, and separator is {self.separator!r}. Quotes need one character.")
         try:
-            if re.match("iso2022|hz|unicode-escape|punycode", codecs.lookup(self.encoding).name):
+            found = codecs.lookup(self.encoding)
+            if not found._is_text_encoding or re.match(
+                "iso2022|hz|utf-7|(raw-)?unicode|punycode|idna|undef", found.name
+            ):
                 raise ValueError(f"encoding is {self.encoding!r}, in which a line may change others. Convert to UTF-8.")
         except LookupError:
             raise ValueError(f"encoding is {self.encoding!r}. Allowed: Python's, such as latin-1 or gb18030.") from None

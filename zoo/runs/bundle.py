@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -250,7 +249,7 @@ def _method(
             raise
         except (ValueError, AttributeError, IndexError, OverflowError, ArgumentError) as error:
             raise _damaged(
-                f"Invalid settings in {folder / BUNDLE}: {' '.join(str(error).split()).removesuffix('.')}"
+                f"Invalid settings in {folder / BUNDLE}: {' '.join(str(error)[:500].split()).removesuffix('.')}"
             ) from error
     kinds = {source["kind"] for source in manifest["sizes"]["sources"].values()}
     if method.accepted_releases and not kinds <= method.accepted_releases:
@@ -336,7 +335,7 @@ def _bundle_data(
             links[name] = unlinked
         linked[name] = given.get(name) or MissingRelease(source["kind"], source["width"], ids[:0])
     least = manifest.get("threshold", "unknown")
-    if not (least is None or least in ("mean", "unknown") or (type(least) in (int, float) and math.isfinite(least))):
+    if not (least is None or least in ("mean", "unknown") or (type(least) in (int, float) and abs(least) < 2**63)):
         raise _damaged(f"{folder / BUNDLE} has an invalid threshold")
     return BundleData(sizes, manifest["digests"], train, linked, links, bool(manifest.get("signs")), least), seen
 

@@ -597,7 +597,7 @@ def test_ratings_of_histories_are_compared_with_the_threshold_of_a_bundle(tmp_pa
         rewritten(bundle, change)
         with pytest.raises(RequestError, match=r"threshold is .(mean|unknown)., not a number\. Leave out"):
             read_lists(histories, threshold_of(zoo.load(bundle)))
-    for odd in ([3], "3", float("inf"), True):
+    for odd in ([3], "3", float("inf"), 10**400, True):
         rewritten(bundle, lambda m: m.update(threshold=odd))  # noqa: B023
         with pytest.raises(BundleError, match="invalid threshold"):
             zoo.load(bundle)
