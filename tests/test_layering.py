@@ -32,7 +32,7 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 54_710,
+    "lines of code": 54_715,
     "lines of tests": 56_900,
     "collected tests": 7_021,
 }

@@ -304,7 +304,7 @@ def test_a_quote_holds_no_line_that_may_be_a_row(tmp_path: Path) -> None:
     for text in ("Love,", "1,2,x,3,"):  # what follows might be a value that goes on
         rows = [f'u,i,3,5,"a\n{text}"', *[f"v,j,4,5,{'x' * 2**13}"] * 20]
         assert read_file(csv(tmp_path / "x.csv", *rows, header=last)).height == 2
-    for text in ("a, b\nc, d", "a\nb"):
+    for text in ("a, b\nc, d", "a\nb", "a.\nb.\n"):
         assert read_file(csv(tmp_path / "x.csv", f'"{text}",u,i,3,5', "x,v,j,4,5", header=first)).height == 2
     row, inside, wide = (
         "a line that may be a row",
@@ -322,6 +322,9 @@ def test_a_quote_holds_no_line_that_may_be_a_row(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=said):
             read_file(csv(tmp_path / "x.csv", *rows, header=header), on_bad_rows="drop")
+    (tmp_path / "x.csv").write_text('u,i,3,"a\nv,j,4,b\n",c,d\n')  # a first row of another width
+    with pytest.raises(ValueError, match=row):
+        read_table(tmp_path / "x.csv", 0, 1, 2, None, form=TextForm(header=False))
 
 
 @pytest.mark.parametrize("wide", ["v,j,4,5", "v,j,4,5,x,y", '"v",j,4', ",,,,,\nv,j,4"])

@@ -407,6 +407,7 @@ RUNS = (
         ("a quote holds rows without a time", "(not text and at == self.optional)", "False"),
         ("a quote holds rows that are no exact CSV", "[begin.split(self.separator)] if begin", "[] if begin"),
         ("a quote holds rows with line breaks", "for row in begun if self._row", "for row in () if self._row"),
+        ("the first row decides how wide others are", "if self.header else len(values) > max(self.needed)", ""),
         ("a line is an id", "not (several and len(before) in self.needed)", "True"),
         ("a row may go on without its numbers", "return self._fit(before) and", "return True and"),
         ("a quote holds rows of any length", "<= _MOST_BEGUN:", "< 2**60:"),

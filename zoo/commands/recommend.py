@@ -182,7 +182,7 @@ def read_lists(path: Path | None, threshold: float | str | None = None) -> dict[
     try:
         table = read_table(path, USER_ID, ITEM_ID, *named, may_be_empty=True)
     except ValueError as error:  # whose remedies are settings of `Files`
-        fault = re.split(r"\. (?:Check|Convert|Correct|If|Set) ", str(error))[0].removesuffix(".")
+        fault = re.split(r"\. (?:Check|Convert|Correct|If|Set) |; set ", str(error))[0].removesuffix(".")
         raise RequestError(f"{fault}. Write Parquet, or UTF-8 CSV with exact quotes and decimal points.") from error
     if rated:
         table = table.filter(pl.col("rating") >= threshold)

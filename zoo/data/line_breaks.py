@@ -46,6 +46,7 @@ class LineBreaks:
         width: Number of values of the first line.
         needed: Positions of users, items and the needed numbers.
         optional: Position of the numbers that may be missing (times).
+        header: Whether the first line is a header; else it is a row, and may not decide which lines inside a value are rows.
 
     Examples:
         >>> breaks = LineBreaks(",", 4, [0, 1, 2])
@@ -55,8 +56,11 @@ class LineBreaks:
         'a quoted value holds a line that may be a row'
     """
 
-    def __init__(self, separator: str, width: int, needed: Sequence[int], optional: int | None = None) -> None:
+    def __init__(
+        self, separator: str, width: int, needed: Sequence[int], optional: int | None = None, *, header: bool = True
+    ) -> None:
         self.separator, self.width, self.needed, self.optional = separator, width, needed, optional
+        self.header = header
         one = re.escape(separator)
         value = rf'(?:"(?:[^"]|"")*+"|[^"\n{one}]*+)'
         self._row, self._start = (
@@ -77,7 +81,7 @@ class LineBreaks:
         lines = text.split("\n")
         begins = ["", *lines[1:]]  # where a row may begin inside a value
         spans = "".join(values[:1]).count("\n") == len(lines) - 1 > 0
-        if spans and 0 not in self.needed and not lines[-1].startswith('"'):
+        if spans and 0 not in self.needed:
             # The rest of the row follows a text in the first column. The first line may be another row.
             begins[-1] = lines[0].replace('"', " ")
         rows = [row for line, begin in zip(lines, begins, strict=True) for row in self._rows_to(line, begin)]
@@ -93,11 +97,11 @@ class LineBreaks:
         return f"a row has {len(values)} values, the first line {self.width}"
 
     def _rows_to(self, line: str, begin: str) -> list[list[str]]:
-        """Return the values of rows that end with a line, and of one that may ``begin`` with it."""
+        """Return the values of rows that end with a line, and of one that it may ``begin``; empty for none."""
         rows = [begin.split(self.separator)] if begin else []
         begun = [f"{row}\n{line}" for row in self._begun]
-        if begun or '"' in begin:
-            begun.append(begin)
+        if begun or (begin and '"' in line):
+            begun += [line] if begin else []
             self._begun = [row for row in begun if self._goes_on(row)]
             rows += [self._values(row) for row in begun if self._row.fullmatch(row)]
         return rows
@@ -113,8 +117,9 @@ class LineBreaks:
         return self._fit(before) and not (several and len(before) in self.needed)
 
     def _is_row(self, values: Sequence[str]) -> bool:
-        """Return whether values are a row: as many as in the first line, and numbers where needed."""
-        return len(values) == self.width and self._fit(values)
+        """Return whether values are a row: as many as in the header, or as are needed, and numbers where needed."""
+        enough = len(values) == self.width if self.header else len(values) > max(self.needed)
+        return enough and self._fit(values)
 
     def _fit(self, values: Sequence[str]) -> bool:
         found = {at: values[at].strip() for at in self.needed[2:] if at < len(values)}

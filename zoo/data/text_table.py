@@ -259,7 +259,9 @@ class TextFile:
             reader = csv.reader(_kept(file, lines), delimiter=self.separator, strict=True)
             names, number = self._names(), 0
             places = {name: names.index(name) if self.form.header else int(name) for name in self.needed}
-            breaks = LineBreaks(self.separator, len(names), [*places.values()], places.get(self.optional or ""))
+            breaks = LineBreaks(
+                self.separator, len(names), [*places.values()], places.get(self.optional or ""), header=self.form.header
+            )
             what, odd = "a quote is not closed, or inside a value", list[int]()
             try:
                 if self.form.header:
