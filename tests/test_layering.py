@@ -33,7 +33,7 @@ RATCHET = {
     "arrows": 70,
     "files with one importer": 94,
     "lines of code": 54_715,
-    "lines of tests": 56_900,
+    "lines of tests": 56_910,
     "collected tests": 7_021,
 }
 

@@ -337,6 +337,8 @@ def test_rows_are_as_wide_as_the_first_line(tmp_path: Path, wide: str) -> None:
             read_file(path, on_bad_rows="drop")
         assert read_file(path, form=TextForm(quoting=False), on_bad_rows="drop").height > 0
     assert read_file(csv(tmp_path / "x.csv", "u,i,3,5,a", "", "v,i,3,5,a", "", **some), on_bad_rows="drop").height == 2
+    (tmp_path / "x.csv").write_bytes(b'\xef\xbb\xbf"u","i",3,"a\nb"\n')  # a byte order mark is no value
+    assert read_table(tmp_path / "x.csv", 0, 1, 2, None, form=TextForm(header=False))["user_id"].to_list() == ["u"]
 
 
 def test_parts_of_parquet_have_columns_of_one_kind(tmp_path: Path) -> None:

@@ -14,7 +14,12 @@ _MOST_BEGUN = 2**16
 
 
 def are_even(lines: bytes, separator: str, count: int) -> bool:
-    """Return whether whole lines are exact CSV without line breaks in quotes, and each has a number of separators."""
+    r"""Return whether whole lines are exact CSV without line breaks in quotes, and each has ``count`` separators outside quotes.
+
+    Examples:
+        >>> are_even(b'a,b\n"c, d",e\n', ",", 1), are_even(b'a,b\nc, d,e\n', ",", 1)
+        (True, False)
+    """
     text = np.frombuffer(b"\n" + lines, np.uint8)
     end, quote, between = (np.uint8(ord(each)) for each in '\n"' + separator)
     ends, places = np.flatnonzero(text == end), np.flatnonzero(text == between)
@@ -74,8 +79,8 @@ class LineBreaks:
         text = text.replace("\r\n", "\n").replace("\r", " ").removesuffix("\n")  # a CR alone ends no row
         if '"' in text and not self._row.fullmatch(text):
             return "a quote is inside a value without quotes"
-        if fault := self.count(values):
-            return fault
+        if len(values) != self.width and any(map(str.strip, values)):  # a blank line is no row
+            return f"a row has {len(values)} values, the first line {self.width}"
         if "\n" not in text and not self._begun:
             return ""
         lines = text.split("\n")
@@ -89,12 +94,6 @@ class LineBreaks:
             return ""
         self._begun = []
         return "a quoted value holds a line that may be a row"
-
-    def count(self, values: Sequence[str]) -> str:
-        """Return that a row has more or fewer values than the first line; empty if it has not, or is blank."""
-        if len(values) == self.width or not any(map(str.strip, values)):
-            return ""
-        return f"a row has {len(values)} values, the first line {self.width}"
 
     def _rows_to(self, line: str, begin: str) -> list[list[str]]:
         """Return the values of rows that end with a line, and of one that it may ``begin``; empty for none."""

@@ -425,8 +425,9 @@ def line_numbers(path: Path, rows: Collection[int], form: TextForm = PLAIN) -> t
 
 
 def _lines(path: Path, pack: str, form: TextForm) -> IO[str]:
-    """Open the text of a file."""
+    """Open the text of a file, without a byte order mark."""
+    encoding = "utf-8-sig" if codecs.lookup(form.encoding).name == "utf-8" else form.encoding
     if pack in (".zst", ".zip", ".bz2"):
-        return io.TextIOWrapper(io.BytesIO(unpacked(path, pack)), form.encoding, errors="replace", newline="")
+        return io.TextIOWrapper(io.BytesIO(unpacked(path, pack)), encoding, errors="replace", newline="")
     opener: Callable[..., IO[str]] = gzip.open if pack else open
-    return opener(path, "rt", encoding=form.encoding, errors="replace", newline="")
+    return opener(path, "rt", encoding=encoding, errors="replace", newline="")

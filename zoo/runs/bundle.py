@@ -260,7 +260,8 @@ def _method(
 def _check_types(own: type[Recommender], settings: Mapping[str, Any]) -> None:
     """Refuse settings of other types than the constructor takes, some of which would fail only in scoring."""
     for name, parameter in inspect.signature(own).parameters.items():  # the parser takes a null for any type
-        if settings.get(name, 0) is None and "None" not in str(parameter.annotation):
+        may = parameter.default is None or re.search("None|Optional|Any|_empty", str(parameter.annotation))
+        if settings.get(name, 0) is None and not may:
             raise ValueError(f"{name} is null")
     if large := [name for name, value in flat({**settings}).items() if isinstance(value, int) and abs(value) >= 2**63]:
         raise ValueError(f"{large[0]} has more than 63 bits")

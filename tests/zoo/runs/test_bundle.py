@@ -212,6 +212,13 @@ class Protected(zoo.BPR):
         return zoo.NoisyRows(epsilon=8.0).forecast(60, 40)
 
 
+class Untyped(zoo.EASE):
+    """A method of another package without types."""
+
+    def __init__(self, l2=5.0, name=None, other: "Optional[int]" = 3):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN204, F821
+        super().__init__(l2)
+
+
 class Stepwise(zoo.Recommender):
     """A method of another package that has private steps, made as it is built, and states no record."""
 
@@ -259,6 +266,11 @@ def test_a_private_method_of_another_package_hides_item_counts_unless_it_says_ot
 def test_a_private_method_of_another_package_starts_from_no_earlier_weights(tmp_path: Path) -> None:
     data, once = Synthetic(num_users=60, num_items=40, sources=[]), {"max_epochs": 1, "runs": tmp_path, **SILENT}
     run = zoo.fit(Protected(4), data, **once)
+    untyped = zoo.fit(Untyped(other=None), data, **once)
+    assert (
+        zoo.load(zoo.export(untyped, tmp_path / "untyped", with_user_ids=True)).user_ids
+        == untyped.data.train.user_ids.tolist()
+    )
     bundle = zoo.export(run.folder, tmp_path / "bundle", with_user_ids=True)
     with pytest.raises(UsageError, match="A bundle does not count the private steps of Protected"):
         zoo.fit(zoo.load(bundle, data=data).method, data, **once)
