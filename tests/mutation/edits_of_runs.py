@@ -426,6 +426,11 @@ RUNS = (
         "zoo/data/text_table.py",
         ("tests/datamodules/test_tables.py",),
         ("rows without quotes are of any width", "and not even)", "and False)"),
+        (
+            "rows without ratings are not exact",
+            "self.quoting and exact and",
+            "self.quoting and len(self.needed) > 2 and",
+        ),
         ("one stream is the whole file", "at -= len(stream.unused_data)", "at = len(packed)"),
         ("a stream may break off", 'raise EOFError("it is cut off")', "return bytes(content)"),
     ),
@@ -530,6 +535,7 @@ RUNS = (
             'for name in ("rating", "timestamp")]',
             'for name in ("rating", "x")]',
         ),
+        ("a history names settings of data", "    with _own_remedy():\n        columns", "    if True:\n        columns"),
     ),
     *edits_of(
         "zoo/commands/recommend.py",

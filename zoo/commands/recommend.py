@@ -170,7 +170,8 @@ def read_lists(path: Path | None, threshold: float | str | None = None) -> dict[
         return None
     if not path.is_file():
         raise FileNotFoundError(f"No file at {path}. Write {PAIRS}.")
-    columns = column_names(path)
+    with _own_remedy():
+        columns = column_names(path)
     if missing := [name for name in (USER_ID, ITEM_ID) if name not in columns]:
         raise RequestError(f"{path} has no column {' and '.join(missing)}. Write {PAIRS}.")
     rated = threshold is not None and "rating" in columns
@@ -179,15 +180,22 @@ def read_lists(path: Path | None, threshold: float | str | None = None) -> dict[
             f"{path} has ratings, and the threshold is {threshold!r}, not a number. Leave out negative rows and the column."
         )
     named = [name if rated and name in columns else None for name in ("rating", "timestamp")]
-    try:
+    with _own_remedy():
         table = read_table(path, USER_ID, ITEM_ID, *named, may_be_empty=True)
-    except ValueError as error:  # whose remedies are settings of `Files`
-        fault = re.split(r"\. (?:Check|Convert|Correct|If|Set) |; set ", str(error))[0].removesuffix(".")
-        raise RequestError(f"{fault}. Write Parquet, or UTF-8 CSV with exact quotes and decimal points.") from error
     if rated:
         table = table.filter(pl.col("rating") >= threshold)
     pairs = table.select(pl.col(USER_ID, ITEM_ID).cast(pl.String))
     return dict(pairs.group_by(USER_ID, maintain_order=True).agg(ITEM_ID).iter_rows())
+
+
+@contextmanager
+def _own_remedy() -> Iterator[None]:
+    """Replace the remedies of errors, which are settings of `Files`."""
+    try:
+        yield
+    except ValueError as error:
+        fault = re.split(r"\. (?:Check|Convert|Correct|If|Set) |; set ", str(error))[0].removesuffix(".")
+        raise RequestError(f"{fault}. Write Parquet, or UTF-8 CSV with exact quotes and decimal points.") from error
 
 
 def with_progress(tables: Iterable[pl.DataFrame], num_users: int) -> Iterator[pl.DataFrame]:

@@ -5,7 +5,6 @@ import codecs
 import csv
 import gzip
 import io
-import logging
 import re
 import zipfile
 import zlib
@@ -22,8 +21,6 @@ from zoo.data.line_breaks import LineBreaks, are_even
 #: Limit of an unpacked file: 100 times its size (ratings pack to a fifth), at least `ALWAYS` bytes, at most `UNPACKED` bytes.
 MOST_TIMES = 100
 ALWAYS, UNPACKED = 2**26, 2**32
-
-logger = logging.getLogger(__name__)
 
 BROKEN = (
     pl.exceptions.PolarsError,
@@ -222,8 +219,8 @@ class TextFile:
     def _source(self) -> Path | io.BytesIO:
         return self.path if self.content is None else io.BytesIO(self.content)
 
-    def check(self, rows: int) -> None:
-        """Refuse the file if its lines are more than the rows that were read."""
+    def check(self, rows: int, *, exact: bool) -> None:
+        """Refuse the file if its lines are more than the rows that were read, or not ``exact`` CSV with quoting."""
         if self.ending == _ARRAY:
             return
         if self.ending in _JSON:
@@ -233,7 +230,7 @@ class TextFile:
             expected, quotes, even = self._expected()
         if rows != expected and not (self.quoting and quotes):
             raise ValueError(f"{self.path} has {expected:,} rows, and {rows:,} were read. Check quoting and separator.")
-        if rows != expected or (self.quoting and len(self.needed) > 2 and not even):
+        if rows != expected or (self.quoting and exact and not even):
             self._check_quotes(rows)
 
     def _expected(self) -> tuple[int, bool, bool]:
@@ -262,7 +259,7 @@ class TextFile:
             breaks = LineBreaks(
                 self.separator, len(names), [*places.values()], places.get(self.optional or ""), header=self.form.header
             )
-            what, odd = "a quote is not closed, or inside a value", list[int]()
+            what = "a quote is not closed, or inside a value"
             try:
                 if self.form.header:
                     next(filter(None, reader), None)
@@ -270,17 +267,13 @@ class TextFile:
                 for values in reader:
                     if fault := breaks.fault("".join(lines), values):
                         what = fault
-                        if len(places) > 2:
-                            raise csv.Error
-                        odd.append(reader.line_num)  # or a text with as many separators
+                        raise csv.Error
                     lines.clear()
                     number += 1
             except csv.Error:
                 line = reader.line_num - len(lines) + 1
-                remedy = "" if "values" in what else ", or set quoting to false if no value is quoted"
-                raise ValueError(f"{self.path}: {what} (line {line}). Correct it{remedy}.") from None
-        if odd:
-            logger.warning(_HELD, self.path, len(odd), odd[0])
+                remedy = "leave out columns of text, or set quoting to false if no value is quoted"
+                raise ValueError(f"{self.path}: {what} (line {line}). Correct it, {remedy}.") from None
         if number != rows:
             raise ValueError(f"{self.path} has {number:,} rows, and {rows:,} were read. Check quoting and separator.")
 
@@ -290,9 +283,6 @@ def _kept(file: Iterable[str], lines: list[str]) -> Iterator[str]:
     for line in file:
         lines.append(line)
         yield line
-
-
-_HELD = "%s: %d quoted values may hold rows (first up to line %d). If rows are missing, set quoting to false."
 
 
 def unpacked(path: Path, pack: str, member: str | None = None) -> bytes:

@@ -599,9 +599,10 @@ def test_ratings_of_histories_are_compared_with_the_threshold_of_a_bundle(tmp_pa
     assert read_lists(histories, threshold_of(zoo.load(bundle))) == {"zoe": ["i2"]}
     histories.write_text("user_id,item_id,rating,timestamp\nzoe,i1,2,9\nzoe,i1,3,8\nzoe,i2,3,8\n")  # liked, then not
     assert read_lists(histories, 3.0) == {"zoe": ["i2"]}
-    histories.write_text("user_id,item_id,rating\nzoe,i1,2\nzoe,i2,\n")
-    with pytest.raises(RequestError, match=r"column 'rating'\)\. Write Parquet, or UTF-8 CSV with exact quotes"):
-        read_lists(histories, 3.0)
+    for coding, fault in (("utf-16", "is UTF-16"), ("utf-8", r"column 'rating'\)")):
+        histories.write_text("user_id,item_id,rating\nzoe,i1,2\nzoe,i2,\n", coding)
+        with pytest.raises(RequestError, match=rf"{fault}\. Write Parquet, or UTF-8 CSV with exact quotes"):
+            read_lists(histories, 3.0)
     for change in (
         lambda m: m.update(threshold="mean"),
         lambda m: m.pop("threshold"),
