@@ -535,7 +535,11 @@ RUNS = (
             'for name in ("rating", "timestamp")]',
             'for name in ("rating", "x")]',
         ),
-        ("a history names settings of data", "    with _own_remedy():\n        columns", "    if True:\n        columns"),
+        (
+            "a history names settings of data",
+            "    with _own_remedy():\n        columns",
+            "    if True:\n        columns",
+        ),
     ),
     *edits_of(
         "zoo/commands/recommend.py",
