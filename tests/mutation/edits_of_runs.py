@@ -91,6 +91,12 @@ RUNS = (
     *edits_of(
         "zoo/runtime/run_folder.py",
         ("tests/zoo/runtime/test_run_folder.py",),
+        ("a setting is a number of numpy", '__module__ in ("numpy", "torch")', "__module__ in ()"),
+        (
+            "a list of numbers of numpy is a setting",
+            "for number in value if isinstance(value, list | tuple) else (value,):",
+            "for number in (value,):",
+        ),
         ("what others are writing goes", "and is_process_dead(found[1], int(found[2]))", ""),
         ("two write into one temporary file", "{secrets.token_hex(2)}", "0000"),
         ("a pipe is waited for", "if not path.is_file():  # a pipe", "if False:  # a pipe"),
@@ -463,6 +469,9 @@ RUNS = (
             '{user: body[name][user] for user in body["user_ids"] if user in (body[name] or ())}',
             "body[name] or {}",
         ),
+        ("histories that no worker scores are served", "            predictor.check_histories(histories)\n", "            pass\n"),
+        ("missing ratings are an id", "and not isinstance(error, DataNotAvailableError)", ""),
+        ("unknown items of a file are not counted", 'body["user_ids"], joined)', 'body["user_ids"], Request())'),
     ),
     *edits_of(
         "zoo/benchmark/report/files.py",
@@ -662,6 +671,7 @@ RUNS = (
         "zoo/runs/predictor.py",
         ("tests/zoo/runs/test_bundle.py", "tests/zoo/commands/test_serve.py"),
         ("exact counts are shown to all", 'if unknown == "popular" and', "if False and"),
+        ("a history replaces missing ratings of training", '{*needs, "ratings"} if known else needs', "needs"),
     ),
     *edits_of(
         "zoo/runs/resume.py",

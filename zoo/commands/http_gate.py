@@ -154,7 +154,7 @@ class Gate:
             "zoo_fallback_share", "Share of users with popular items since the start.", registry=self.registry
         )
         share.set_function(lambda: self._count("fallbacks") / max(self._count("users"), 1))
-        age = Gauge("zoo_model_age_seconds", "Seconds since the model was trained.", registry=self.registry)
+        age = Gauge("zoo_model_age_seconds", "Seconds since the file of the model was written.", registry=self.registry)
         age.set_function(lambda: time.time() - self.trained)
 
     def _count(self, name: str) -> float:

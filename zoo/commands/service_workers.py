@@ -71,6 +71,8 @@ class Served:
         if histories and predictor.method.folds_in is None:
             name = type(predictor.method).__name__
             raise ValueError(f"--histories is set. {name} cannot score histories. Omit it, or train another method.")
+        if histories:
+            predictor.check_histories(histories)
         self.predictor, self.histories, self._seen = predictor, histories, seen
 
     def look(self) -> None:
@@ -117,8 +119,9 @@ class Served:
                 if len(group) > 1:  # none is refused for another
                     waiting += [[at] for at in group]
                     continue
+                unusable = isinstance(error, LookupError) and not isinstance(error, DataNotAvailableError)
                 said = "An id is unknown." if isinstance(error, UnknownUserError) else str(error)  # names no id
-                found = [{"refused": "An id cannot be used." if isinstance(error, LookupError) else said}]
+                found = [{"refused": "An id cannot be used." if unusable else said}]
             for at, one in zip(group, found, strict=True):
                 answers[at] = one | {"trained": self.trained}
         return answers
@@ -127,8 +130,9 @@ class Served:
         if bodies[0]["path"] == "/similar":
             return [_similar(predictor, body) for body in bodies]
         users = {user: at for at, body in enumerate(bodies) for user in body["user_ids"]}
-        found = [_empty(body, predictor.num_unknown_items(body["user_ids"], _lists(body))) for body in bodies]
-        for answer in predictor.answers(list(users), self._joined(bodies, users)):
+        joined = self._joined(bodies, users)
+        found = [_empty(body, predictor.num_unknown_items(body["user_ids"], joined)) for body in bodies]
+        for answer in predictor.answers(list(users), joined):
             for user, rank, item, score in answer.table.iter_rows():
                 if rank <= bodies[users[user]]["k"]:
                     shown = {"item_id": item, "score": score}
@@ -172,10 +176,6 @@ def groups(bodies: Sequence[dict[str, Any]]) -> list[list[int]]:
         else:
             made.append((kind, users, [at]))
     return [group for _, _, group in made]
-
-
-def _lists(body: Mapping[str, Any]) -> Request:
-    return Request(**{name: body[name] for name in ("seen", "histories", "candidates")})
 
 
 def _empty(body: Mapping[str, Any], unknown_items: int) -> dict[str, Any]:

@@ -374,6 +374,7 @@ def abilities(manifest: Mapping[str, Any], shown: Callable[[str], str] = visible
         )
     if not holds["ratings"]:
         lines.append("Items that users have are not included. Pass them as `seen`, or they may be recommended again.")
+        lines.append("Histories of its users are refused, because they count next to these items.")
     return lines
 
 

@@ -159,7 +159,7 @@ class Predictor:
             k: Number of items for each user, or fewer if fewer are left.
             seen: Further items to exclude, by user.
             histories: Items by user that count as ratings since training, next to those of training. The user is scored by all of
-                them, if the method can fold in (`zoo.Recommender.folds_in`).
+                them, if the method can fold in (`zoo.Recommender.folds_in`). All count as positive.
             candidates: Items to rank, by user; a user without an entry has none.
             include_seen: Whether items that users have may be recommended.
             unknown: What happens to users who are not in training, histories or a release: ``error``, ``skip``, or ``popular`` (the
@@ -314,8 +314,8 @@ class Predictor:
     @torch.inference_mode()
     def _folded(self, users: Sequence[str], request: Request) -> Tensor:
         """Return logits of all items (users, num_items) by the users' training ratings and histories."""
-        method, needs = self.method, self.method.fold_in_needs
-        self._require(method.scoring_needs if needs is None else needs)
+        method = self.method
+        self.check_histories(users)
         self._read_once(self.data)
         known = torch.tensor([self.user_at.get(user, -1) for user in users])
         own = method.target_rows.bags(known.clamp(min=0).to(self.device))
@@ -393,6 +393,12 @@ class Predictor:
         self._require(self.method.scoring_needs)
         self._read_once(self.data)
         return self.method
+
+    def check_histories(self, users: Iterable[str]) -> None:
+        """Raise `DataNotAvailableError` if histories of these users cannot be scored with the data at hand."""
+        needs = self.method.scoring_needs if (own := self.method.fold_in_needs) is None else own
+        known = self.method.folds_in and any(user in self.user_at for user in users)
+        self._require({*needs, "ratings"} if known else needs)  # training ratings of known users count, too
 
     def _require(self, needed: Collection[str]) -> None:
         if needs := needs_of(needed, self.missing):

@@ -258,7 +258,13 @@ class CapturesInit:
     made_with: tuple[tuple[Any, ...], dict[str, Any]]
 
     def __new__(cls, *positional: Any, **named: Any) -> Self:  # noqa: ANN401  a constructor's own
-        """Store the arguments of the constructor."""
+        """Store the arguments of the constructor; refuse numbers of numpy and torch, which no YAML has."""
+        for name, value in (*enumerate(positional, 1), *named.items()):
+            for number in value if isinstance(value, list | tuple) else (value,):
+                if type(number).__module__ in ("numpy", "torch") and getattr(number, "shape", None) == ():
+                    raise TypeError(
+                        f"Argument {name} of {cls.__name__} is {number!r}. Pass {number.item()!r} (`.item()`)."
+                    )
         self = super().__new__(cls)
         object.__setattr__(self, "made_with", (positional, named))
         return self

@@ -12,12 +12,15 @@ import sys
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import zoo
+from datamodules import Synthetic
+from zoo.runs.predictor import DataNotAvailableError
 
 pytest.importorskip("litserve")
 from zoo.commands import http_gate, serve, service_workers
@@ -153,7 +156,7 @@ def test_a_request_of_a_lost_worker_is_asked_again(monkeypatch: pytest.MonkeyPat
 
 
 def test_requests_that_are_scored_together_get_what_recommend_gives(finished: Path, tmp_path: Path) -> None:
-    (tmp_path / "new.csv").write_text("user_id,item_id\nzoe,music-3\nzoe,music-4\n")
+    (tmp_path / "new.csv").write_text("user_id,item_id\nzoe,music-3\nzoe,music-4\nzoe,no item\n")
     options = {"imports": [], "release": [], "root": None, "device": "cpu", "unknown": "popular"}
     served = Served(argparse.Namespace(run=finished, histories=tmp_path / "new.csv", **options))
     served.load()
@@ -179,6 +182,7 @@ def test_requests_that_are_scored_together_get_what_recommend_gives(finished: Pa
         shown = [(user, item["item_id"]) for user, lists in one["recommendations"].items() for item in lists]
         assert shown == table.select("user_id", "item_id").rows()
     assert [one["unknown_users"] for one in found[:4]] == [1, 0, 0, 0]
+    assert [one["unknown_items"] for one in found[:4]] == [0, 0, 1, 0], "of the file"
     wrong, right = (base | {"user_ids": [user], "histories": {user: items[:2]}} for user in ("b\0", "u0001"))
     refused, scored = served.answer([wrong, right])  # together: another client's error refuses no one else
     assert refused["refused"] == "An id cannot be used."
@@ -187,6 +191,25 @@ def test_requests_that_are_scored_together_get_what_recommend_gives(finished: Pa
         "similar_id"
     ].to_list()
     assert found[4]["unknown_items"] == 1
+
+
+@pytest.mark.parametrize(("method", "refused"), [(zoo.LowRank(4), ["zoe", "u0001"]), (zoo.IALS(4), ["u0001"])])
+def test_histories_are_refused_where_ratings_of_training_are_missing(
+    method: zoo.Recommender, refused: list[str], tmp_path: Path
+) -> None:
+    quiet = {"enable_progress_bar": False, "max_epochs": 1, "accelerator": "cpu"}
+    run = zoo.fit(method, Synthetic(num_users=60, num_items=40, sources=[]), runs=tmp_path, **quiet)
+    bundle = zoo.export(run, tmp_path / "bundle", with_user_ids=True)
+    options = {"imports": [], "release": [], "root": None, "device": "cpu", "unknown": "error", "run": bundle}
+    (served := Served(argparse.Namespace(histories=None, **options))).load()
+    base = {"path": "/recommend", "seen": {}, "candidates": None, "include_seen": True, "k": 3}
+    for user in ("zoe", "u0001"):
+        (found,) = served.answer([base | {"user_ids": [user], "histories": {user: ["music-3"]}}])
+        assert ("needs the ratings of its training" in found.get("refused", "")) == (user in refused)
+        (tmp_path / "new.csv").write_text(f"user_id,item_id\n{user},music-3\n")
+        other = Served(argparse.Namespace(histories=tmp_path / "new.csv", **options))
+        with pytest.raises(DataNotAvailableError) if user in refused else nullcontext():
+            other.load()
 
 
 def test_a_run_that_stays_away_is_logged_once(

@@ -1,13 +1,18 @@
 """Files that are whole or not there, and what is said on a terminal: refusals and names, in which nothing is obeyed."""
 
 import os
+import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+import zoo
+from datamodules import Synthetic
 from tests.kills import killed_at, moments
 from tests.samples import MARKUP, UNPRINTABLE
 from zoo.runtime import run_folder
@@ -20,6 +25,20 @@ from zoo.runtime.run_folder import (
     write_json,
     write_together,
 )
+
+
+@pytest.mark.parametrize(
+    ("made", "place"),
+    [
+        (lambda: zoo.BPR(np.int64(8)), "1 of BPR is np.int64(8). Pass 8 "),
+        (lambda: zoo.DMF(layers=[64, np.int32(8)]), "layers of DMF is np.int32(8). Pass 8 "),
+        (lambda: zoo.JLT(epsilon=np.float64(0.5)), "epsilon of JLT is np.float64(0.5). Pass 0.5 "),
+        (lambda: Synthetic(link=torch.tensor(0.5)), "link of Synthetic is tensor(0.5000). Pass 0.5 "),
+    ],
+)
+def test_numbers_of_arrays_are_refused(made: Callable[[], object], place: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"Argument {place}(`.item()`).")):
+        made()
 
 
 def test_what_a_terminal_would_obey_is_written_out() -> None:
