@@ -469,7 +469,11 @@ RUNS = (
             '{user: body[name][user] for user in body["user_ids"] if user in (body[name] or ())}',
             "body[name] or {}",
         ),
-        ("histories that no worker scores are served", "            predictor.check_histories(histories)\n", "            pass\n"),
+        (
+            "histories that no worker scores are served",
+            "            predictor.check_histories(histories)\n",
+            "            pass\n",
+        ),
         ("missing ratings are an id", "and not isinstance(error, DataNotAvailableError)", ""),
         ("unknown items of a file are not counted", 'body["user_ids"], joined)', 'body["user_ids"], Request())'),
     ),
