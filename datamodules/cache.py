@@ -60,6 +60,7 @@ class PreparedTarget(NamedTuple):
         train, validation, test, facts = self
         odd = unreliable_reasons(train, test, evaluation, signs)
         rated = len(test.seen.items)  # the test has seen every pair
+        negatives = (test.candidates >= 0).sum(1).tolist() if evaluation.num_candidates else []
         target = {"domain": domain, "users": train.num_users, "items": train.num_items, "ratings": rated}
         cases = {"validation_cases": len(validation.users), "test_cases": len(test.users)}
         return {
@@ -71,6 +72,7 @@ class PreparedTarget(NamedTuple):
             **{
                 "remarks": [*odd, *facts["remarks"], *([] if signs else users_with_every_item(train))],
                 "test_says_little": odd,
+                "negatives": [min(negatives), max(negatives)] if negatives else [],
             },
         }
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import datamodules.candidates
+from datamodules import Frames
 from datamodules.candidates import Cases, candidates
 from datamodules.protocol import Evaluation, UnknownItems
 from datamodules.splits import PAIR, Split, cold_start, leave_out_random
@@ -100,6 +101,11 @@ def test_too_few_negatives_are_all_used_and_logged(caplog: pytest.LogCaptureFixt
     for user, items in lists(test, TRAIN).items():
         assert set(items) == seen - set(TABLE.filter(pl.col("user_id") == user)["item_id"])
     assert "test: 30 of 30 users have fewer than 99 negatives. All are used" in caplog.text
+    for count, stated in ((99, [len(seen) - 8] * 2), (5, [5, 5]), (0, [])):
+        none = {"rating_column": None, "timestamp_column": None}
+        data = Frames(TABLE.select(PAIR), **none, evaluation=Evaluation("random2", num_candidates=count), seed=1)
+        data.setup("test")
+        assert data.summary["negatives"] == stated
 
 
 def test_weighted_lists_prefer_popular_items() -> None:

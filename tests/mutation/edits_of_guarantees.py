@@ -197,6 +197,9 @@ GUARANTEES = (
             "tests/zoo/commands/privacy/test_totals.py",
         ),
         ("a folded letter stays decomposed", "for _ in range(2):", "for _ in range(1):"),
+        ("a run has as few users as it says", "return max(users, int(", "return min(users, int("),
+        ("an entry has any delta", "_users_of(entry, record)) >= 1:", "_users_of(entry, record)) >= 2**60:"),
+        ("a total has as few users as its entry says", "_users_of(values, record)", 'values.get("num_users", 0)'),
         ("one pair's losses in two domains do not add up", "separate = distinct_ratings and", "separate = True and"),
         (
             "what sources lose of a user does not compose",

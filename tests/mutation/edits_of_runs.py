@@ -561,6 +561,16 @@ RUNS = (
         ("what cannot be solved ends in a traceback", ', "_LinAlgError")', ")"),
     ),
     *edits_of(
+        "zoo/benchmark/report/page.py",
+        ("tests/zoo/benchmark/report/test_run_folders.py",),
+        ("other numbers of negatives are not said", "if negatives - {99}:", "if False:"),
+    ),
+    *edits_of(
+        "datamodules/cache.py",
+        ("tests/datamodules/test_candidates.py",),
+        ("negatives that are missing count", "(test.candidates >= 0).sum(1)", "(test.candidates >= -1).sum(1)"),
+    ),
+    *edits_of(
         "zoo/runtime/run_folder.py",
         ("tests/zoo/benchmark/report/test_run_folders.py",),
         ("any length of summary is read", "> _LARGEST_SUMMARY:", "> 2**60:"),
@@ -673,8 +683,9 @@ RUNS = (
     ),
     *edits_of(
         "zoo/runs/predictor.py",
-        ("tests/zoo/runs/test_bundle.py", "tests/zoo/commands/test_serve.py"),
+        ("tests/zoo/runs/test_bundle.py", "tests/zoo/commands/test_serve.py", "tests/zoo/runs/test_loading.py"),
         ("exact counts are shown to all", 'if unknown == "popular" and', "if False and"),
+        ("what is always left out is shown", "*request.seen.get(user, ()), *new", "*new"),
         ("a history replaces missing ratings of training", '{*needs, "ratings"} if known else needs', "needs"),
     ),
     *edits_of(

@@ -61,9 +61,9 @@ def parser() -> Arguments:
         default=UNKNOWN[0],
         help="users who are not in training, histories or a release: refuse all, leave them out, or give popular items",
     )
-    option("--include-seen", action="store_true", help="also show items that users have")
+    option("--include-seen", action="store_true", help="also show items of training and histories")
     option("--histories", type=Path, metavar="FILE", help=f"ratings since training, to score users by: {PAIRS}")
-    option("--seen", type=Path, metavar="FILE", help="further items to leave out, in the same form")
+    option("--seen", type=Path, metavar="FILE", help="further items to leave out, always, in the same form")
     option("--candidates", type=Path, metavar="FILE", help="items to rank for each user, in the same form")
     offer_data(made)
     return made

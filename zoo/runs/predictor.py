@@ -161,7 +161,7 @@ class Predictor:
             histories: Items by user that count as ratings since training, next to those of training. The user is scored by all of
                 them, if the method can fold in (`zoo.Recommender.folds_in`). All count as positive.
             candidates: Items to rank, by user; a user without an entry has none.
-            include_seen: Whether items that users have may be recommended.
+            include_seen: Whether items of training and histories may be recommended; those of ``seen`` never are.
             unknown: What happens to users who are not in training, histories or a release: ``error``, ``skip``, or ``popular`` (the
                 items with most training ratings).
 
@@ -290,10 +290,11 @@ class Predictor:
                 listed[row, self._known_items(request.candidates.get(user, ()))] = True
             scores = scores.masked_fill(~listed, -torch.inf)
         rows, items = [], []
-        for row, user in enumerate(() if request.include_seen else users):
-            at = self.user_at.get(user)
+        for row, user in enumerate(users):
+            at = None if request.include_seen else self.user_at.get(user)
             own = self.seen.bags(torch.tensor([at])).items.tolist() if at is not None else []
-            own += self._known_items([*request.seen.get(user, ()), *request.histories.get(user, ())])
+            new = () if request.include_seen else request.histories.get(user, ())
+            own += self._known_items([*request.seen.get(user, ()), *new])
             rows += [row] * len(own)
             items += own
         left_out = (torch.tensor(part, dtype=torch.long) for part in (rows, items))

@@ -68,7 +68,7 @@ _NUMBERS, _MAPPINGS = (
     ("train_seconds", "epochs", "parameters", "ranked_by_item_counts", "seed", "peak_memory", "energy_kwh", "co2_kg"),
     ("metrics", "release_bytes"),
 )
-_OTHERS = {"method": str, "tested": dict, "target": dict, "test_says_little": list}
+_OTHERS = {"method": str, "tested": dict, "target": dict, "test_says_little": list, "negatives": list}
 #: Largest number in a summary, and its most bytes.
 _LARGEST, _LARGEST_SUMMARY = 1e12, 2**20
 

@@ -130,6 +130,8 @@ def test_a_run_recommends_after_its_files_are_gone_and_changed_ones_are_refused(
         found = loaded.recommend([user], k=20, histories={user: ["i1", "i2"]}, include_seen=True)
         scores = dict(zip(loaded.item_ids, (row @ loaded.method.weights.numpy()).tolist(), strict=True))
         assert found["score"].to_list() == pytest.approx([scores[item] for item in found["item_id"]], abs=1e-5)
+        found = loaded.recommend([user], seen={user: ["i3"]}, histories={user: ["i1"]}, k=20, include_seen=True)
+        assert {*loaded.item_ids} - {*found["item_id"]} == {"i3"}, "of `seen` nothing is shown"
     file.unlink()
     popular = loaded.recommend(
         ["new", "u1"], k=2, unknown="popular", include_seen=True, candidates={"new": ["i3", "i4", "?"]}

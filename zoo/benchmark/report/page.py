@@ -115,6 +115,11 @@ def _intro(results: Results, task: str, lines: Sequence[Line]) -> str:
     done = sum(len(line.runs) for line in lines)
     unreliable = list(dict.fromkeys(sentence for line in lines for run in line.runs for sentence in run.test_warnings))
     warning = f" **These metrics are unreliable:** {'; '.join(unreliable)}." if unreliable else ""
+    negatives = {number for line in lines for run in line.runs for number in run.num_negatives}
+    if negatives - {99}:
+        warning += (
+            f" **The sampled ranking has {min(negatives)} to {max(negatives)} negatives of a test case, not 99.**"
+        )
     finished = f"{done} of {count_of(wanted, 'run')} {'is' if done == 1 else 'are'} finished"
     validated = any(validation_curve(run.folder) for line in lines for run in line.runs)
     chosen = "at the epoch with the best validation NDCG@10" if validated else "after the last epoch"

@@ -94,12 +94,20 @@ class Run:
             self._lists[ranking, k] = list_figures(self.cases, ranking, k) | activity_gap(self.cases, ranking, k)
         return self._lists[ranking, k]
 
-    @cached_property
+    @property
     def test_warnings(self) -> list[str]:
         """Why the metrics of its test are unreliable; empty for an ordinary test."""
+        return [str(sentence) for sentence in self._summary.get("test_says_little", ())]
+
+    @property
+    def num_negatives(self) -> list[int]:
+        """Least and largest number of negatives of its test cases; empty without a sampled ranking, or if not stated."""
+        return [number for number in self._summary.get("negatives", ()) if type(number) is int]
+
+    @cached_property
+    def _summary(self) -> dict[str, Any]:
         path = self.folder / DATA
-        found = read_summary(path) if path.is_file() else {}
-        return [str(sentence) for sentence in found.get("test_says_little", ())]
+        return read_summary(path) if path.is_file() else {}
 
     @cached_property
     def total(self) -> Total:

@@ -154,15 +154,22 @@ def entry_of(record: PrivacyRecord, ledger: Iterable[PrivacyEvent], num_users: i
 
 def record_of(entry: Mapping[str, Any]) -> PrivacyRecord:
     """Return the record of an entry of a run's ``privacy.json``, which also has the ledger."""
-    users = entry.get("num_users", 0)
-    if type(users) is not int or not 0 <= users <= MAX_COUNT:
-        raise RecordError(f"num_users is {repr(users)[:80]}. Allowed: integers from 0 to 2**53.")
     values = {name: value for name, value in entry.items() if name not in EXTRA_KEYS}
     ledger = _ledger_of(entry)
     record = PrivacyRecord.from_dict(values, ledger)
     if ledger is not None:
         record.check_against(ledger)
+    if (record.delta or 0.0) * (users := _users_of(entry, record)) >= 1:
+        raise RecordError(f"delta is {record.delta:g}. Allowed: below one over the {users:,} users.")
     return record
+
+
+def _users_of(entry: Mapping[str, Any], record: PrivacyRecord) -> int:
+    """Return the number of users: that of the entry, or of its mechanism if that is larger."""
+    users = entry.get("num_users", 0)
+    if type(users) is not int or not 0 <= users <= MAX_COUNT:
+        raise RecordError(f"num_users is {repr(users)[:80]}. Allowed: integers from 0 to 2**53.")
+    return max(users, int(getattr(record.mechanism, "num_users", 0)))
 
 
 def _ledger_of(entry: Mapping[str, Any]) -> tuple[PrivacyEvent, ...] | None:
@@ -187,7 +194,7 @@ def total_of_run(entries: Mapping[str, Mapping[str, Any]]) -> Total:
         pure = ledger is None
         if ledger is None:
             ledger = (PureEvent(record.epsilon),) if record.epsilon else ()
-        accounts.append(Account(name, name, values.get("num_users", 0), record, ledger, without_delta=pure))
+        accounts.append(Account(name, name, _users_of(values, record), record, ledger, without_delta=pure))
     total = total_of(accounts, max(composed))
     if total.delta is None or not added:
         return total

@@ -13,6 +13,7 @@ from scipy import stats
 
 from tests.zoo.benchmark.report.fabricate import Facts, cases_of, drawn_ranks, figures, proved, rng_of, unproved
 from zoo.benchmark.report.command import main
+from zoo.benchmark.report.page import chapters
 from zoo.benchmark.report.paired_differences import NOISE_BASELINE, control_of
 from zoo.benchmark.report.results import Line, Results, ResultsError
 from zoo.benchmark.report.run_folders import read_run_folders
@@ -249,13 +250,21 @@ def test_values_that_no_run_writes_are_refused(tmp_path: Path) -> None:
         *(("metrics.json", {name: "many"}) for name in ("epochs", "peak_memory", "energy_kwh", "co2_kg")),
         *(("metrics.json", values) for values in ({"epochs": None}, {"release_bytes": ["a"]})),
         *(("metrics.json", {"metrics": values}) for values in of_metrics),
-        *(("data.json", values) for values in ({"target": 5}, {"test_says_little": 5})),
+        *(("data.json", values) for values in ({"target": 5}, {"test_says_little": 5}, {"negatives": 5})),
     ]
     for at, (file, values) in enumerate(wrong):
         path = a_run(tmp_path / f"run{at}") / file
         path.write_text(json.dumps(json.loads(path.read_text()) | values))
         with pytest.raises(ResultsError, match=rf"{file}: {next(iter(values))} is .*\. Repeat the run"):
             read_run_folders([path.parent])
+
+
+@pytest.mark.parametrize(("stated", "said"), [([99, 99], False), ([39, 50], True), (["39"], False)])
+def test_a_page_says_if_the_sampled_ranking_has_other_numbers(tmp_path: Path, stated: list[object], said: bool) -> None:
+    run = a_run(tmp_path / "run")
+    (run / "data.json").write_text(json.dumps(SUMMARY | {"negatives": stated}))
+    (chapter,) = chapters(read_run_folders([run]), [])
+    assert ("has 39 to 50 negatives of a test case, not 99" in chapter.intro) == said
 
 
 def test_a_domain_begins_no_line_of_a_page(tmp_path: Path) -> None:

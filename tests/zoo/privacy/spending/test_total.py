@@ -17,8 +17,11 @@ from tests.zoo.privacy.record.stated import earlier_file
 from tests.zoo.privacy.spending.accounts import RATING, USER, account, made
 from zoo.privacy.accounting.events import GaussianEvent, PureEvent, event_to_dict
 from zoo.privacy.accounting.relation import Relation, Unit
-from zoo.privacy.record.record import InconsistentRecordError, UnderstatedPrivacyError
-from zoo.privacy.spending.total import DISTINCT, Account, normalize_domain, total_of, total_of_run
+from zoo.privacy.mechanisms import NoisyRows
+from zoo.privacy.randomness.noise import NoiseSource
+from zoo.privacy.record.fields import RecordError
+from zoo.privacy.record.record import InconsistentRecordError, PrivacyRecord, UnderstatedPrivacyError
+from zoo.privacy.spending.total import DISTINCT, Account, entry_of, normalize_domain, record_of, total_of, total_of_run
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
@@ -163,6 +166,23 @@ def test_an_entry_of_a_run_has_the_ledger_of_its_record(ledger: tuple[GaussianEv
     assert total_of_run({"book": entry}).epsilon == given.record.epsilon
     with pytest.raises((InconsistentRecordError, UnderstatedPrivacyError)):
         total_of_run({"book": entry | {"ledger": [event_to_dict(event) for event in ledger]}})
+
+
+@pytest.mark.parametrize("stated", [0, 900])
+def test_an_entry_of_a_run_has_at_least_the_users_of_its_mechanism(stated: int) -> None:
+    rows = NoisyRows.calibrate(epsilon=2.0, delta=1e-4, num_users=900, num_items=40)
+    record = PrivacyRecord.of(rows, NoiseSource.os())
+    entry = entry_of(record, record.ledger, stated)
+    assert record_of(entry) == record
+    few = PrivacyRecord.of(NoisyRows.calibrate(epsilon=2.0, delta=0.01, num_users=10, num_items=40), NoiseSource.os())
+    total = total_of_run({"a": entry, "b": entry_of(few, few.ledger, 10)})
+    assert total.reason == "delta 0.01 is not below one over the 900 users of a"
+    entry["num_users"] = 10**4
+    with pytest.raises(RecordError, match=r"delta is 0\.0001\. Allowed: below one over the 10,000 users"):
+        record_of(entry)
+    large = PrivacyRecord.of(replace(rows, num_users=10**4), NoiseSource.os())
+    with pytest.raises(RecordError, match=r"below one over the 10,000 users"):
+        record_of(entry_of(large, large.ledger, stated))
 
 
 def test_an_earlier_entry_costs_at_least_its_epsilon_whatever_its_mu() -> None:
