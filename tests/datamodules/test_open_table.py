@@ -163,6 +163,17 @@ def test_a_long_text_is_refused_by_column_and_not_copied(tmp_path: Path, ending:
             read_table(tmp_path / f"x{ending}")
 
 
+@pytest.mark.parametrize("cut_off", ["\\ud83d", "\\ud83dx", "\\u0000"])
+def test_a_text_that_the_parser_would_change_is_refused(tmp_path: Path, cut_off: str) -> None:
+    """Two ids that end in different halves of pairs would become one."""
+    row = '{"user_id": "a%s", "item_id": "b", "rating": 1, "timestamp": 1}\n'
+    (tmp_path / "x.jsonl").write_text(row % "\\ud83d\\ude00" + row % cut_off)
+    with pytest.raises(
+        ValueError, match=r"text with U\+0000, or .* surrogate pair \(line 2, column 'user_id'\)\. Corr"
+    ):
+        read_table(tmp_path / "x.jsonl")
+
+
 def test_columns_of_one_name_before_the_colon_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.inter").write_text("user_id:token\titem_id:token\trating:float\trating:token\na\tb\t1\t2\n")
     with pytest.raises(ValueError, match=r"x\.inter has several columns \['rating'\], by names before the colon"):

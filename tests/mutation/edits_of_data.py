@@ -261,6 +261,7 @@ DATA = (
         ("a large one takes as much as a small one", "LARGE_TIMES * size", "PARQUET_TIMES * size"),
         ("rounded floats count", "column.abs() >= (2**24 if", "column.abs() > (2**24 if"),
         ("parts may be of any kinds", "if text or 0 < sum(", "if False and 0 < sum("),
+        ("half of a pair is a character", 'texts.str.contains("\\0", literal=True)', "texts == _TOO_LONG"),
         ("a long text is read", "text.str.len_bytes() > LONGEST", "text.str.len_bytes() > 2**40"),
     ),
     *edits_of(

@@ -61,11 +61,12 @@ def open_table(
     except BROKEN as error:
         raise ValueError(f"{path} cannot be read as {ending}{pack}: {_reason(error)}") from error
     for name in text_columns:
-        if name in found.columns and (long := found[name] == _TOO_LONG).any():
-            row = int(long.fill_null(False).arg_true()[0])
+        texts = found[name].unique().cast(pl.String) if name in found.columns else pl.Series(dtype=pl.String)
+        for text in texts.filter(texts.str.contains("\0", literal=True)).head(1):
+            row = int((found[name] == text).fill_null(False).arg_true()[0])
             word, numbers = line_numbers(path, [row], form)
-            place = f"{word} {numbers[row]}, column {name!r}"
-            raise ValueError(f"{path} has a text over {LONGEST:,} bytes ({place}). Shorten it.")
+            what = f"over {LONGEST:,} bytes" if text == _TOO_LONG else "with U+0000, or with half of a surrogate pair"
+            raise ValueError(f"{path} has a text {what} ({word} {numbers[row]}, column {name!r}). Correct it.")
     return found
 
 
