@@ -123,6 +123,7 @@ MECHANISMS = (
     *edits_of(
         f"{TRAINING}/clipped_sum.py",
         (f"{OF_TRAINING}/test_clipped_sum.py",),
+        ("a hook after the gradient stays", 'getattr(own, "_post_accumulate_grad_hooks", None)', "None"),
         ("short gradients are stretched", "(norms * (1 + _MARGIN))).clamp(max=1.0)", "(norms * (1 + _MARGIN)))"),
         ("layers are clipped apart", ".sum(dim=0).sqrt()", ".amax(dim=0).sqrt()"),
         (
@@ -153,7 +154,8 @@ MECHANISMS = (
         ("nobody is replaced", "others[gone] = users[kept[: len(gone)]]", "others[gone] = users[gone]"),
         ("gradients are not compared", "apart |= float((other - one)", "apart |= False and float((other - one)"),
         ("large losses hide others", ".to(weights) * factors[kept]", ".to(weights)"),
-        ("one user has no other size", "else kept.repeat(2)", "else kept"),
+        ("one user has no other size", "else some.repeat(2)", "else some"),
+        ("the other size is half of it", "fewest = -(-2 * len(kept) // 3)", "fewest = len(kept)"),
         ("the sample itself keeps its size", "with _replaced(users, part):", "with _replaced(users, users.clone()):"),
         ("other sizes are not compared", "if not _length(differences) <=", "if False and not _length(differences) <="),
     ),

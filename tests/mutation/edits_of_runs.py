@@ -469,6 +469,7 @@ RUNS = (
             '{user: body[name][user] for user in body["user_ids"] if user in (body[name] or ())}',
             "body[name] or {}",
         ),
+        ("a file is known by size and time", "(found.st_ino, found.st_mtime_ns,", "(found.st_mtime_ns,"),
         (
             "histories that no worker scores are served",
             "            predictor.check_histories(histories)\n",

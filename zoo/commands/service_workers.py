@@ -33,7 +33,7 @@ def identity(path: Path | None) -> tuple[Any, ...]:
         return ()
     real = path.resolve()
     files = [file for name in (BEST, "bundle.json") if (file := real / name).is_file()] or [real]
-    return (str(real), *((found.st_mtime_ns, found.st_size) for file in files if (found := file.stat())))
+    return (str(real), *((found.st_ino, found.st_mtime_ns, found.st_size) for file in files if (found := file.stat())))
 
 
 def trained_at(run: Path) -> float:

@@ -235,6 +235,16 @@ def test_a_run_that_stays_away_is_logged_once(
     assert len(caplog.messages) == 2
 
 
+def test_a_file_of_the_same_size_and_time_is_another(tmp_path: Path) -> None:
+    for name in ("now.csv", "next.csv"):
+        (tmp_path / name).write_text(f"user_id,item_id\nu1,{name[:3]}\n")
+        os.utime(tmp_path / name, (1e9, 1e9))
+    before = service_workers.identity(tmp_path / "now.csv")
+    assert service_workers.identity(tmp_path / "now.csv") == before
+    (tmp_path / "next.csv").rename(tmp_path / "now.csv")
+    assert service_workers.identity(tmp_path / "now.csv") != before
+
+
 def test_a_second_signal_does_not_disturb_the_end() -> None:
     traffic = Traffic()
     with pytest.raises(KeyboardInterrupt):

@@ -64,7 +64,8 @@ def _trained(layer: nn.Module) -> bool:
 
 def _is_hooked(layer: nn.Module) -> bool:
     hooks: list[Any] = [layer._backward_hooks, layer._backward_pre_hooks]
-    hooks += [own._backward_hooks or {} for own in layer.parameters(recurse=False)]
+    for own in layer.parameters(recurse=False):
+        hooks += [own._backward_hooks or {}, getattr(own, "_post_accumulate_grad_hooks", None) or {}]
     if _trained(layer):  # others' outputs are compared, whatever makes them
         hooks += [layer._forward_hooks, layer._forward_pre_hooks, {"forward"} & vars(layer).keys()]
     return any(hooks)

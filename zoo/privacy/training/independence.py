@@ -32,16 +32,16 @@ def check_alone(
 
     Half of the users, chosen by system entropy, are replaced by copies of the others, and the losses are computed again. The
     others' losses and gradients must stay the same. This detects losses that depend on a batch mean, a rank, another user's
-    detached score, or earlier calls. If ``resized``, the others alone are computed, in another order (a single user: twice).
-    Their summed gradient must stay the same. This detects losses that depend on size or place. Each user counts as after
-    clipping, so large losses do not hide others.
+    detached score, or earlier calls. If ``resized``, a third to a half of all are computed alone, in another order (a single user:
+    twice). Their number is random. Their summed gradient must stay the same. This detects losses that depend on size or place.
+    Each user counts as after clipping, so large losses do not hide others.
 
     A dependence between two users is detected with a probability of at least a quarter, independently in each call, if the
     replacement changes the sum of the others' clipped gradients by a thousandth of some parameter's largest entry. One on size
-    or place is detected if it changes half of the users' sum by a hundredth of its L2 norm. Not detected are data from outside
-    of the batch, such as a mean over all ratings, and numbers computed from the batch before the call. If a random draw has not
-    one row per user, size and place are not checked, with a warning. Costs one further forward pass and two backward passes;
-    half a pass more of each if ``resized``. Its results must not be shown.
+    or place is detected if it changes the sum of those computed alone by a hundredth of its L2 norm. Not detected are data from
+    outside of the batch, such as a mean over all ratings, and numbers computed from the batch before the call. If a random draw
+    has not one row per user, size and place are not checked, with a warning. Costs one further forward pass and two backward
+    passes; if ``resized``, half a pass more of each, and a third backward pass. Its results must not be shown.
 
     Args:
         losses: Function of `clipped_sum`. It may read ``users`` itself instead of its argument.
@@ -66,6 +66,11 @@ def check_alone(
     weights = torch.zeros_like(values)
     weights[kept] = (0.5 + torch.rand(len(kept), generator=chance)).to(weights) * factors[kept]
     before = _gradients(values, parameters, weights)
+    fewest = -(-2 * len(kept) // 3)
+    some = kept[: int(torch.randint(fewest, len(kept) + 1, (), generator=chance))]
+    chosen = torch.zeros_like(weights)
+    chosen[some] = weights[some]
+    alone = _gradients(values, parameters, chosen) if resized else before  # now: losses may reuse a buffer
     with _replaced(users, others):
         with draws.again():
             again = _one_each(losses, others)
@@ -80,7 +85,7 @@ def check_alone(
         raise RuntimeError("A user's loss changes with the batch's other users. Use its own data.")
     if not resized:
         return
-    places = kept if len(users) > 1 else kept.repeat(2)
+    places = some if len(users) > 1 else some.repeat(2)
     part = users[places]
     with _replaced(users, part):
         try:
@@ -89,9 +94,9 @@ def check_alone(
         except UnknownDrawError:
             warnings.warn("Random draws are not per user. Size and order are not checked.", stacklevel=2)
             return
-        after = _gradients(fewer, parameters, weights[places] * (len(kept) / len(places)))
-    differences = [other - one for one, other in zip(before, after, strict=True)]
-    if not _length(differences) <= _SHAPES * max(_length(before), _length(after)) + 1e-6 * clip:
+        after = _gradients(fewer, parameters, weights[places] * (len(some) / len(places)))
+    differences = [other - one for one, other in zip(alone, after, strict=True)]
+    if not _length(differences) <= _SHAPES * max(_length(alone), _length(after)) + 1e-6 * clip:
         raise RuntimeError("A user's loss changes with the sample's size or order. Return undivided losses.")
 
 

@@ -326,6 +326,7 @@ def replaced() -> nn.Module:
     ("module", "message"),
     [
         (hooked("register_hook", "0.weight"), r"0 \(Linear\) has hooks, as of wandb.watch"),
+        (hooked("register_post_accumulate_grad_hook", "0.weight"), "has hooks"),
         (hooked("register_forward_hook"), "has hooks"),
         (hooked("register_forward_pre_hook"), "has hooks"),
         (hooked("register_full_backward_hook"), "has hooks"),
