@@ -32,9 +32,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 54_745,
-    "lines of tests": 56_990,
-    "collected tests": 7_033,
+    "lines of code": 54_751,
+    "lines of tests": 57_017,
+    "collected tests": 7_039,
 }
 
 

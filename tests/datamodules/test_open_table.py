@@ -168,9 +168,7 @@ def test_a_text_that_the_parser_would_change_is_refused(tmp_path: Path, cut_off:
     """Two ids that end in different halves of pairs would become one."""
     row = '{"user_id": "a%s", "item_id": "b", "rating": 1, "timestamp": 1}\n'
     (tmp_path / "x.jsonl").write_text(row % "\\ud83d\\ude00" + row % cut_off)
-    with pytest.raises(
-        ValueError, match=r"text with U\+0000, or .* surrogate pair \(line 2, column 'user_id'\)\. Corr"
-    ):
+    with pytest.raises(ValueError, match=r"text with U\+0000 or .* surrogate pair \(line 2, column 'user_id'\)\. Corr"):
         read_table(tmp_path / "x.jsonl")
 
 

@@ -135,7 +135,7 @@ MECHANISMS = (
         ("a sum may be of any length", "_check_length(sums, ", "_check_length([], "),
         ("a weight on the way to its layer is not seen", "entered[node] |= inlets.get(node, 0)", "entered[node] |= 0"),
         ("hooks may read gradients", "    return any(hooks)\n", "    return False\n"),
-        ("hooks of parameters may read gradients", "[own._backward_hooks or {} for own", "[{} for own"),
+        ("hooks of parameters may read gradients", "[own._backward_hooks or {}, getattr", "[{}, getattr"),
         ("layers may compute in half precision", "if torch.is_autocast_enabled(output.device.type):", "if False:"),
     ),
     *edits_of(

@@ -65,7 +65,7 @@ def open_table(
         for text in texts.filter(texts.str.contains("\0", literal=True)).head(1):
             row = int((found[name] == text).fill_null(False).arg_true()[0])
             word, numbers = line_numbers(path, [row], form)
-            what = f"over {LONGEST:,} bytes" if text == _TOO_LONG else "with U+0000, or with half of a surrogate pair"
+            what = f"over {LONGEST:,} bytes" if text == _TOO_LONG else "with U+0000 or half of a surrogate pair"
             raise ValueError(f"{path} has a text {what} ({word} {numbers[row]}, column {name!r}). Correct it.")
     return found
 
