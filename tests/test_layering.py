@@ -33,7 +33,7 @@ RATCHET = {
     "arrows": 70,
     "files with one importer": 94,
     "lines of code": 54_751,
-    "lines of tests": 57_017,
+    "lines of tests": 57_020,
     "collected tests": 7_039,
 }
 
