@@ -253,7 +253,7 @@ def records(data: Any, method: Any) -> dict[str, PrivacyRecord]:  # noqa: ANN401
         return found
     if own.claims and getattr(method, "batches", "steps") in ("users", "pairs", "triples"):
         own = own.without_guarantee("the number of its training steps depends on the ratings")
-    if own.claims and getattr(method, "learned_elsewhere", False):
+    if own.claims and any(getattr(method, name, False) for name in ("learned_elsewhere", "prepared_otherwise")):
         own = own.without_guarantee(ELSEWHERE)
     own = own.claimed_by(type(method))
     if chosen and own.claims:

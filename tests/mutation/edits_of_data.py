@@ -129,6 +129,11 @@ DATA = (
         ("an agreed list cuts a target with sources", "name != self.target or not self.sources or", "True or"),
     ),
     *edits_of(
+        "zoo/commands/data/describe.py",
+        ("tests/zoo/commands/data/test_describe.py",),
+        ("ratings without times are not later", "None if unknown or first is None else source", "source"),
+    ),
+    *edits_of(
         "zoo/commands/data/fetch.py",
         ("tests/zoo/commands/data/test_fetch.py",),
         (

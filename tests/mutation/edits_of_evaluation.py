@@ -111,7 +111,25 @@ EVALUATION = (
         "zoo/methods/checkpoint_identity.py",
         ("tests/zoo/runs/test_resume.py",),
         ("weights learned elsewhere are not noticed", "self._digests not in (None, self.data.digests)", "False"),
-        ("a second fit forgets the data of the first", "self._digests = self.data.digests", "pass"),
+        (
+            "a second fit forgets the data of the first",
+            "self._digests, self._steps = self.data.digests, self._steps_now",
+            "pass",
+        ),
+        ("a private training goes on with other ratings", "        self._refuse_other_steps(kept)\n\n", "\n"),
+        ("an earlier checkpoint need not state its steps", "None if resumed else now) == now", "now) == now"),
+        ("other steps on equal ratings are not noticed", "self._steps not in (None, self._steps_now)", "False"),
+        ("a checkpoint forgets other steps", 'bool(kept.get("prepared_otherwise"))', "False"),
+    ),
+    *edits_of(
+        "zoo/methods/federated/base.py",
+        ("tests/zoo/runs/test_resume.py",),
+        ("rounds on two data sets are proved by the last", "self.of_these_ratings(", "("),
+    ),
+    *edits_of(
+        "zoo/methods/one_bit_mc/method.py",
+        ("tests/zoo/runs/test_resume.py",),
+        ("a matrix of two data sets is proved by the last", "self.of_these_ratings(", "("),
     ),
     *edits_of(
         "zoo/methods/checkpoint_identity.py",

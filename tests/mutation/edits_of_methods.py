@@ -359,11 +359,7 @@ METHODS = (
             "return losses",
         ),
         ("epochs are as long as users have ratings", 'self.batches = "steps"', 'self.batches = "users"'),
-        (
-            "a generator of two data sets is proved by the last",
-            "if self.learned_elsewhere and record.claims",
-            "if False",
-        ),
+        ("a generator of two data sets is proved by the last", "record = self.of_these_ratings(record)", "pass"),
     ),
     *edits_of(
         f"{METHODS_ROOM}/sppg.py",

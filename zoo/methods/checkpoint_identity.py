@@ -16,6 +16,8 @@ from zoo.data.training_batches import (
 )
 from zoo.methods.epoch_averages import EpochMeans
 from zoo.methods.target_data import ReleaseMismatchError, Sizes, TargetData, TargetModule, refuse_other_data
+from zoo.privacy.record.record import PrivacyRecord
+from zoo.privacy.record.steps import recorded_steps
 from zoo.runtime.run_folder import differing, flat
 
 ELSEWHERE = "the weights were also learned from other ratings"
@@ -33,6 +35,7 @@ class CheckpointIdentity(EpochMeans, TargetModule):
 
     build: Callable[[Sizes], None]  # the method's
     own_rows_read: Callable[[TargetData], tuple[str, ...]]
+    privacy_record: Callable[[], PrivacyRecord | None]
     chosen_by_metrics: bool
     #: Sources whose rows the training of a loaded checkpoint, or of a member's run, read without noise.
     own_rows: frozenset[str] = frozenset()
@@ -49,6 +52,8 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         #: Digest of each release that the weights were learned from, without its denoiser, by source.
         self.learned_from: dict[str, str] = {}
         self._digests: Mapping[str, str] | None = None  # of the data that the weights were learned from
+        self._steps: Any = None  # what was done to these ratings before, as plain values
+        self.prepared_otherwise = False  # whether this differed between trainings of these weights
 
     def _build_once(self, sizes: Sizes) -> None:
         if self.sizes is None:
@@ -76,8 +81,19 @@ class CheckpointIdentity(EpochMeans, TargetModule):
             "chosen_by_metrics": self.chosen_by_metrics,
             "ended_by_ratings": self.ended_by_ratings(),
             "learned_elsewhere": self.learned_elsewhere,
+            "steps": self._steps_now,
+            "prepared_otherwise": self.prepared_otherwise,
             "holds": {"counts": not self.hides_item_counts},
         }
+
+    @property
+    def _steps_now(self) -> list[list[str]]:
+        return [list(step) for step in recorded_steps(self.data.train.applied)]
+
+    def of_these_ratings(self, record: PrivacyRecord) -> PrivacyRecord:
+        """Return the record of a private training, without a guarantee if its weights were also learned otherwise."""
+        other = self.learned_elsewhere or self.prepared_otherwise
+        return record.without_guarantee(ELSEWHERE) if other and record.claims else record
 
     @property
     def hides_item_counts(self) -> bool:
@@ -102,10 +118,13 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         self.learned_elsewhere |= bool(kept.get("learned_elsewhere"))
         self.counts_hidden |= not kept.get("holds", {}).get("counts", True)
         self.learned_from, self._digests = digests_of_releases(kept["sizes"], kept["digests"]), kept["digests"]
+        self._steps = kept.get("steps")
+        self.prepared_otherwise |= bool(kept.get("prepared_otherwise"))
 
     def refuse_other_releases(self) -> None:
         """Refuse to train weights further on other releases: they hold what the earlier ones tell, and no record would say so."""
         self.learned_elsewhere |= self._digests not in (None, self.data.digests)
+        self.prepared_otherwise |= self._steps not in (None, self._steps_now)
         now = digests_of_releases(self.data.sizes, self.data.digests) if self.learned_from else {}
         if changed := sorted(name for name, digest in self.learned_from.items() if now.get(name) != digest):
             raise ReleaseMismatchError(
@@ -121,12 +140,25 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         if not self.has_trainer:
             return
         refuse_other_data(kept, self.data.digests)
+        self._refuse_other_steps(kept)
+
+    def _refuse_other_steps(self, kept: Mapping[str, Any]) -> None:
+        """Refuse a private training that began on the same ratings after other steps: its record names the last ones alone."""
+        now, resumed = self._steps_now, self.trainer.state.fn == TrainerFn.FITTING
+        if kept.get("steps", None if resumed else now) == now or self.privacy_record() is None:
+            return
+        theirs = kept.get("steps")
+        differ = [step[0] for step in [*theirs, *now] if step not in theirs or step not in now] if theirs else []
+        words = "; ".join(differ) or "not stated"
+        raise ReleaseMismatchError(
+            f"The training is private. Its ratings were prepared by other steps ({words}). Use its config."
+        )
 
     def on_train_start(self) -> None:
         """Start a random stream for each process, or continue those of a checkpoint as an uninterrupted run would."""
         super().on_train_start()
         self.ended_by_ratings()  # stored for questions after the training
-        self._digests = self.data.digests
+        self._digests, self._steps = self.data.digests, self._steps_now
         if self.data.sizes["sources"]:
             self.learned_from = digests_of_releases(self.data.sizes, self.data.digests)
         states, self._random_states = self._random_states, []

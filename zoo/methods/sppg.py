@@ -14,7 +14,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from zoo.data.batch_types import Batch, UserBatch
 from zoo.data.ratings import Ratings, Step
 from zoo.methods.base import Outputs, Recommender
-from zoo.methods.checkpoint_identity import ELSEWHERE, NOT_ENDED
+from zoo.methods.checkpoint_identity import NOT_ENDED
 from zoo.methods.target_data import Sizes
 from zoo.nn.generator import RowGenerator
 from zoo.nn.item_sum import ItemSum, padded
@@ -376,7 +376,7 @@ class SPPG(Recommender):
     def _record_of(self, ratings: Ratings) -> tuple[PrivacyRecord, tuple[PrivacyEvent, ...]]:
         inputs, noisy = self._public_inputs(ratings.num_items), self.private_gradient
         record, ledger = self.privacy.released(ratings.num_users, ratings.applied, inputs, noisy)
-        record = record.without_guarantee(ELSEWHERE) if self.learned_elsewhere and record.claims else record
+        record = self.of_these_ratings(record)
         return record.assuming(CHOSEN_BY_METRICS) if self.ended_by_ratings() else record, ledger
 
     def _public_inputs(self, num_items: int) -> dict[str, Plain]:

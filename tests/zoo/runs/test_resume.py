@@ -17,18 +17,21 @@ import polars as pl
 import pytest
 import torch
 import yaml
+from pytorch_lightning import Trainer
 from torch import Tensor
 
 import zoo
-from datamodules import Evaluation, Files, Synthetic
+from datamodules import Evaluation, Files, Filters, Frames, Synthetic
 from tests.quickstart import PROJECTED
 from zoo import PriCDR
 from zoo.commands.run import main
+from zoo.methods.checkpoint_identity import ELSEWHERE
 from zoo.methods.members import Member
 from zoo.methods.target_data import ReleaseMismatchError
 from zoo.runs import resume
 from zoo.runs.cli import ZooCLI
 from zoo.runs.inputs import UsageError
+from zoo.testing.tiny import trainer
 
 Command = Callable[..., ZooCLI]
 ROOT = Path(__file__).parents[3]
@@ -279,6 +282,51 @@ def warm_start_needs_the_releases_of_the_earlier_run(tmp_path: Path) -> None:
             zoo.fit(zoo.PriCDR([8]), other, runs=tmp_path / "runs", warm_start=both, **QUIET)
     same = made(sources=["movie", "book"], releases=paths)
     assert zoo.fit(zoo.PriCDR([8]), same, runs=tmp_path / "runs", warm_start=both, **QUIET).folder.is_dir()
+
+
+PRIVATE: dict[str, Callable[[], zoo.Recommender]] = {
+    "SPPG": lambda: zoo.SPPG(epsilon=4.0, steps=40, sample_size=8, condition_dim=4, generator_dims=(8,)),
+    "FedGNN": lambda: zoo.FedGNN(num_factors=2, epsilon=4.0, num_rounds=12, rate=0.5, clip=0.1, server="sgd"),
+    "OneBitMC": lambda: zoo.OneBitMC(10.0, perturbation=zoo.InputPerturbation(epsilon=8.0), max_iterations=6),
+}
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_a_private_training_goes_on_with_the_steps_that_it_began_with(name: str, tmp_path: Path) -> None:
+    """Equal ratings after other steps have other conditions, which the record of the last steps does not state."""
+
+    def data(threshold: float | str) -> Frames:
+        table = ratings_table(range(16), 8).with_columns(pl.int_range(pl.len()).mod(5).add(1.0).alias("rating"))
+        kept = Filters(threshold=threshold, signs=name == "OneBitMC")
+        return Frames(table, filters=kept, evaluation=Evaluation(split="none"), batch_size=8)
+
+    def fit(method: zoo.Recommender, ratings: Frames, epochs: int, **resumed: Any) -> Trainer:  # noqa: ANN401
+        done = trainer(tmp_path, epochs=epochs, limit_val_batches=0, limit_train_batches=1 if epochs == 1 else 1.0)
+        done.fit(method, datamodule=ratings, **resumed)
+        return done
+
+    last = {"ckpt_path": tmp_path / "first.ckpt", "weights_only": True}
+    fit(first := PRIVATE[name](), data(3), 1).save_checkpoint(last["ckpt_path"])
+    fit(resumed := PRIVATE[name](), data(3), 9, **last)
+    assert (record := resumed.privacy_record()) is not None
+    assert record.claims
+    for other in (2.5, "mean"):
+        said = rf"private.* other steps \(.*ratings >= 3.*ratings >= {'the mean' if other == 'mean' else other}"
+        with pytest.raises(ReleaseMismatchError, match=said):
+            fit(PRIVATE[name](), data(other), 9, **last)
+    with pytest.raises(ReleaseMismatchError, match="private"):
+        trainer(tmp_path).test(PRIVATE[name](), data(2.5), **last)
+    second = fit(first, data(2.5), 9)
+    second.save_checkpoint(tmp_path / "second.ckpt")
+    fit(third := PRIVATE[name](), data(2.5), 9, ckpt_path=tmp_path / "second.ckpt", weights_only=True)
+    for method in (first, third):
+        assert (record := method.privacy_record()) is not None
+        assert record.reason == ELSEWHERE
+    kept = torch.load(last["ckpt_path"], weights_only=True)
+    del kept["zoo"]["steps"]
+    torch.save(kept, last["ckpt_path"])
+    with pytest.raises(ReleaseMismatchError, match="not stated"):
+        fit(PRIVATE[name](), data(3), 9, **last)
 
 
 @pytest.mark.thorough

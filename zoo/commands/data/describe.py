@@ -112,12 +112,15 @@ def _unknown_items(split: Split, rule: str) -> dict[str, Any]:
     return unknown | {f"of_{name}": part.height for name, part in parts.items()} | {"rule": rule}
 
 
-def _compare(split: Split, target: pl.DataFrame, source: pl.DataFrame) -> dict[str, int]:
+def _compare(split: Split, target: pl.DataFrame, source: pl.DataFrame) -> dict[str, int | None]:
     """Return what a source shares with the target, and how many held-out items it reveals."""
     users, items = (set(target[column]) & set(source[column]) for column in PAIR)
     held_out = pl.concat([split.validation, split.test])
-    first = split.test["timestamp"].min()
-    later = source.filter(pl.col("timestamp") >= first).height if first is not None else 0
+    first, unknown = (
+        split.test["timestamp"].min(),
+        split.test["timestamp"].null_count() + source["timestamp"].null_count(),
+    )
+    later = None if unknown or first is None else source.filter(pl.col("timestamp") >= first).height
     return {
         "users_in_both": len(users),
         "items_in_both": len(items),
@@ -125,6 +128,10 @@ def _compare(split: Split, target: pl.DataFrame, source: pl.DataFrame) -> dict[s
         "held_out_pairs_in_source": held_out.join(source, on=PAIR, how="semi").height,
         "ratings_since_the_first_test_item": later,
     }
+
+
+def _number(count: int | None) -> str:
+    return "unknown, no times" if count is None else f"{count:,}"
 
 
 def tables(found: Mapping[str, Any]) -> Iterator[Table]:
@@ -147,7 +154,7 @@ def tables(found: Mapping[str, Any]) -> Iterator[Table]:
             "compared with target", *(Column(escape(visible(name)), justify="right") for name in found["sources"])
         )
         for row in rows:
-            table.add_row(row.replace("_", " "), *(f"{facts[row]:,}" for facts in found["sources"].values()))
+            table.add_row(row.replace("_", " "), *(_number(facts[row]) for facts in found["sources"].values()))
         if any(facts["held_out_pairs_in_source"] for facts in found["sources"].values()):
             table.caption = "A source contains held-out pairs of the target: test items can leak through it."
         yield table

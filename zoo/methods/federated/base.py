@@ -145,7 +145,7 @@ class Federated(Recommender):
         if not rounds.steps_taken:
             return self.planned_record().without_guarantee(NOT_ENDED)
         train = self.data.train
-        record = privacy.record(train.num_users, train.num_items, train.applied, rounds)
+        record = self.of_these_ratings(privacy.record(train.num_users, train.num_items, train.applied, rounds))
         return record.assuming(CHOSEN_BY_METRICS) if self.ended_by_ratings() else record
 
     def planned_record(self) -> PrivacyRecord:

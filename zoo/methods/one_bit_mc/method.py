@@ -184,7 +184,7 @@ class OneBitMC(Recommender):
         problem = self.problem()
         found = self.perturbation.finish(self.solver.result, problem, self.noise)
         self.matrix.copy_(torch.from_numpy(found if self.rank is None else truncated(found, self.rank)))
-        self._record = self.perturbation.record(problem, self.data.train.applied)
+        self._record = self.of_these_ratings(self.perturbation.record(problem, self.data.train.applied))
         # From here on nothing is kept but the matrix: before, the solver may hold what has no noise.
         self.solver, self.drawn, self.complete = None, {}, True
 

@@ -1,6 +1,8 @@
 """A description of data: counts by hand, what each filter takes, and what a source gives away of what is held out."""
 
 import json
+import re
+from itertools import chain
 from math import log2
 from pathlib import Path
 
@@ -46,6 +48,18 @@ def test_counts_are_those_by_hand(tmp_path: Path) -> None:
         "ratings_since_the_first_test_item": 1,
     }
     assert any("test items can leak" in str(table.caption) for table in tables(found))
+
+
+@pytest.mark.parametrize("domain", ["m", "s"])
+def test_what_is_later_is_unknown_without_times(domain: str, tmp_path: Path) -> None:
+    own(tmp_path)
+    file = tmp_path / f"{domain}.csv"
+    file.write_text(re.sub(r",[^,]*$", "", file.read_text(), flags=re.MULTILINE))
+    columns = {domain: {"timestamp": None}}
+    data = Files("own", "m", ("s",), root=tmp_path, columns=columns, evaluation=Evaluation("random1", num_candidates=0))
+    found, _ = describe_data(data)
+    assert found["sources"]["s"]["ratings_since_the_first_test_item"] is None
+    assert "unknown, no times" in {*chain(*(column.cells for table in tables(found) for column in table.columns))}
 
 
 def test_a_domain_that_is_elsewhere_is_named(tmp_path: Path) -> None:
