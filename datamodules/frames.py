@@ -26,7 +26,8 @@ class Frames(Files):
     """Ratings in tables of pandas, polars or Arrow, one table per domain, with the checks that files have.
 
     Results (`zoo.runs.predictor.Predictor.recommend` and others) are tables of the caller's kind. Ids in them are integers if the
-    target's are. A run's config has no table: `zoo.load` needs the tables again.
+    target's are. A run's config has no table: `zoo.load` needs the tables again. Records of releases are about the rows that are
+    passed: filters made before, also in a lazy table's plan, are not in them.
 
     Args:
         target: Table of the domain to recommend in; None at a source party.

@@ -113,12 +113,16 @@ EVALUATION = (
         ("weights learned elsewhere are not noticed", "self._digests not in (None, self.data.digests)", "False"),
         (
             "a second fit forgets the data of the first",
-            "self._digests, self._steps = self.data.digests, self._steps_now",
+            "self._digests, self.steps_before = self.data.digests, plain_steps(self.data.train)",
             "pass",
         ),
         ("a private training goes on with other ratings", "        self._refuse_other_steps(kept)\n\n", "\n"),
         ("an earlier checkpoint need not state its steps", "None if resumed else now) == now", "now) == now"),
-        ("other steps on equal ratings are not noticed", "self._steps not in (None, self._steps_now)", "False"),
+        (
+            "other steps on equal ratings are not noticed",
+            "self.steps_before not in (None, plain_steps(self.data.train))",
+            "False",
+        ),
         ("a checkpoint forgets other steps", 'bool(kept.get("prepared_otherwise"))', "False"),
     ),
     *edits_of(

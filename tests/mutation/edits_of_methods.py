@@ -360,6 +360,11 @@ METHODS = (
         ),
         ("epochs are as long as users have ratings", 'self.batches = "steps"', 'self.batches = "users"'),
         ("a generator of two data sets is proved by the last", "record = self.of_these_ratings(record)", "pass"),
+        (
+            "a release names the steps of other ratings",
+            "if plain_steps(source) != self.steps_before and",
+            "if False and",
+        ),
     ),
     *edits_of(
         f"{METHODS_ROOM}/sppg.py",

@@ -358,6 +358,11 @@ RUNS = (
     *edits_of(
         "zoo/runs/trainer.py",
         ("tests/zoo/runs/test_trainer.py", "tests/zoo/runs/test_cli.py"),
+        (
+            "a run in Python forgets its publisher",
+            "published = {} if publisher is None else",
+            "published: dict[str, Any] = {} if True else",
+        ),
         ("a refused start keeps ratings", "shutil.rmtree(self.run_folder, ignore_errors=True)", "pass"),
         ("a failed start loses paid releases", " and not (self.run_folder / RELEASES).exists()", ""),
         ("a failed test loses its results", 'self.state.fn != "fit" or ', ""),
@@ -560,6 +565,13 @@ RUNS = (
         ("tests/zoo/commands/test_recommend.py",),
         ("too little memory ends in a traceback", "or own or full:", "or own:"),
         ("what cannot be solved ends in a traceback", ', "_LinAlgError")', ")"),
+    ),
+    *edits_of(
+        "zoo/benchmark/report/run_folders.py",
+        ("tests/zoo/benchmark/report/test_run_folders.py",),
+        ("given releases of one name are one row", "own |= flat({f", "_ = flat({f"),
+        ("a projection of its own is a row of its own", 'if "seed" not in name', "if name"),
+        ("a given control is no control", 'if any("control" in text for text in texts) or', "if False or"),
     ),
     *edits_of(
         "zoo/benchmark/report/page.py",

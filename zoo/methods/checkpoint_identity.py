@@ -6,6 +6,7 @@ from typing import Any
 from pytorch_lightning.trainer.states import TrainerFn
 from pytorch_lightning.utilities import rank_zero_warn
 
+from zoo.data.ratings import Ratings
 from zoo.data.training_batches import (
     RandomState,
     random_states,
@@ -52,7 +53,7 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         #: Digest of each release that the weights were learned from, without its denoiser, by source.
         self.learned_from: dict[str, str] = {}
         self._digests: Mapping[str, str] | None = None  # of the data that the weights were learned from
-        self._steps: Any = None  # what was done to these ratings before, as plain values
+        self.steps_before: Any = None  # what was done to these ratings before the training, as `plain_steps`
         self.prepared_otherwise = False  # whether this differed between trainings of these weights
 
     def _build_once(self, sizes: Sizes) -> None:
@@ -81,14 +82,10 @@ class CheckpointIdentity(EpochMeans, TargetModule):
             "chosen_by_metrics": self.chosen_by_metrics,
             "ended_by_ratings": self.ended_by_ratings(),
             "learned_elsewhere": self.learned_elsewhere,
-            "steps": self._steps_now,
+            "steps": plain_steps(self.data.train),
             "prepared_otherwise": self.prepared_otherwise,
             "holds": {"counts": not self.hides_item_counts},
         }
-
-    @property
-    def _steps_now(self) -> list[list[str]]:
-        return [list(step) for step in recorded_steps(self.data.train.applied)]
 
     def of_these_ratings(self, record: PrivacyRecord) -> PrivacyRecord:
         """Return the record of a private training, without a guarantee if its weights were also learned otherwise."""
@@ -118,13 +115,13 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         self.learned_elsewhere |= bool(kept.get("learned_elsewhere"))
         self.counts_hidden |= not kept.get("holds", {}).get("counts", True)
         self.learned_from, self._digests = digests_of_releases(kept["sizes"], kept["digests"]), kept["digests"]
-        self._steps = kept.get("steps")
+        self.steps_before = kept.get("steps")
         self.prepared_otherwise |= bool(kept.get("prepared_otherwise"))
 
     def refuse_other_releases(self) -> None:
         """Refuse to train weights further on other releases: they hold what the earlier ones tell, and no record would say so."""
         self.learned_elsewhere |= self._digests not in (None, self.data.digests)
-        self.prepared_otherwise |= self._steps not in (None, self._steps_now)
+        self.prepared_otherwise |= self.steps_before not in (None, plain_steps(self.data.train))
         now = digests_of_releases(self.data.sizes, self.data.digests) if self.learned_from else {}
         if changed := sorted(name for name, digest in self.learned_from.items() if now.get(name) != digest):
             raise ReleaseMismatchError(
@@ -144,7 +141,7 @@ class CheckpointIdentity(EpochMeans, TargetModule):
 
     def _refuse_other_steps(self, kept: Mapping[str, Any]) -> None:
         """Refuse a private training that began on the same ratings after other steps: its record names the last ones alone."""
-        now, resumed = self._steps_now, self.trainer.state.fn == TrainerFn.FITTING
+        now, resumed = plain_steps(self.data.train), self.trainer.state.fn == TrainerFn.FITTING
         if kept.get("steps", None if resumed else now) == now or self.privacy_record() is None:
             return
         theirs = kept.get("steps")
@@ -158,7 +155,7 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         """Start a random stream for each process, or continue those of a checkpoint as an uninterrupted run would."""
         super().on_train_start()
         self.ended_by_ratings()  # stored for questions after the training
-        self._digests, self._steps = self.data.digests, self._steps_now
+        self._digests, self.steps_before = self.data.digests, plain_steps(self.data.train)
         if self.data.sizes["sources"]:
             self.learned_from = digests_of_releases(self.data.sizes, self.data.digests)
         states, self._random_states = self._random_states, []
@@ -171,6 +168,11 @@ class CheckpointIdentity(EpochMeans, TargetModule):
                 f"This run has {self.trainer.world_size} processes; the checkpoint was trained with {len(states)}. "
                 f"Use {len(states)}."
             )
+
+
+def plain_steps(ratings: Ratings) -> list[list[str]]:
+    """Return the steps that were done to ratings, as plain values."""
+    return [list(step) for step in recorded_steps(ratings.applied)]
 
 
 def digests_of_releases(sizes: Mapping[str, Any], digests: Mapping[str, str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from zoo.data.batch_types import Batch, UserBatch
 from zoo.data.ratings import Ratings, Step
 from zoo.methods.base import Outputs, Recommender
-from zoo.methods.checkpoint_identity import NOT_ENDED
+from zoo.methods.checkpoint_identity import ELSEWHERE, NOT_ENDED, plain_steps
 from zoo.methods.target_data import Sizes
 from zoo.nn.generator import RowGenerator
 from zoo.nn.item_sum import ItemSum, padded
@@ -355,11 +355,14 @@ class SPPG(Recommender):
     def release(self, source: Ratings, domain: str) -> Release:
         """Return the generator after the steps so far, without the critic; raise a RuntimeError before the first step.
 
-        Of the ratings only user ids and the earlier steps on them are read.
+        Of the ratings, those of the training, only user ids and the earlier steps on them are read. After other steps than those
+        of the training there is no guarantee.
         """
         if not self.critic_steps.taken:
             raise RuntimeError("SPPG has taken no step: nothing to release. Train it.")
         record, ledger = self._record_of(source)
+        if plain_steps(source) != self.steps_before and record.claims:
+            record = record.without_guarantee(ELSEWHERE)
         record = record.assuming(UNCOUNTED) if self.chosen_by_metrics else record
         return Release("generator", domain, self.scored.tensors(), source.user_ids, record, ledger)
 

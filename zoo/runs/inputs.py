@@ -29,6 +29,7 @@ from zoo.runtime.run_folder import (
     RELEASES,
     TARGET_RELEASE,
     differing,
+    flat,
     folder_of_run,
     load_tensors,
     plain,
@@ -172,8 +173,9 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 def _checkpoint_inputs(ckpt: Path, publisher: Any) -> Inputs:  # noqa: ANN401  plain settings
     """Return the inputs of the run of a checkpoint; refuse another publisher."""
     checkpoint = read_checkpoint(ckpt)
-    made = checkpoint.get("publisher")
-    if publisher and made and (changed := differing(publisher, made)):
+    ours, theirs = flat(publisher or {}), flat(checkpoint.get("publisher") or {})
+    # A run of Python states no defaults; whether releases are the same is compared by digests.
+    if changed := sorted(key for key in ours.keys() & theirs.keys() if ours[key] != theirs[key]):
         raise UsageError(
             f"The checkpoint was trained with another publisher; these settings differ: {changed}. Use its run's "
             "config, or train again."

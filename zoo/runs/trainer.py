@@ -385,7 +385,8 @@ def fit(
     chosen = use_optimizer(method, optimizer=optimizer, lr_scheduler=lr_scheduler)
     parts = {"trainer": trainer, "model": method, "data": data, "keep_ratings": keep_ratings}
     warm = {} if warm_start is None else {"warm_start": os.fspath(warm_start)}
-    settings = plain({"seed_everything": seed, **parts, **chosen, **warm})
+    published = {} if publisher is None else {"publisher": publisher}
+    settings = plain({"seed_everything": seed, **parts, **published, **chosen, **warm})
     every = [*own_callbacks(), *with_trackers(callbacks), SaveExperiment(settings, callbacks), BestCheckpoint()]
     with quietly():
         fitted = ZooTrainer(logger=logger, callbacks=every, **{**TRAINER, **trainer})

@@ -18,6 +18,7 @@ from tests.zoo.methods.sppg_runs import SIZES, SMALL, Run, fitted, gradients, sa
 from zoo import SPPG
 from zoo.data.batch_types import UserBatch
 from zoo.data.ratings import Step
+from zoo.methods.checkpoint_identity import ELSEWHERE, plain_steps
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.record.record import Guarantee
 from zoo.privacy.training.generator_privacy import FAITHFUL, UNSOUND, Mechanism
@@ -231,7 +232,11 @@ def test_a_release_is_the_averaged_generator_and_claims_what_was_spent(private: 
     assert release.record.epsilon == pytest.approx(spent.plan.epsilon_after(spent.steps_taken), rel=1e-8)
     assert method.forecast(40, 30).epsilon == release.record.epsilon
     counted = (Step("minimum of users", "no user is counted", "row"), Step("minimum of items", "no item is counted"))
-    record = method.release(replace(source, applied=counted), "music").record
+    other = replace(source, applied=counted)
+    assert method.release(other, "music").record.reason == ELSEWHERE, "the training knows of other steps"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(method, "steps_before", plain_steps(other))
+        record = method.release(other, "music").record
     assert record.conditions == ("no item is counted",), "what happens in a user's own row is bounded"
     assert record.guarantee is method.forecast(40, 30, counted).guarantee is Guarantee.CONDITIONAL
     kept = Release.load(release.save(tmp_path / "release"))

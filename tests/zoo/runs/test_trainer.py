@@ -86,6 +86,7 @@ def test_a_run_writes_its_settings_and_names_what_cannot_be_written() -> None:
     settings = yaml.safe_load(text)
     assert settings["seed_everything"] == 3
     assert settings["model"] == {"class_path": "zoo.PriCDR", "init_args": {"dims": [8, 4], "alignment_weight": 1.0}}
+    assert settings["publisher"] == {"class_path": "zoo.JLT", "init_args": {"epsilon": 8, "num_components": 8}}
     assert settings["data"]["init_args"] == {
         **TINY, "users": "own", "releases": {"book": str(run.folder / "releases" / "book")},
     }  # fmt: skip

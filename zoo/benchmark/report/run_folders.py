@@ -221,6 +221,8 @@ def read_run(folder: Path) -> RunFolder:
         ):
             settings["publisher"] = None
         own = identifying_settings(settings, with_publisher=bool(report["release_bytes"]))
+        if report["release_bytes"] and not settings.get("publisher"):
+            own |= flat({f"publisher.{name}": _recorded(entry) for name, entry in privacy.items()})
         run = Run(int(report["seed"]), folder, report, privacy, float(report["train_seconds"]), 0, versions, None, own)
         made = RunFolder(folder, run, settings, data)
         if not any(f"test/{ranking}/{PRIMARY_METRIC}" in report["metrics"] for ranking in RANKINGS):
@@ -232,6 +234,13 @@ def read_run(folder: Path) -> RunFolder:
         reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         raise ResultsError(f"{folder} is unreadable ({reason}). Omit it, or train again.") from error
     return made
+
+
+def _recorded(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what tells the releases of two publishers apart by their records, without seeds."""
+    found = {name: entry.get(name) for name in ("mechanism", "relation", "delta", "noise_source", "reasons")}
+    parts = (entry.get(name) or {} for name in ("parameters", "notes"))
+    return found | {name: value for part in parts for name, value in part.items() if "seed" not in name}
 
 
 def identifying_settings(settings: Mapping[str, Any], *, with_publisher: bool) -> dict[str, Any]:
@@ -341,6 +350,10 @@ def infer_row(publisher: Any, run: Run) -> Row:  # noqa: ANN401  plain settings
     names = dict.fromkeys(
         f"{record.mechanism.name}{epsilon}" for record, epsilon in zip(records, epsilons, strict=True)
     )
+    # What the publishers of `zoo.publishers.controls` write.
+    texts = [text for record in records for text in (*record.reasons, *map(str, record.notes.values()))]
+    if any("control" in text for text in texts) or "Nothing" in names:
+        return Row("", "", f"control ({' and '.join(names)})", "control")
     return Row("", "", " and ".join(names) or "a release")
 
 

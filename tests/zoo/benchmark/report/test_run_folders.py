@@ -11,6 +11,8 @@ import pytest
 import yaml
 from scipy import stats
 
+import zoo
+from datamodules import Synthetic
 from tests.zoo.benchmark.report.fabricate import Facts, cases_of, drawn_ranks, figures, proved, rng_of, unproved
 from zoo.benchmark.report.command import main
 from zoo.benchmark.report.page import chapters
@@ -18,6 +20,7 @@ from zoo.benchmark.report.paired_differences import NOISE_BASELINE, control_of
 from zoo.benchmark.report.results import Line, Results, ResultsError
 from zoo.benchmark.report.run_folders import read_run_folders
 from zoo.benchmark.report.tables import settings_table
+from zoo.privacy.spending.total import entry_of
 from zoo.runtime.run_folder import flat
 
 EVALUATION = {"num_candidates": 99, "shared_candidates": True, "weighted_candidates": False, "ties": "expected"}
@@ -257,6 +260,27 @@ def test_values_that_no_run_writes_are_refused(tmp_path: Path) -> None:
         path.write_text(json.dumps(json.loads(path.read_text()) | values))
         with pytest.raises(ResultsError, match=rf"{file}: {next(iter(values))} is .*\. Repeat the run"):
             read_run_folders([path.parent])
+
+
+def test_given_releases_are_told_apart_by_their_records(tmp_path: Path) -> None:
+    """Also those of one name and epsilon; controls are recognised. Seeds of noise and projections do not matter."""
+    ratings = Synthetic(num_users=60, num_items=40).source("book")
+    made: list[tuple[int, zoo.Publisher]] = [(seed, zoo.JLT(epsilon=8.0, num_components=16)) for seed in (0, 1)]
+    made += [(0, zoo.JLT(epsilon=8.0, num_components=2)), (1, zoo.JLT(epsilon=8.0, num_components=2, delta=1e-9))]
+    made += [
+        (0, zoo.Noise(zoo.JLT(epsilon=8.0, num_components=16))),
+        (0, zoo.Plaintext()),
+        (1, zoo.Shuffled(zoo.Plaintext())),
+    ]
+    runs = []
+    for at, (seed, publisher) in enumerate(made):
+        release = publisher.publish(ratings, "book")
+        records = {"book": entry_of(release.record, release.ledger, 60)}
+        runs.append(a_run(tmp_path / f"{at}", "PriCDR", seed, records=records))
+    ((_, lines),) = read_run_folders(runs).lines.items()
+    assert sorted(len(line.runs) for line in lines) == [1, 1, 1, 1, 1, 2]
+    controls = [line.row.release for line in lines if line.row.control]
+    assert sorted(controls) == ["control (JLT)", "control (Plaintext)"]
 
 
 @pytest.mark.parametrize(("stated", "said"), [([99, 99], False), ([39, 50], True), (["39"], False)])
