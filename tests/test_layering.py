@@ -32,9 +32,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 54_812,
-    "lines of tests": 57_112,
-    "collected tests": 7_045,
+    "lines of code": 54_816,
+    "lines of tests": 57_125,
+    "collected tests": 7_046,
 }
 
 

@@ -136,6 +136,15 @@ EVALUATION = (
         ("a matrix of two data sets is proved by the last", "self.of_these_ratings(", "("),
     ),
     *edits_of(
+        "zoo/methods/one_bit_mc/method.py",
+        ("tests/zoo/methods/one_bit_mc/test_method_checkpoints.py",),
+        (
+            "a finished matrix is tested as another's",
+            "if self.has_trainer:\n            self._check",
+            "if self.has_trainer and not kept['complete']:\n            self._check",
+        ),
+    ),
+    *edits_of(
         "zoo/methods/checkpoint_identity.py",
         METHOD,
         ("a checkpoint forgets the list of users", '"users": self.data.users,', '"users": "own",'),

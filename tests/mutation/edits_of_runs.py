@@ -569,6 +569,8 @@ RUNS = (
     *edits_of(
         "zoo/benchmark/report/run_folders.py",
         ("tests/zoo/benchmark/report/test_run_folders.py",),
+        ("unlike models are compared as one", "if len(keys) > MAX_SETTINGS_IN_NAME:", "if len(keys) > 99:"),
+        ("models of one name are unlike", "and settings == own)}]", ")}]"),
         ("given releases of one name are one row", "own |= flat({f", "_ = flat({f"),
         ("a projection of its own is a row of its own", 'if "seed" not in name', "if name"),
         ("a given control is no control", 'if any("control" in text for text in texts) or', "if False or"),

@@ -394,7 +394,7 @@ def same_settings(ours: Any, theirs: Any) -> bool:  # noqa: ANN401  plain settin
 
 
 def system_names(rows: Sequence[tuple[str, str, Mapping[str, Any], str]]) -> list[str]:
-    """Return a name for each row without its release: the method with its differing settings, or with the folder.
+    """Return a name for each row without its release: the method with its differing settings, or the first folder with them.
 
     Args:
         rows: Method, release, settings without the publisher's, and folder of each row.
@@ -406,7 +406,7 @@ def system_names(rows: Sequence[tuple[str, str, Mapping[str, Any], str]]) -> lis
     names = [f"{method}{_differing(rows, number)}" for number, (method, *_) in enumerate(rows)]
     full = [(name, release) for name, (_, release, *_) in zip(names, rows, strict=True)]
     return [
-        f"{name} [{folder}]" if full.count((name, release)) > 1 else name
+        f"{name} [{folder}]" if full.count((name, release)) > 1 and not name.endswith(f" [{folder}]") else name
         for name, (_, release, _, folder) in zip(names, rows, strict=True)
     ]
 
@@ -415,8 +415,10 @@ def _differing(rows: Sequence[tuple[str, str, Mapping[str, Any], str]], number: 
     method, _, own, _ = rows[number]
     alike = [settings for other, _, settings, _ in rows if other == method]
     keys = sorted({key for settings in alike for key in settings if any(o.get(key) != settings[key] for o in alike)})
-    if not keys or len(keys) > MAX_SETTINGS_IN_NAME:
+    if not keys:
         return ""
+    if len(keys) > MAX_SETTINGS_IN_NAME:  # rows of one name are compared as one model with several releases
+        return f" [{next(folder for other, _, settings, folder in rows if other == method and settings == own)}]"
     return " " + ", ".join(f"{short_setting(key)} {format_value(own.get(key))}" for key in keys)
 
 

@@ -214,11 +214,13 @@ class OneBitMC(Recommender):
         return self.perturbation.audits(Terms(self.link, self.alpha, self.bounded), NuclearBall(self.tau))
 
     def _check_resumed(self, kept: dict[str, Any]) -> None:
-        """Refuse to resume with other settings or ratings, also if the checkpoint was read without a trainer."""
-        if kept["settings"] != self.settings:
+        """Refuse to resume or test with other settings or ratings, also if the checkpoint was read without a trainer."""
+        theirs, ours = kept["settings"], self.settings
+        if kept["complete"]:  # an earlier version may state others
+            theirs, ours = ({name: one[name] for name in theirs.keys() & ours.keys()} for one in (theirs, ours))
+        if theirs != ours:
             raise ValueError(
-                f"The settings are {self.settings}; the checkpoint has {kept['settings']}. Use the run's config, or "
-                "train again."
+                f"The settings are {ours}; the checkpoint has {theirs}. Use the run's config, or train again."
             )
         if kept.get("digests", self.data.digests) != self.data.digests:
             raise ReleaseMismatchError("The checkpoint was begun on other ratings. Train anew.")
@@ -268,7 +270,7 @@ class OneBitMC(Recommender):
         """Resume from the solver's state."""
         super().on_load_checkpoint(checkpoint)
         kept = checkpoint["zoo"]["completion"]
-        if self.has_trainer and not kept["complete"]:
+        if self.has_trainer:
             self._check_resumed(kept)
         self.complete = kept["complete"]
         self._resumed = kept | {"digests": checkpoint["zoo"]["digests"]} if "solver" in kept else None

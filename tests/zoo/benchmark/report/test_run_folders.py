@@ -18,7 +18,7 @@ from zoo.benchmark.report.command import main
 from zoo.benchmark.report.page import chapters
 from zoo.benchmark.report.paired_differences import NOISE_BASELINE, control_of
 from zoo.benchmark.report.results import Line, Results, ResultsError
-from zoo.benchmark.report.run_folders import read_run_folders
+from zoo.benchmark.report.run_folders import read_run_folders, system_names
 from zoo.benchmark.report.tables import settings_table
 from zoo.privacy.spending.total import entry_of
 from zoo.runtime.run_folder import flat
@@ -260,6 +260,18 @@ def test_values_that_no_run_writes_are_refused(tmp_path: Path) -> None:
         path.write_text(json.dumps(json.loads(path.read_text()) | values))
         with pytest.raises(ResultsError, match=rf"{file}: {next(iter(values))} is .*\. Repeat the run"):
             read_run_folders([path.parent])
+
+
+def test_rows_of_one_name_are_of_one_model() -> None:
+    """However many settings differ: gains over baselines compare rows of one name."""
+    wide, narrow = ({f"model.{name}": value for name in "abcd"} for value in (1, 2))
+    rows = [
+        ("DMF", release, kept, folder)
+        for folder, (release, kept) in zip(
+            "pqrs", [("JLT", wide), ("Nothing", narrow), ("Nothing", wide), ("JLT", wide)], strict=True
+        )
+    ]
+    assert system_names(rows) == ["DMF [p]", "DMF [q]", "DMF [p]", "DMF [p] [s]"]
 
 
 def test_given_releases_are_told_apart_by_their_records(tmp_path: Path) -> None:

@@ -173,7 +173,8 @@ def test_a_finished_checkpoint_holds_the_matrix_and_nothing_before_noise(
     record = loaded.privacy_record()
     assert record is not None
     assert record.epsilon == 2.0
-    # A finished matrix is what it is, whatever noise another run would add.
-    again, other = method(InputPerturbation(9.0)), trainer()
+    again, other = method(PRIVATE[name](None)), trainer()
     other.test(again, datamodule=low_rank(), ckpt_path=tmp_path / "end.ckpt", verbose=False)
     assert again.privacy_record() == record
+    with pytest.raises(ValueError, match=r"The settings are .*9\.0.*; the checkpoint has .*2\.0"):
+        other.test(method(InputPerturbation(9.0)), datamodule=low_rank(), ckpt_path=tmp_path / "end.ckpt")
