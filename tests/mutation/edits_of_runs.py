@@ -572,7 +572,8 @@ RUNS = (
         ("unlike models are compared as one", "if len(keys) > MAX_SETTINGS_IN_NAME:", "if len(keys) > 99:"),
         ("models of one name are unlike", "and settings == own)}]", ")}]"),
         ("given releases of one name are one row", "own |= flat({f", "_ = flat({f"),
-        ("a projection of its own is a row of its own", 'if "seed" not in name', "if name"),
+        ("a projection of its own is a row of its own", "seed|^w$|^largest_norm$", "^w$"),
+        ("what a seed draws is a setting", "seed|^w$|^largest_norm$", "seed"),
         ("a given control is no control", 'if any("control" in text for text in texts) or', "if False or"),
     ),
     *edits_of(

@@ -63,7 +63,7 @@ def parser() -> Arguments:
     )
     option("--include-seen", action="store_true", help="also show items of training and histories")
     option("--histories", type=Path, metavar="FILE", help=f"ratings since training, to score users by: {PAIRS}")
-    option("--seen", type=Path, metavar="FILE", help="further items to leave out, always, in the same form")
+    option("--seen", type=Path, metavar="FILE", help="further items to leave out in every case, in the same form")
     option("--candidates", type=Path, metavar="FILE", help="items to rank for each user, in the same form")
     offer_data(made)
     return made

@@ -237,10 +237,11 @@ def read_run(folder: Path) -> RunFolder:
 
 
 def _recorded(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what tells the releases of two publishers apart by their records, without seeds."""
+    """Return what tells the releases of two publishers apart by their records, without seeds and what follows from them."""
     found = {name: entry.get(name) for name in ("mechanism", "relation", "delta", "noise_source", "reasons")}
     parts = (entry.get(name) or {} for name in ("parameters", "notes"))
-    return found | {name: value for part in parts for name, value in part.items() if "seed" not in name}
+    every = {name: value for part in (found, *parts) for name, value in part.items()}
+    return {name: value for name, value in every.items() if not re.search("seed|^w$|^largest_norm$", name)}
 
 
 def identifying_settings(settings: Mapping[str, Any], *, with_publisher: bool) -> dict[str, Any]:

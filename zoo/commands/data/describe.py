@@ -116,10 +116,8 @@ def _compare(split: Split, target: pl.DataFrame, source: pl.DataFrame) -> dict[s
     """Return what a source shares with the target, and how many held-out items it reveals."""
     users, items = (set(target[column]) & set(source[column]) for column in PAIR)
     held_out = pl.concat([split.validation, split.test])
-    first, unknown = (
-        split.test["timestamp"].min(),
-        split.test["timestamp"].null_count() + source["timestamp"].null_count(),
-    )
+    first = split.test["timestamp"].min()
+    unknown = split.test["timestamp"].has_nulls() or source["timestamp"].has_nulls()
     later = None if unknown or first is None else source.filter(pl.col("timestamp") >= first).height
     return {
         "users_in_both": len(users),

@@ -277,7 +277,8 @@ def test_rows_of_one_name_are_of_one_model() -> None:
 def test_given_releases_are_told_apart_by_their_records(tmp_path: Path) -> None:
     """Also those of one name and epsilon; controls are recognised. Seeds of noise and projections do not matter."""
     ratings = Synthetic(num_users=60, num_items=40).source("book")
-    made: list[tuple[int, zoo.Publisher]] = [(seed, zoo.JLT(epsilon=8.0, num_components=16)) for seed in (0, 1)]
+    kinds = (zoo.JLT(epsilon=8.0, num_components=16), zoo.SJLT(epsilon=8.0, num_components=16, calibration="max"))
+    made: list[tuple[int, zoo.Publisher]] = [(seed, kind) for kind in kinds for seed in (0, 1)]
     made += [(0, zoo.JLT(epsilon=8.0, num_components=2)), (1, zoo.JLT(epsilon=8.0, num_components=2, delta=1e-9))]
     made += [
         (0, zoo.Noise(zoo.JLT(epsilon=8.0, num_components=16))),
@@ -287,12 +288,11 @@ def test_given_releases_are_told_apart_by_their_records(tmp_path: Path) -> None:
     runs = []
     for at, (seed, publisher) in enumerate(made):
         release = publisher.publish(ratings, "book")
-        records = {"book": entry_of(release.record, release.ledger, 60)}
-        runs.append(a_run(tmp_path / f"{at}", "PriCDR", seed, records=records))
-    ((_, lines),) = read_run_folders(runs).lines.items()
-    assert sorted(len(line.runs) for line in lines) == [1, 1, 1, 1, 1, 2]
-    controls = [line.row.release for line in lines if line.row.control]
-    assert sorted(controls) == ["control (JLT)", "control (Plaintext)"]
+        entry = entry_of(release.record, release.ledger, 60)
+        runs.append(a_run(tmp_path / f"{at}", "PriCDR", seed, records={"book": entry}))
+    (lines,) = read_run_folders(runs).lines.values()
+    assert sorted(len(line.runs) for line in lines) == [1, 1, 1, 1, 1, 2, 2]
+    assert sorted(line.row.release for line in lines if line.row.control) == ["control (JLT)", "control (Plaintext)"]
 
 
 @pytest.mark.parametrize(("stated", "said"), [([99, 99], False), ([39, 50], True), (["39"], False)])
