@@ -32,8 +32,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 54_816,
-    "lines of tests": 57_125,
+    "lines of code": 54_828,
+    "lines of tests": 57_134,
     "collected tests": 7_046,
 }
 

@@ -75,6 +75,7 @@ PROCESSES = (
         "zoo/benchmark/fit.py",
         ("tests/zoo/benchmark/test_search.py",),
         ("a search finds out after a training that nothing is validated", "        self.check_validation()\n", ""),
+        ("a search without validation batches names the split", " or self.trainer.limit_val_batches == 0:", ":"),
         ("a dry run allows a search without validation", "    if searches:\n", "    if False:\n"),
     ),
     *edits_of(

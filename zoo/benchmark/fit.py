@@ -15,7 +15,7 @@ from zoo.privacy.spending.total import record_of
 from zoo.runs.cli import ZooCLI, import_names
 from zoo.runtime.run_folder import PRIVACY, folder_of_run
 
-NO_VALIDATION = "A search needs validation NDCG@10, and the split has none. Change the split."
+NO_VALIDATION = "A search needs validation NDCG@10; the split or limit_val_batches has none. Change it. Private rounds have no search."
 
 
 class Trial(ZooCLI):
@@ -23,7 +23,7 @@ class Trial(ZooCLI):
 
     def check_validation(self) -> None:
         """Refuse a split without validation, before anything is published or trained."""
-        if not self.datamodule.evaluation.has_validation:
+        if not self.datamodule.evaluation.has_validation or self.trainer.limit_val_batches == 0:
             raise ValueError(NO_VALIDATION)
 
     def before_fit(self) -> None:

@@ -31,7 +31,8 @@ from zoo.release.denoiser import Denoiser
 from zoo.release.files import MANIFEST_BYTES, STRING, ReleaseError, all_finite, check_header_length, check_ids
 from zoo.release.release import Release
 from zoo.runs.import_policy import importing_nothing
-from zoo.runs.predictor import Predictor, check_names, explain_mismatch, read_inputs
+from zoo.runs.inputs import check_names, explain_mismatch, read_inputs
+from zoo.runs.predictor import Predictor
 from zoo.runtime import plugins
 from zoo.runtime.exports import METHODS, VERSION, exported
 from zoo.runtime.run_folder import CONFIG, METRICS, MOST_COPIES, PRIVACY, flat, visible

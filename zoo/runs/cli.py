@@ -166,6 +166,12 @@ class ZooCLI(LightningCLI):
             with importing_nothing(Path(ckpt)):
                 super()._parse_ckpt_path()
 
+    def _dump_config(self) -> None:
+        """Leave out a missing model: Lightning looks into it for every network, also that of a publisher."""
+        super()._dump_config()
+        if self.config_dump.get("model") is None:
+            self.config_dump.pop("model", None)
+
     def before_instantiate_classes(self) -> None:
         """Refuse a checkpoint with another method or other privacy settings; print other differences."""
         settings = self.settings()

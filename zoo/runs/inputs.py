@@ -7,7 +7,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,12 @@ from pytorch_lightning.utilities.seed import isolate_rng
 from datamodules import CrossDomainDataModule
 from datamodules.public_lists import COMMON, OWN, write_users
 from zoo.data.ratings import Ratings
+from zoo.methods.base import Recommender
+from zoo.methods.target_data import refuse_other_data
 from zoo.privacy.spending.total import entry_of
 from zoo.publishers.base import Publisher, Stamped
 from zoo.release.release import Release
+from zoo.runtime.exports import VERSION
 from zoo.runtime.run_folder import (
     PUBLISHER,
     RELEASES,
@@ -36,6 +40,7 @@ from zoo.runtime.run_folder import (
     write_json,
 )
 from zoo.runtime.settings_files import check_keys, check_size, read_json, with_home
+from zoo.runtime.suggestions import suggest
 
 #: Environment variable with the inputs that rank 0 prepared, for the processes that Lightning starts.
 HANDOVER = "ZOO_HANDOVER"
@@ -168,6 +173,36 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     if not isinstance(own, dict) or not {"sizes", "digests", "rng", "paths", "users"} <= own.keys():
         raise UsageError(f"{path} is no checkpoint of this project since 0.2. Train again.")
     return {**found}
+
+
+def check_names(releases: Collection[str], sources: Collection[str]) -> None:
+    """Refuse releases of domains that are no sources."""
+    if others := sorted(set(releases) - set(sources)):
+        raise UsageError(f"releases names {others}. The sources are {sorted(sources)}.{suggest(others[0], sources)}")
+
+
+def read_inputs(data: CrossDomainDataModule, method: Recommender, stored: Mapping[str, Any]) -> None:
+    """Read the target, and the releases if the method uses them; refuse others than ``stored``, see `refuse_other_data`."""
+    data.read_target()
+    ratings_alone = {**stored["digests"], **data.digests}  # first: a new user may be in no release
+    refuse_other_data(stored, ratings_alone, data.target)
+    method.check_signs(data.signs)
+    if method.accepted_releases and not data.releases:
+        data.read_releases()
+    refuse_other_data(stored, data.digests, data.target)
+
+
+@contextmanager
+def explain_mismatch(folder: Path, saved: Mapping[str, Any]) -> Iterator[None]:
+    """Raise a `UsageError` with both versions if weights do not fit the method."""
+    try:
+        yield
+    except (KeyError, RuntimeError, TypeError) as error:
+        version = saved.get("version", "an older version")
+        raise UsageError(
+            f"The weights in {folder} (version {version}) do not fit version {VERSION}. Use that version, or train "
+            "again."
+        ) from error
 
 
 def _checkpoint_inputs(ckpt: Path, publisher: Any) -> Inputs:  # noqa: ANN401  plain settings

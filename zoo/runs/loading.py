@@ -20,8 +20,8 @@ from zoo.methods.base import Recommender
 from zoo.runs.bundle import BUNDLE, load_bundle
 from zoo.runs.hub import located
 from zoo.runs.import_policy import importing_nothing
-from zoo.runs.inputs import UsageError, instantiate, read_checkpoint
-from zoo.runs.predictor import Predictor, check_names, explain_mismatch, read_inputs
+from zoo.runs.inputs import UsageError, check_names, explain_mismatch, instantiate, read_checkpoint, read_inputs
+from zoo.runs.predictor import Predictor
 from zoo.runtime.exports import VERSION
 from zoo.runtime.run_folder import BEST, CONFIG, TARGET, class_path, refusal
 from zoo.runtime.settings_files import SettingsFileError, check_size, read_yaml, user_path

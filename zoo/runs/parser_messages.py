@@ -68,6 +68,10 @@ def _library_message(message: str, option: str) -> str:
     lines = [line for line in (part.strip(" -") for part in message.split("\n")) if line and not _ATTEMPTS.match(line)]
     text = "; ".join(dict.fromkeys(lines)) or re.sub(r"Parser key .*?: *", "", message)
     text = re.sub(r"\ba (?=<|typing)|<class '([\w.]+)'>|typing\.|Got value: .*", r"\1", text).strip().rstrip(".")
+    if option and (missing := re.search(r"arguments are required: ([\w, ]+)", text)) is not None:
+        return (
+            f"the following arguments are required: {', '.join(f'{option}.{name}' for name in missing[1].split(', '))}."
+        )
     if (value := re.search(r"(?:Got|Given) value: (.*)", message)) is not None:
         near = suggest(value[1], re.findall(r"'([^']+)'", text)) if "Literal" in text else ""
         return f"{option} is {value[1]}. {text}.{near}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +13,6 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from datamodules import CrossDomainDataModule
 from datamodules.frames import in_kind_of
 from zoo.data.arrays import Ids
 from zoo.data.batch_types import PredictBatch
@@ -23,13 +21,12 @@ from zoo.data.ratings import index_of
 from zoo.data.rows import MOST_NUMBERS, SparseRows
 from zoo.methods.base import Recommender
 from zoo.methods.ranking import usable
-from zoo.methods.target_data import TargetData, refuse_other_data
+from zoo.methods.target_data import TargetData
 from zoo.runs.inputs import UsageError
 from zoo.runs.requests import Answer, Lists, Request, Unknown, counted, listed_ids
-from zoo.runtime.exports import VERSION
 from zoo.runtime.renamed import OldName
 from zoo.runtime.run_folder import visible
-from zoo.runtime.suggestions import count_of, suggest
+from zoo.runtime.suggestions import count_of
 
 logger = logging.getLogger(__name__)
 
@@ -423,33 +420,3 @@ class Predictor:
         self._require(self.method.scoring_needs)
         self._read_once(data)
         return self.method.ranking_scores(users.to(self.device)).to("cpu", copy=True)
-
-
-def check_names(releases: Collection[str], sources: Collection[str]) -> None:
-    """Refuse releases of domains that are no sources."""
-    if others := sorted(set(releases) - set(sources)):
-        raise UsageError(f"releases names {others}. The sources are {sorted(sources)}.{suggest(others[0], sources)}")
-
-
-def read_inputs(data: CrossDomainDataModule, method: Recommender, stored: Mapping[str, Any]) -> None:
-    """Read the target, and the releases if the method uses them; refuse others than ``stored``, see `refuse_other_data`."""
-    data.read_target()
-    ratings_alone = {**stored["digests"], **data.digests}  # first: a new user may be in no release
-    refuse_other_data(stored, ratings_alone, data.target)
-    method.check_signs(data.signs)
-    if method.accepted_releases and not data.releases:
-        data.read_releases()
-    refuse_other_data(stored, data.digests, data.target)
-
-
-@contextmanager
-def explain_mismatch(folder: Path, saved: Mapping[str, Any]) -> Iterator[None]:
-    """Raise a `UsageError` with both versions if weights do not fit the method."""
-    try:
-        yield
-    except (KeyError, RuntimeError, TypeError) as error:
-        version = saved.get("version", "an older version")
-        raise UsageError(
-            f"The weights in {folder} (version {version}) do not fit version {VERSION}. Use that version, or train "
-            "again."
-        ) from error

@@ -354,13 +354,14 @@ def test_the_first_seed_may_search_for_the_others(made: Made, place: Path) -> No
 
 @pytest.mark.usefixtures("here")
 def test_a_search_without_validation_is_refused(made: Made, place: Path) -> None:
-    runs = runs_of(made(**searching(WEIGHTS, settings={"data.evaluation.split": "latest1"})), place / "runs")
-    with pytest.raises(ValueError, match="needs validation NDCG@10, and the split has none"):
-        runs[0].check()
-    runs[0].prepare_folder()
-    with pytest.raises(ValueError, match="needs validation NDCG@10, and the split has none"):
-        runs[0].execute()
-    assert not [*runs[0].folder.rglob("releases/*")], "refused before anything is published"
+    for setting in ({"data.evaluation.split": "latest1"}, {"trainer.limit_val_batches": 0}):
+        runs = runs_of(made(**searching(WEIGHTS, settings=setting)), place / "runs")
+        with pytest.raises(ValueError, match="needs validation NDCG@10"):
+            runs[0].check()
+        runs[0].prepare_folder()
+        with pytest.raises(ValueError, match="needs validation NDCG@10"):
+            runs[0].execute()
+        assert not [*runs[0].folder.rglob("releases/*")], "refused before anything is published"
 
 
 def test_the_best_trial_is_what_a_training_with_its_settings_would_be(tuned: Searched, tmp_path: Path) -> None:

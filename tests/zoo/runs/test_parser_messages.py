@@ -59,9 +59,14 @@ def test_a_message_has_similar_names(
     assert lines[-1] == "Options: python -m zoo fit --help-all; names: python -m zoo list"
 
 
-def test_an_option_that_is_needed_is_named_as_it_is_written() -> None:
+def test_an_option_that_is_needed_is_named_as_it_is_written(
+    cli: Callable[..., ZooCLI], capsys: pytest.CaptureFixture[str]
+) -> None:
     from jsonargparse import ArgumentParser
 
+    with pytest.raises(SystemExit):
+        cli("fit", *PROJECTED, "--model", "Ensemble")
+    assert "error: the following arguments are required: --model.members.\n" in capsys.readouterr().err
     said = parser_message("the following arguments are required: publish.out", ArgumentParser(prog="python -m zoo"))
     assert said.splitlines()[0] == "the following arguments are required: --out."
 

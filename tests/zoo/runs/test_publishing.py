@@ -266,6 +266,9 @@ def test_a_publisher_needs_no_method(cli: Callable[..., ZooCLI], capsys: pytest.
     data = ("--data", "Synthetic", "--data.num_users", "60", "--data.num_items", "40")
     cli("publish", *data, "--publisher", "FlippedRows", "--publisher.epsilon", "2", "--out", "book")
     assert "Release of 'book' (rows, 60 users): book" in capsys.readouterr().out
+    network = ("--publisher", "EmbeddingPublisher", "--publisher.network", "BPR", "--publisher.max_epochs", "1")
+    cli("publish", *data, *network, "--out", "vectors")
+    assert "Release of 'book' (embeddings, 60 users): vectors" in capsys.readouterr().out
 
 
 def test_a_party_publishes_within_its_budget_and_signs_and_another_trusts_it(
