@@ -89,7 +89,7 @@ class Evaluation:
         cold_share: For `cold_start`: share of the users, half for validation, half for the test.
         folds: For `folds`: their number k, at least 2. The seed s of the split is for fold ``s mod k`` of the partition ``s // k``.
             So the k seeds from 0 on hold out each rating once, and the next k seeds repeat that with another partition.
-        shares: For `ratio`: shares of train, validation and test; for `global_time` without `moments` those of a domain's rows by time.
+        shares: For `ratio`: shares of train, validation and test; for `global_time` without `moments` those of each domain.
         moments: For `global_time`: start of validation and start of the test, as ISO 8601 dates or numbers (s to ns).
             Equal values: no validation. They are public.
         temporal: For `ratio`: hold out the latest items instead of random ones.

@@ -15,7 +15,9 @@ from zoo.privacy.spending.total import record_of
 from zoo.runs.cli import ZooCLI, import_names
 from zoo.runtime.run_folder import PRIVACY, folder_of_run
 
-NO_VALIDATION = "A search needs validation NDCG@10; split or limit_val_batches has none. Change it. Private rounds have no search."
+NO_VALIDATION = (
+    "A search needs validation NDCG@10; split or limit_val_batches has none. Change it. Private rounds have no search."
+)
 
 
 class Trial(ZooCLI):
