@@ -32,7 +32,7 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 54_828,
+    "lines of code": 54_830,
     "lines of tests": 57_134,
     "collected tests": 7_046,
 }
