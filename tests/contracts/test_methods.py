@@ -9,11 +9,12 @@ import polars as pl
 import pytest
 
 import zoo
-from datamodules import Evaluation, Frames
+from datamodules import Evaluation, Frames, Synthetic
 from tests.tiny import SIZES
 from zoo import Recommender
 from zoo.testing import MethodContract
-from zoo.testing.tiny import publisher_for
+from zoo.testing.methods import HideTest
+from zoo.testing.tiny import SYNTHETIC, publisher_for, trainer
 
 ROOT = Path(__file__).parent.parent.parent
 NAMES = sorted(zoo.METHODS)
@@ -56,6 +57,21 @@ for dear in (
     MethodContract.test_users_without_history_are_ranked,
 ):
     pytest.mark.thorough(dear)
+
+
+class Peeks(zoo.BPR):
+    def read_data(self, data: Any) -> None:  # noqa: ANN401
+        super().read_data(data)
+        self.answers = data.test.items
+
+
+def test_a_method_that_reads_the_answers_is_noticed(tmp_path: Path) -> None:
+    data, hidden = Synthetic(**SYNTHETIC, sources=[]), HideTest()
+    with pytest.raises(AssertionError, match=r"Training reads data\.test"):
+        trainer(tmp_path, hidden).fit(Peeks(num_factors=4), datamodule=data)
+    again = Synthetic(**SYNTHETIC, sources=[])
+    trainer(tmp_path / "fair", hidden, epochs=1).fit(zoo.BPR(num_factors=4), datamodule=again)
+    assert len(again.test.items), "given back"
 
 
 def shop(items: str) -> pl.DataFrame:

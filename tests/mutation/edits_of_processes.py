@@ -79,6 +79,11 @@ PROCESSES = (
         ("a dry run allows a search without validation", "    if searches:\n", "    if False:\n"),
     ),
     *edits_of(
+        "zoo/testing/methods.py",
+        ("tests/contracts/test_methods.py",),
+        ("a method may train on the test cases", ', "test": property(self.refuse)}', "}"),
+    ),
+    *edits_of(
         "zoo/data/held_out_cases.py",
         ("tests/zoo/data/test_training_batches.py",),
         ("a process without a case is waited for", "if size < share.world_size:", "if not size:"),
