@@ -132,6 +132,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         checks.instance(Filters, "Filters(threshold=4)", filters=filters)
         checks.instance(Evaluation, "Evaluation('latest2')", evaluation=evaluation)
         check_sources(target, sources)
+        checks.one_of(("error", "zero"), missing_users=missing_users)
         if min(sizes := (batch_size, evaluation_batch_size, top_k)) < 1:
             raise ValueError(f"Batch sizes and top_k are {', '.join(map(str, sizes))}. Allowed: >= 1.")
         self.target, self.sources, self.missing_users = target, tuple(sources), missing_users

@@ -32,9 +32,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 54_849,
-    "lines of tests": 57_150,
-    "collected tests": 7_047,
+    "lines of code": 54_850,
+    "lines of tests": 57_151,
+    "collected tests": 7_048,
 }
 
 

@@ -185,6 +185,7 @@ def test_agreed_users_are_written_whole(tmp_path: Path) -> None:
         ({"sources": ("right", "left")}, r"Remove the target 'left'"),
         ({"sources": ("right", "third", "right")}, r"sources repeat \['right'\]"),
         ({"batch_size": 0}, "Allowed: >= 1"),
+        ({"missing_users": "drop"}, "missing_users is 'drop'. It must be one of"),
         ({"users": None}, "users is None. Allowed: 'own', 'common', or a CSV file"),
         ({"releases": {"other": Path("x")}}, r"releases has \['other'\]"),
     ],

@@ -127,6 +127,7 @@ DATA = (
         "datamodules/base.py",
         ("tests/datamodules/test_base.py",),
         ("an agreed list cuts a target with sources", "name != self.target or not self.sources or", "True or"),
+        ("any word means that missing users are left out", '("error", "zero"),', '("error", "zero", missing_users),'),
     ),
     *edits_of(
         "zoo/commands/data/describe.py",
