@@ -493,7 +493,7 @@ def rewritten(
         (lambda m: m["sha256"].update({"a file of\nany size": ""}), r"names other files: .'a file of\\nany size'."),
         (lambda m: m["settings"].update(dims=[2**16, 2**16]), "do not fit version"),
         (lambda m: m["settings"].update(unheard_of=1), "do not fit version"),
-        (lambda m: m["settings"].update(lr=[0.1]), r"Invalid settings.* lr"),
+        (lambda m: m["settings"].update(scale=True), r"Invalid settings .*scale.*float"),
         (lambda m: m["settings"].update(lr=None), "Invalid settings .*: lr is null"),
         (lambda m: m["settings"].update(scale=2**70), "Invalid settings .*: scale has more than 63 bits"),
         (lambda m: m["sizes"].update(num_items=10**12), "do not fit version|must be a list"),
