@@ -160,7 +160,7 @@ def test_an_overlay_adds_its_tracker(
         logger.experiment.finish()
     if isinstance(logger, TensorBoardLogger):
         assert list(Path(logger.log_dir).glob("events.*"))
-        assert any("keeps no files; releases stay in" in str(warning.message) for warning in recwarn)
+        assert any("stores no files; releases stay in" in str(warning.message) for warning in recwarn)
 
 
 def test_a_project_without_a_name_is_ours(cli: Callable[..., ZooCLI], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,7 +170,7 @@ def test_tensorboard_is_told_the_same(boards: Path) -> None:
     texts = {name: found.Tensors(name)[0].tensor_proto.string_val[0].decode() for name in found.Tags()["tensors"]}
     assert texts.keys() == {"config/text_summary", "results/text_summary"}
     assert "  cold:\n    PriCDR, JLT:\n      epsilon: 8.0\n      delta: 1.0e-05\n" in texts["config/text_summary"]
-    assert texts["results/text_summary"] == "| row | ndcg@10 |\n| --- | --- |\n| A \\| B | 0.5 |\n| \\x1b[1mc |  |"
+    assert texts["results/text_summary"] == "| row | ndcg@10 |\n| --- | --- |\n| A \\| B | 0.5 |\n| \\\\x1b\\[1mc |  |"
 
 
 def test_each_report_has_a_folder_of_its_own(boards: Path) -> None:
