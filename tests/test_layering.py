@@ -32,9 +32,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 54_850,
-    "lines of tests": 57_151,
-    "collected tests": 7_048,
+    "lines of code": 54_887,
+    "lines of tests": 57_203,
+    "collected tests": 7_050,
 }
 
 

@@ -69,6 +69,34 @@ OTHERS = (
         ),
     ),
     *edits_of(
+        "zoo/privacy/record/record.py",
+        ("tests/zoo/privacy/record/test_record.py",),
+        (
+            "a foreign mechanism states any epsilon",
+            "same and derived and not mechanism.is_foreign:",
+            "same and derived:",
+        ),
+        (
+            "a budget pays for less than a foreign mechanism states",
+            "if derived and self.epsilon > epsilon *",
+            "if 0 > epsilon *",
+        ),
+    ),
+    *edits_of(
+        "zoo/privacy/record/schema.py",
+        ("tests/zoo/privacy/record/test_record.py",),
+        ("a record needs the package of its mechanism", 'read["known"] and repeats_result(name)', "False"),
+    ),
+    *edits_of(
+        "zoo/commands/privacy/show.py",
+        ("tests/zoo/commands/privacy/test_show.py",),
+        (
+            "rows of a foreign mechanism are weights",
+            "if third_party or record.mechanism.is_foreign else []",
+            "if third_party else []",
+        ),
+    ),
+    *edits_of(
         "zoo/privacy/record/schema.py",
         ("tests/fuzz/test_releases.py",),
         ("a received text is lines of an error", "{repr(stated[name])[:160]}", "{str(stated[name])[:160]}"),

@@ -313,6 +313,8 @@ RUNS = (
         ),
         ("a header of any length is read", "> _HEADER_BYTES - 8:", "> 2**60:"),
         ("values in place of ids are parsed", "if outside > (most", "if 0 > (most"),
+        ("a file that no manifest names lifts its limit", "if re.fullmatch(TENSOR_FILE, file.name)]", "]"),
+        ("the hole of a manifest is read", 'if b"\\0" in part:', 'if b"" in []:'),
         ("a string without an end takes quadratic time", '(?:"|\\\\?\\Z)', '"'),
         ("only the first value is looked at", "torch.aminmax(part)", "torch.aminmax(part[:1])"),
         ("values of a release have any size", "LARGEST_VALUE = 1e12", "LARGEST_VALUE = 1e38"),

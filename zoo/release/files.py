@@ -20,6 +20,8 @@ from zoo.runtime.settings_files import SettingsFileError, read_json
 MANIFEST = "release.json"
 TENSORS = "tensors.safetensors"
 SIGNATURE = "release.sig"
+TENSOR_FILE = r"tensors(-[0-9]{5})?\.safetensors"
+"""Pattern of the names of files with tensors."""
 SCHEMA = 3
 """The newest schema. 1: all tensors in one file. 2: dense rows in several files. 3: either, with `ReleaseMetadata`."""
 
@@ -33,6 +35,7 @@ MANIFEST_BYTES = 2**20
 _FIELDS: dict[str, type] = {"schema": int, "kind": str, "domain": str, "record": dict, "ledger": list, "user_ids": list}
 _PLACES: dict[str, type] = {"sha256": dict, "shards": list}
 _FINITE = 2**22  # values checked at a time
+_PART = 2**20  # bytes of a manifest read at a time
 _ID_BYTES = 12 * LONGEST_NAME + 8  # of the longest id in JSON, with separators
 _BETWEEN_IDS = 16  # bytes of blanks, line ends and commas at most
 # Also one without an end, and possessive: else text of another party could take quadratic time.
@@ -120,20 +123,25 @@ def manifest_bytes(folder: Path) -> bytes:
     """
     _must_exist(folder, MANIFEST)
     path = folder / MANIFEST
+    most, content = _most_bytes(folder), bytearray()
     with path.open("rb") as file:
-        content = file.read(min(path.stat().st_size, _most_bytes(folder) + 1))  # `read` allocates that many bytes
+        while len(content) <= most and (part := file.read(_PART)):
+            if b"\0" in part:  # also the hole of a sparse file, which takes no room on disk
+                raise ReleaseError(f"{path} has zero bytes. Ask the source party for it again.")
+            content += part
     check_size(content, folder)
-    return content
+    return bytes(content)
 
 
-def check_size(content: bytes, folder: Path) -> None:
+def check_size(content: bytes | bytearray, folder: Path) -> None:
     """Refuse a manifest, or its first bytes, larger than the tensors in its folder allow."""
     if len(content) > (most := _most_bytes(folder)):
         raise ReleaseError(f"{folder / MANIFEST} has more than the {most:,} bytes allowed for these tensors.")
 
 
 def _most_bytes(folder: Path, of_an_id: int = _ID_BYTES) -> int:
-    return MANIFEST_BYTES + of_an_id * (sum(file.stat().st_size for file in folder.glob("*.safetensors")) // 4)
+    files = [file for file in folder.glob("*.safetensors") if re.fullmatch(TENSOR_FILE, file.name)]
+    return MANIFEST_BYTES + of_an_id * (sum(file.stat().st_size for file in files) // 4)
 
 
 def parsed_manifest(content: bytes, path: Path) -> dict[str, Any]:

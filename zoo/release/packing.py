@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
-from zoo.release.files import MANIFEST, SIGNATURE, ReleaseError
+from zoo.release.files import MANIFEST, SIGNATURE, TENSOR_FILE, ReleaseError
 from zoo.runtime.run_folder import saying_where
 from zoo.runtime.settings_files import read_json
 
@@ -25,7 +25,7 @@ LARGEST = 2**32
 _FIRST = b"cdr-zoo release 1 "
 _HEADER = 2**20  # most bytes of the first line
 _PART = 2**20  # bytes read at a time
-_NAME = re.compile(rf"{re.escape(MANIFEST)}|{re.escape(SIGNATURE)}|tensors(-[0-9]{{5}})?\.safetensors")
+_NAME = re.compile(rf"{re.escape(MANIFEST)}|{re.escape(SIGNATURE)}|{TENSOR_FILE}")
 
 
 class PackedRelease:

@@ -275,6 +275,16 @@ def test_a_manifest_larger_than_its_tensors_let_it_be_is_not_read(tmp_path: Path
     said = r"release.json has more than the 1,\d{3},\d{3} bytes allowed"
     with memory_below(2**23), pytest.raises(ReleaseError, match=said):
         Release.load(path)
+    with (path / "other.safetensors").open("wb") as hole:  # takes no room on disk, and no manifest names it
+        hole.truncate(2**40)
+    with memory_below(2**23), pytest.raises(ReleaseError, match=said):
+        Release.load(path)
+    with (path / MANIFEST).open("r+b") as sparse:
+        sparse.truncate(2**12)
+        sparse.truncate(2**26)
+    (path / "other.safetensors").rename(path / shard_name(1))
+    with memory_below(2**23), pytest.raises(ReleaseError, match="has zero bytes"):
+        Release.load(path)
 
 
 def test_a_shape_that_torch_refuses_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -159,11 +159,15 @@ def unchecked(record: PrivacyRecord, *, sealed: bool = False) -> list[str]:
     """Return the requirements of a guarantee that files cannot show; [] without a guarantee; ``sealed`` as in `checked`."""
     if not record.claims:
         return []
-    ours = UNSEEN_SEALED if sealed else UNSEEN_ROWS if record.mechanism.checks_noise else UNSEEN_WEIGHTS
+    third_party = isinstance(record.mechanism, ThirdPartyMechanism)
+    shown = [UNKNOWN] if third_party or record.mechanism.is_foreign else []
+    if not third_party and (sealed or record.mechanism.checks_noise):
+        shown.append(UNSEEN_SEALED if sealed else UNSEEN_ROWS)
+    shown = shown or [UNSEEN_WEIGHTS]
     lifted = isinstance(record.mechanism, JLT)  # the paper's printed form, if it names no seed
     seed = [UNSEEN_SEED] if seed_of(record) is not None else [UNSEEN_ITEMS] if lifted else []
     chosen = [] if record.selection is None else [UNSEEN_CANDIDATES]
-    return [UNKNOWN if isinstance(record.mechanism, ThirdPartyMechanism) else ours, *seed, *chosen, *UNSEEN]
+    return [*shown, *seed, *chosen, *UNSEEN]
 
 
 def detection_rates(record: PrivacyRecord, ledger: Sequence[PrivacyEvent]) -> dict[float, float]:

@@ -102,6 +102,11 @@ class Mechanism(ABC):
             if isinstance(value, float) and not math.isfinite(value):
                 raise MechanismError(f"{self.name}: {name} is {value!r}. It must be finite.")
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the class is of another package, so that nothing of it was audited here."""
+        return not type(self).__module__.startswith("zoo.")
+
     # Privacy loss.
 
     @property

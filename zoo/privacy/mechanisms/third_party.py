@@ -170,6 +170,15 @@ def unmarked(text: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFKD", text) if unicodedata.category(c) not in ("Mn", "Me", "Cf"))
 
 
+def repeats_result(name: str) -> bool:
+    """Whether the name of a public input repeats a result of the record, such as ``relation``, or is refused otherwise."""
+    try:
+        check_input_names("", [name])
+    except MechanismError:
+        return True
+    return False
+
+
 def check_input_names(mechanism: str, names: Iterable[str]) -> None:
     """Refuse names of public inputs that repeat a result of the record, reveal the seed of the noise, or have other letters.
 

@@ -134,7 +134,8 @@ class PrivacyRecord(Derived):
         if not self.claims or self.epsilon is None or self.delta is None:
             return
         mechanism, same = self.mechanism, _same(ledger, self.ledger)
-        if same and not isinstance(mechanism, ThirdPartyMechanism):
+        derived = not isinstance(mechanism, ThirdPartyMechanism)
+        if same and derived and not mechanism.is_foreign:
             return
         accountant = Accountant(self.relation, ledger)
         epsilon = accountant.epsilon(self.delta)
@@ -147,12 +148,18 @@ class PrivacyRecord(Derived):
                 f"{mechanism.name}: epsilon is {self.epsilon:.6g} at delta {self.delta:.3g}. The ledger gives {epsilon:.6g}. "
                 f"{ASK_SOURCE}"
             )
-        if not isinstance(mechanism, ThirdPartyMechanism):
+        if derived and not same:
             raise InconsistentRecordError(f"{mechanism.name}: the ledger has other events. {ASK_SOURCE}")
+        if derived and self.epsilon > epsilon * (
+            1 + _TOLERANCE
+        ):  # a foreign class replaces what follows from its event
+            raise InconsistentRecordError(
+                f"{mechanism.name}: epsilon is {self.epsilon:.6g}. Its event gives {epsilon:.6g}. {ASK_SOURCE}"
+            )
         if self.mu is not None and not math.isclose(self.mu, accountant.mu, rel_tol=_TOLERANCE):
             kind = UnderstatedPrivacyError if accountant.mu > self.mu else InconsistentRecordError
             raise kind(f"{mechanism.name}: mu is {self.mu:.6g}. The ledger gives {accountant.mu:.6g}. {ASK_SOURCE}")
-        if self.selection is None:
+        if isinstance(mechanism, ThirdPartyMechanism) and self.selection is None:
             try:
                 mechanism.check_ledger(ledger)
             except MechanismError as error:

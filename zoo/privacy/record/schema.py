@@ -8,7 +8,7 @@ from zoo.privacy.accounting.accountant import ACCOUNTANT
 from zoo.privacy.accounting.events import read_ledger
 from zoo.privacy.mechanisms import mechanism_named
 from zoo.privacy.mechanisms.base import Mechanism, field_types
-from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism, nearly_equal
+from zoo.privacy.mechanisms.third_party import ThirdPartyMechanism, nearly_equal, repeats_result
 from zoo.privacy.record.derived import Selection
 from zoo.privacy.record.fields import ASK_SOURCE, InconsistentRecordError, RecordError, read_field
 from zoo.privacy.record.steps import REACHES, RecordedStep, conditions_of
@@ -86,7 +86,11 @@ def _mechanism(read: Mapping[str, Any], steps: Sequence[RecordedStep], selection
     own = f"{CLAIMED_BY}{read['mechanism']!r}"
     return ThirdPartyMechanism(
         name=read["mechanism"],
-        inputs={name: value for name, value in read["parameters"].items() if value is not None},
+        inputs={
+            name: value
+            for name, value in read["parameters"].items()
+            if value is not None and not (read["known"] and repeats_result(name))  # fields of the absent class
+        },
         noise_std=read["noise_scale"],
         conditions=tuple(code for code in read["conditions"] if code not in added and code != own),
         compositions=1 if selection else read["compositions"],

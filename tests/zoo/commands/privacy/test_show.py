@@ -15,6 +15,7 @@ from dp_accounting.pld import PLDAccountant
 from scipy.stats import chi2, norm
 
 from tests.samples import MARKUP, UNPRINTABLE, binary
+from tests.zoo.privacy.record.stated import ForeignRows
 from zoo import JLT, SPPG, FlippedRows, GeneratorPublisher, NoisyRows, Plaintext, ProjectionPublisher
 from zoo.commands.privacy.several import group_epsilon
 from zoo.commands.privacy.show import (
@@ -170,6 +171,11 @@ def test_a_page_says_what_was_checked_and_under_what_it_is_proved() -> None:
     assert {part.title: part.lines for part in parts(silent, Path("x"))}["Not protected"] == [UNSTATED]
 
 
+def foreign() -> PrivacyRecord:
+    mechanism = ForeignRows(relation=Relation.CHANGE_ONE_RATING, delta=1e-5, noise_multiplier=2.0)
+    return PrivacyRecord.of(mechanism, NoiseSource.of(None))
+
+
 def of_another_package(epsilon: float = 1.0, delta: float = 1e-5, norm: str = "L2") -> PrivacyRecord:
     noise, relation = NoiseSource.of(None), Relation.CHANGE_ONE_RATING
     stated: dict[str, Any] = {"sensitivity_norm": norm, "noise_scale": 4.0, "requested_epsilon": 9.0, "delta": delta}
@@ -184,8 +190,9 @@ def of_another_package(epsilon: float = 1.0, delta: float = 1e-5, norm: str = "L
         (lambda: FlippedRows(epsilon=1.0).forecast(9, 7), {COMPARED, PLAUSIBLE}, UNSEEN_ROWS),
         (lambda: GeneratorPublisher(SPPG(steps=9, sample_size=2)).forecast(9, 7), {COMPARED}, UNSEEN_WEIGHTS),
         (of_another_package, set(), UNKNOWN),
+        (foreign, {COMPARED}, UNKNOWN),
     ],
-    ids=["NoisyRows", "FlippedRows", "SPPG", "MyRows"],
+    ids=["NoisyRows", "FlippedRows", "SPPG", "MyRows", "ForeignRows"],
 )
 def test_a_page_says_what_was_looked_at_and_what_nobody_can_see(
     made: Callable[[], PrivacyRecord], looked_at: set[str], not_looked_at: str

@@ -1,9 +1,11 @@
 """Records whose figures are as stated, of a mechanism that is taken for one of ours, for tests of what is done with records."""
 
+from dataclasses import dataclass
 from typing import Any
 
-from zoo.privacy.accounting.accountant import ACCOUNTANT
+from zoo.privacy.accounting.accountant import ACCOUNTANT, Accountant
 from zoo.privacy.accounting.relation import Relation
+from zoo.privacy.mechanisms.base import ONE_RATING, GaussianMechanism, Statement
 from zoo.privacy.randomness.noise import OS_ENTROPY
 from zoo.privacy.record.legacy import EarlierMechanism
 from zoo.privacy.record.record import FLOATING_POINT, PrivacyRecord
@@ -54,3 +56,17 @@ def earlier_file(**fields: Any) -> dict[str, Any]:  # noqa: ANN401
         "reason": None,
         **{name: getattr(value, "value", value) for name, value in fields.items()},
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignRows(GaussianMechanism):
+    """A mechanism of another package, with its own epsilon if that is not 1 times what its event gives."""
+
+    name = "ForeignRows"
+    relations = ONE_RATING
+    epsilon_share: float = 1.0
+    statement = Statement()
+
+    @property
+    def epsilon(self) -> float:  # type: ignore[override]
+        return self.epsilon_share * Accountant(self.relation, [self.event]).epsilon(self.delta)

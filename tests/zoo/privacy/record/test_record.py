@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from math import inf, nan
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import zoo
-from tests.zoo.privacy.record.stated import earlier_file, stated
+from tests.zoo.privacy.record.stated import ForeignRows, earlier_file, stated
 from zoo.privacy.accounting.accountant import ACCOUNTANT, UnsupportedEventError
 from zoo.privacy.accounting.events import GaussianEvent, GaussianProjectionEvent, NonPrivateEvent, NoOpEvent
 from zoo.privacy.accounting.gaussian import gauss_mu
@@ -130,6 +131,24 @@ def test_an_understated_mu_is_refused() -> None:
         proved(mu=1.5).check_against([GaussianEvent(1 / MU)])
     with pytest.raises(UnsupportedEventError, match="GaussianProjectionEvent has no mu"):
         proved().check_against([GaussianProjectionEvent(13.0, 400)])
+
+
+def test_a_foreign_mechanism_states_the_epsilon_of_its_event() -> None:
+    """A budget and a total read the ledger, so even a larger epsilon is refused."""
+    of = partial(ForeignRows, relation=Relation.CHANGE_ONE_RATING, delta=1e-5, num_users=9, noise_multiplier=2.0)
+    for share, error in ((0.1, UnderstatedPrivacyError), (3.0, InconsistentRecordError)):
+        made = PrivacyRecord.of(of(epsilon_share=share), NoiseSource.of(None))
+        with pytest.raises(error, match=r"gives 1\.99"):
+            made.check_against([GaussianEvent(2.0)])
+    honest = PrivacyRecord.of(of(), NoiseSource.of(None))
+    honest.check_against([GaussianEvent(2.0)])
+    with pytest.raises(InconsistentRecordError, match="other events"):
+        honest.check_against([GaussianEvent(3.0)])
+    read = PrivacyRecord.from_dict(honest.to_dict())  # where the package is not installed
+    read.check_against([GaussianEvent(2.0)])
+    assert (read.epsilon, read.conditions) == (honest.epsilon, honest.conditions)
+    assert {"relation", "delta", "epsilon_share"}.isdisjoint(read.public_inputs)
+    assert read.public_inputs["noise_multiplier"] == 2.0
 
 
 def test_a_record_that_claims_nothing_agrees_with_every_ledger() -> None:
