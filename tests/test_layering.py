@@ -32,9 +32,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 54_887,
-    "lines of tests": 57_203,
-    "collected tests": 7_050,
+    "lines of code": 54_894,
+    "lines of tests": 57_207,
+    "collected tests": 7_051,
 }
 
 

@@ -350,6 +350,7 @@ RUNS = (
     *edits_of(
         "zoo/commands/http_gate.py",
         ("tests/zoo/commands/test_serve.py",),
+        ("the last of two fields counts", "    if len(found) < len(pairs):\n", "    if False:\n"),
         (
             "a wrong key is let in",
             "if self.limits.key and not hmac.compare_digest(",
@@ -480,6 +481,7 @@ RUNS = (
         ("tests/zoo/commands/test_serve.py",),
         ("clients choose their address", "proxy_headers=False", "proxy_headers=True"),
         ("a second signal disturbs the end", "    if traffic.ending:\n", "    if False:\n"),
+        ("a rate that is no number limits nothing", "or not options.rate >= 0:", "or options.rate < 0:"),
     ),
     *edits_of(
         "zoo/commands/service_workers.py",

@@ -88,9 +88,9 @@ def parsed(path: str, content: bytes, max_ids: int) -> dict[str, Any]:
         {'k': 10, 'items': ['dune']}
     """
     try:
-        values = json.loads(content, parse_constant=_no_number)
+        values = json.loads(content, parse_constant=_no_number, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise RefusedError(400, "The body is no JSON. Send an object as UTF-8 JSON, without NaN.") from error
+        raise RefusedError(400, "The body is no JSON. Send UTF-8 JSON, without NaN and repeated fields.") from error
     try:
         body = BODIES[path].model_validate(values).model_dump()
     except ValidationError as error:
@@ -105,6 +105,13 @@ def parsed(path: str, content: bytes, max_ids: int) -> dict[str, Any]:
         raise RefusedError(422, "An id has NUL or half a character. Remove it.")
     body[named] = list(dict.fromkeys(given))
     return body
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a repeated field")
+    return found
 
 
 def _no_number(_: str) -> NoReturn:

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> None:
     """Run the command until it is stopped; an expected error ends it with its message."""
     options = parser().parse_args(arguments)
     with ending_with_message():
-        if min(options.workers, options.max_ids, options.max_bytes) < 1 or options.rate < 0:
+        if min(options.workers, options.max_ids, options.max_bytes) < 1 or not options.rate >= 0:
             raise ValueError("--workers, --max-ids and --max-bytes must be at least 1, and --rate at least 0.")
         try:
             import litserve as _  # noqa: F401

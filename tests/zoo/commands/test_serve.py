@@ -79,6 +79,7 @@ def ask(
     [
         ("/recommend", b"{secret", 400, "no JSON"),
         ("/recommend", b'{"user_ids": ["secret"], "k": NaN}', 400, "without NaN"),
+        ("/recommend", b'{"user_ids": ["secret"], "user_ids": ["other"]}', 400, "repeated fields"),
         ("/recommend", b"\xff\xfe", 400, "no JSON"),
         ("/recommend", b"[" * 90_000, 400, "no JSON"),
         ("/recommend", b'["secret"]', 422, "must be an object"),
@@ -118,6 +119,9 @@ def test_a_stated_length_is_believed_before_the_body_is_read() -> None:
 
 
 def test_a_key_and_a_rate_are_demanded() -> None:
+    for rate in ("-1", "nan"):
+        with pytest.raises(SystemExit, match="--rate at least 0"):
+            serve.main(["no run", "--rate", rate])
     gate = gate_of(Workers(), Limits(rate=0.5, key="abc"))
     right = ((b"x-api-key", b"abc"),)
     assert [ask(gate, **GOOD, headers=one)[0] for one in ((), ((b"x-api-key", b"abd"),), right, right)] == [
