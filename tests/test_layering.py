@@ -33,7 +33,7 @@ RATCHET = {
     "arrows": 70,
     "files with one importer": 94,
     "lines of code": 54_894,
-    "lines of tests": 57_207,
+    "lines of tests": 57_208,
     "collected tests": 7_051,
 }
 

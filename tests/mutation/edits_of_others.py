@@ -73,7 +73,7 @@ OTHERS = (
         ("tests/zoo/privacy/record/test_record.py",),
         (
             "a foreign mechanism states any epsilon",
-            "same and derived and not mechanism.is_foreign:",
+            "same and derived and not mechanism.of_another_package:",
             "same and derived:",
         ),
         (
@@ -92,7 +92,7 @@ OTHERS = (
         ("tests/zoo/commands/privacy/test_show.py",),
         (
             "rows of a foreign mechanism are weights",
-            "if third_party or record.mechanism.is_foreign else []",
+            "if third_party or record.mechanism.of_another_package else []",
             "if third_party else []",
         ),
     ),

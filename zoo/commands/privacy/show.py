@@ -160,7 +160,7 @@ def unchecked(record: PrivacyRecord, *, sealed: bool = False) -> list[str]:
     if not record.claims:
         return []
     third_party = isinstance(record.mechanism, ThirdPartyMechanism)
-    shown = [UNKNOWN] if third_party or record.mechanism.is_foreign else []
+    shown = [UNKNOWN] if third_party or record.mechanism.of_another_package else []
     if not third_party and (sealed or record.mechanism.checks_noise):
         shown.append(UNSEEN_SEALED if sealed else UNSEEN_ROWS)
     shown = shown or [UNSEEN_WEIGHTS]

@@ -103,7 +103,7 @@ class Mechanism(ABC):
                 raise MechanismError(f"{self.name}: {name} is {value!r}. It must be finite.")
 
     @property
-    def is_foreign(self) -> bool:
+    def of_another_package(self) -> bool:
         """Whether the class is of another package, so that nothing of it was audited here."""
         return not type(self).__module__.startswith("zoo.")
 

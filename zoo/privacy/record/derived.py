@@ -246,7 +246,7 @@ class Derived:
         if not any(map(OUTSIDE_CLASS.fullmatch, found)):
             if isinstance(self.mechanism, ThirdPartyMechanism):
                 found += [] if self.mechanism.built_in else [f"{CLAIMED_BY}{self.mechanism.name!r}"]
-            elif self.mechanism.is_foreign:
+            elif self.mechanism.of_another_package:
                 found.append(f"{CLAIMED_BY}{kind.__module__}.{kind.__qualname__}")
         return tuple(dict.fromkeys(found))
 

@@ -135,11 +135,11 @@ class PrivacyRecord(Derived):
             return
         mechanism, same = self.mechanism, _same(ledger, self.ledger)
         derived = not isinstance(mechanism, ThirdPartyMechanism)
-        if same and derived and not mechanism.is_foreign:
+        if same and derived and not mechanism.of_another_package:
             return
         accountant = Accountant(self.relation, ledger)
         epsilon = accountant.epsilon(self.delta)
-        if epsilon == 0:
+        if epsilon == 0 and not (derived and same):  # much noise may give 0
             raise UnderstatedPrivacyError(
                 f"{mechanism.name}: the record claims a guarantee. Its ledger has no private release. {ASK_SOURCE}"
             )
@@ -150,9 +150,7 @@ class PrivacyRecord(Derived):
             )
         if derived and not same:
             raise InconsistentRecordError(f"{mechanism.name}: the ledger has other events. {ASK_SOURCE}")
-        if derived and self.epsilon > epsilon * (
-            1 + _TOLERANCE
-        ):  # a foreign class replaces what follows from its event
+        if derived and self.epsilon > epsilon * (1 + _TOLERANCE):  # replaced in the class
             raise InconsistentRecordError(
                 f"{mechanism.name}: epsilon is {self.epsilon:.6g}. Its event gives {epsilon:.6g}. {ASK_SOURCE}"
             )

@@ -142,6 +142,7 @@ def test_a_foreign_mechanism_states_the_epsilon_of_its_event() -> None:
             made.check_against([GaussianEvent(2.0)])
     honest = PrivacyRecord.of(of(), NoiseSource.of(None))
     honest.check_against([GaussianEvent(2.0)])
+    PrivacyRecord.of(of(noise_multiplier=1e6), NoiseSource.of(None)).check_against([GaussianEvent(1e6)])
     with pytest.raises(InconsistentRecordError, match="other events"):
         honest.check_against([GaussianEvent(3.0)])
     read = PrivacyRecord.from_dict(honest.to_dict())  # where the package is not installed
