@@ -44,7 +44,11 @@ _INDIFFERENT |= {"batch_size", "evaluation_batch_size", "top_k", "users", "users
 _TENSORS, _IDS = "ratings.safetensors", ("users.parquet", "items.parquet")
 _WARNED, _FACTS, _DIGESTS = "warned.json", "facts.json", "digests.json"
 #: Errors of cache files, which never stop a run.
-_BROKEN = (OSError, KeyError, TypeError, ValueError, RecursionError, SafetensorError, PolarsError, PanicException)
+_BROKEN = (
+    OSError, LookupError, TypeError, ValueError, RuntimeError, RecursionError,
+    SafetensorError, PolarsError, PanicException,
+)  # fmt: skip
+_NUMBERS = {"values", "ratings"}  # the other tensors hold indices
 
 
 class PreparedTarget(NamedTuple):
@@ -111,6 +115,7 @@ class PreparedTarget(NamedTuple):
             if json.loads((folder / _DIGESTS).read_text(encoding="utf-8")) != _digests(folder):
                 return None
             tensors = load_file(folder / _TENSORS)
+            _check_types(tensors)
             users, items = (as_ids(open_table(folder / name, ".parquet", "", ["id"])["id"]) for name in _IDS)
             parts = tuple(tensors[name].numpy() for name in ("values", "columns", "starts"))
             check_pointers(parts[2], len(parts[1]))
@@ -134,6 +139,15 @@ def _digests(folder: Path) -> dict[str, str]:
 def _digest(path: Path) -> bytes:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
+
+
+def _check_types(tensors: Mapping[str, torch.Tensor]) -> None:
+    """Refuse types and dimensions that are not written: torch fails on some of them only when users are scored."""
+    for name, tensor in tensors.items():
+        last = name.rpartition(".")[2]
+        kinds = (torch.float32, torch.float64) if last in _NUMBERS else (torch.int32, torch.int64)
+        if tensor.dtype not in kinds or tensor.ndim != (2 if last == "candidates" else 1):
+            raise ValueError(name)
 
 
 def _cases(tensors: Mapping[str, torch.Tensor], phase: str, train: Ratings) -> HeldOutCases:

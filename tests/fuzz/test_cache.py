@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
@@ -76,6 +77,23 @@ def test_numbers_of_no_user_or_item_are_not_taken(
     save_file(tensors, tmp_path / "folder" / NAMES[0])
     (tmp_path / "folder" / NAMES[-1]).write_text(json.dumps(prepared._digests(tmp_path / "folder")))
     assert PreparedTarget.load(tmp_path / "folder", ()) is None
+
+
+def test_tensors_of_other_types_are_not_taken(whole: Path, tmp_path: Path) -> None:
+    """Torch would fail on them when users are scored."""
+    shutil.copytree(whole, tmp_path / "folder")
+    written = load_file(whole / NAMES[0])
+    for name, other in (
+        ("left_out", torch.float32),
+        ("validation.users", torch.uint64),
+        ("test.candidates", torch.complex64),
+        ("values", torch.float8_e4m3fn),
+        ("test.seen.items", None),
+    ):
+        odd = written[name][None] if other is None else written[name].to(other)
+        save_file(written | {name: odd.contiguous()}, tmp_path / "folder" / NAMES[0])
+        (tmp_path / "folder" / NAMES[-1]).write_text(json.dumps(prepared._digests(tmp_path / "folder")))
+        assert PreparedTarget.load(tmp_path / "folder", ()) is None
 
 
 DAMAGED = {"name": st.sampled_from(NAMES), "hits": HITS, "at_the_end": ENDS, "fits": st.booleans()}

@@ -311,6 +311,7 @@ DATA = (
     *edits_of(
         "datamodules/cache.py",
         ("tests/fuzz/test_cache.py",),
+        ("kept tensors have any type", "            _check_types(tensors)\n", ""),
         ("kept items of no column are taken", "(items, seen, found.left_out)", "(items, found.left_out)"),
         ("kept candidates of no column are taken", "(listed, -1, train.num_items)", "(items, 0, train.num_items)"),
         ("kept rows may begin anywhere", "    check_pointers(starts.numpy(), len(seen))\n", ""),

@@ -302,12 +302,23 @@ RECORDS = (
     *edits_of(
         "zoo/publishers/base.py",
         ("tests/zoo/test_claimed.py",),
-        ("nobody says whose word a release is", "release.record.claimed_by(type(self.of))", "release.record"),
+        ("nobody says whose word a release is", "record=self._claimed(release.record))", "record=release.record)"),
+        ("a publisher hides behind one of ours", "type(self.configured or self.of)", "type(self.of)"),
         (
             "nobody says whose word a forecast is",
-            "num_items, applied).claimed_by(type(self.of))",
-            "num_items, applied)",
+            "return self._claimed(self.of.forecast(num_users, num_items, applied))",
+            "return self.of.forecast(num_users, num_items, applied)",
         ),
+    ),
+    *edits_of(
+        "zoo/methods/one_bit_mc/method.py",
+        ("tests/zoo/test_claimed.py",),
+        ("a perturbation is ours whose ever it is", ".claimed_by(type(self.perturbation))", ""),
+    ),
+    *edits_of(
+        "zoo/runs/publishing.py",
+        ("tests/zoo/test_claimed.py",),
+        ("an object gives what its class does not show", "marked(data, data.source(name))", "data.source(name)"),
     ),
     *edits_of(
         "zoo/methods/one_bit_mc/perturbation.py",

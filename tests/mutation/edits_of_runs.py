@@ -621,6 +621,7 @@ RUNS = (
     *edits_of(
         "zoo/runs/bundle.py",
         ("tests/zoo/runs/test_bundle.py",),
+        ("tensors of a bundle have any type", "for tensor in tensors.values()} - _TYPES):", "for tensor in ()}):"),
         ("a bundle has any threshold", 'raise _damaged(f"{folder / BUNDLE} has an invalid threshold")', "pass"),
         ("a release has other sizes", "if given[name].sizes != ", "if {} == "),
         ("settings are of any type", '    parser.parse_object({"settings"', '    ({"settings"'),

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from callbacks.run_report import privacy_cells, records
+from datamodules import Synthetic
 from tests.samples import binary
-from tests.zoo.methods.one_bit_mc.problems import problem
 from tests.zoo.publishers.generators import TINY, ratings
 from zoo import (
     JLT,
@@ -23,15 +23,18 @@ from zoo import (
     Partial,
     Publisher,
     Release,
+    publish,
 )
 from zoo.commands.privacy.command import main
-from zoo.data.ratings import Step
+from zoo.data.ratings import Ratings, Step
+from zoo.methods.one_bit_mc.perturbation import Problem
 from zoo.privacy.accounting.events import GaussianEvent
 from zoo.privacy.accounting.gaussian import gauss_mu
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Guarantee, PrivacyRecord
 from zoo.publishers.base import PlannedRelease, PublicSizes, Stamped
+from zoo.runs.inputs import _published
 
 RECORDS = Path(__file__).parent / "privacy" / "record"
 CLAIM = f"the claim of {__name__}.NoNoise is true, not audited here"
@@ -63,6 +66,9 @@ class NoNoise(Publisher):
 
 class Wider(JLT):
     """One of ours, with something of its own that may spoil it."""
+
+    def target_release(self) -> Release:
+        return JLT(epsilon=1.0, num_components=4).publish(binary(), "music")
 
 
 def test_what_an_outside_publisher_claims_is_its_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,6 +171,38 @@ class Flips(InputPerturbation):
     """Flips of another package."""
 
 
+class OwnRecord(InputPerturbation):
+    """States what it likes."""
+
+    def record(self, problem: Problem, applied: Sequence[Step] = ()) -> PrivacyRecord:
+        return NoisyRows(epsilon=1.0).forecast(9, 7)
+
+
+class HandsOver(Wider):
+    """Lets another publisher release, and release for the target."""
+
+    def for_target(self, target: Ratings) -> Publisher:
+        return Wider(epsilon=1.0, num_components=4)
+
+
+class Replaces(Synthetic):
+    """Gives other ratings by an attribute of the object, which no class shows."""
+
+    def __init__(self) -> None:
+        super().__init__(num_users=60, num_items=40)
+        self.source = lambda name: binary()  # type: ignore[method-assign, assignment]
+
+
+def test_what_an_outside_object_hands_to_ours_is_claimed(tmp_path: Path) -> None:
+    (data := Synthetic(num_users=60, num_items=40)).read_target()
+    released, own = _published(HandsOver(epsilon=1.0), data, ["book"])
+    assert own is not None
+    for record in (released["book"].record, own.record):
+        assert record.conditions[-1] == f"claimed_by:{__name__}.HandsOver"
+    read = publish(JLT(epsilon=1.0, num_components=4), Replaces(), tmp_path / "book")
+    assert read.record.conditions == (f"read_by:{__name__}.Replaces",)
+
+
 class Completion(OneBitMC):
     """A method of ours that protects its own training, with something of its own."""
 
@@ -178,8 +216,14 @@ def test_a_method_that_protects_its_own_training_is_claimed_where_it_is_somebody
         return records(SimpleNamespace(releases={}), made)[kind.__name__].standing
 
     assert said(OneBitMC) == "proved"
-    flips, theirs = (kind(epsilon=1.0).record(problem()) for kind in (InputPerturbation, Flips))
-    assert theirs.conditions == (*flips.conditions, f"claimed_by:{__name__}.Flips")
+    flips, *others = (
+        OneBitMC(tau=9.0, perturbation=kind(epsilon=1.0)).forecast(9, 7)
+        for kind in (InputPerturbation, Flips, OwnRecord)
+    )
+    assert [one.conditions[-1] for one in others] == [
+        f"claimed_by:{__name__}.{name}" for name in ("Flips", "OwnRecord")
+    ]
+    assert "claim of" not in flips.standing
     assert (
         said(Completion) == f"conditional (assumes that the claim of {__name__}.Completion is true, not audited here)"
     )

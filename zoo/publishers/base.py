@@ -196,11 +196,12 @@ class Stamped:
     """
 
     of: Publisher
+    configured: Publisher | None = None  # whose `Publisher.for_target` returned ``of``
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """Plan as `Publisher.prepare`."""
         planned = self.of.prepare(sizes)
-        return replace(planned, record=planned.record.claimed_by(type(self.of)), make=partial(self._made, planned.make))
+        return replace(planned, record=self._claimed(planned.record), make=partial(self._made, planned.make))
 
     def publish(self, source: Ratings, domain: str) -> Release:
         """Publish as `Publisher.publish`."""
@@ -208,8 +209,11 @@ class Stamped:
 
     def forecast(self, num_users: int, num_items: int, applied: Sequence[Step] = ()) -> PrivacyRecord:
         """Forecast as `Publisher.forecast`."""
-        return self.of.forecast(num_users, num_items, applied).claimed_by(type(self.of))
+        return self._claimed(self.of.forecast(num_users, num_items, applied))
 
     def _made(self, make: Make, source: Ratings, domain: str) -> Release:
         release = make(source, domain)
-        return replace(release, record=release.record.claimed_by(type(self.of)))
+        return replace(release, record=self._claimed(release.record))
+
+    def _claimed(self, record: PrivacyRecord) -> PrivacyRecord:
+        return record.claimed_by(type(self.of)).claimed_by(type(self.configured or self.of))

@@ -45,6 +45,11 @@ SCHEMA = 1
 _FIELDS = {"schema": int, "version": str, "method": str} | dict.fromkeys(
     ("settings", "sizes", "digests", "holds", "sha256"), dict
 )
+#: Types of tensors on which all operations are defined.
+_TYPES = {
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.float16, torch.bfloat16, torch.float32, torch.float64,
+}  # fmt: skip
 #: Largest list of ids, in bytes.
 _MOST_TEXT = 2**28
 #: Bytes of weights that are made though scoring does not use them; more for large bundles.
@@ -61,7 +66,7 @@ class BundleError(ValueError):
 
 
 def _damaged(problem: str) -> BundleError:
-    return BundleError(f"{problem}. Ask for the bundle again.")
+    return BundleError(f"{problem.removesuffix('.')}. Ask for the bundle again.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +151,8 @@ def load_bundle(
     except (ReleaseError, SafetensorError, OSError, TypeError) as error:  # torch adds its stack to the error of a shape
         said = str(error).partition("\n")[0]
         raise _damaged(f"{folder / TENSORS} is damaged: {said}") from error
+    if odd := sorted(str(kind) for kind in {tensor.dtype for tensor in tensors.values()} - _TYPES):
+        raise _damaged(f"{folder / TENSORS} has tensors of type {odd[0]}")
     if data is not None:
         method = _method(folder, manifest, tensors, {})
         check_names(releases or {}, data.sources)
@@ -249,9 +256,7 @@ def _method(
         except BundleError:
             raise
         except (ValueError, AttributeError, IndexError, OverflowError, ArgumentError) as error:
-            raise _damaged(
-                f"Invalid settings in {folder / BUNDLE}: {' '.join(str(error)[:500].split()).removesuffix('.')}"
-            ) from error
+            raise _damaged(f"Invalid settings in {folder / BUNDLE}: {' '.join(str(error)[:500].split())}") from error
     kinds = {source["kind"] for source in manifest["sizes"]["sources"].values()}
     if method.accepted_releases and not kinds <= method.accepted_releases:
         raise _damaged(f"{folder / BUNDLE} names releases that {own.__name__} cannot read")

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from pytorch_lightning.utilities import rank_zero_warn
 from pytorch_lightning.utilities.seed import isolate_rng
 
 from datamodules import CrossDomainDataModule
+from datamodules.protocol import marked
 from datamodules.public_lists import COMMON, OWN, write_users
 from zoo.data.ratings import Ratings
 from zoo.methods.base import Recommender
@@ -251,11 +252,12 @@ def _published(publisher: Publisher, data: CrossDomainDataModule, names: Sequenc
         for name, source in sources.items():
             if not publisher.control:  # a control may have other users
                 data.check_source_users(name, source)
-        publisher = publisher.for_target(data.train)  # what the target publishes for it, once for all sources
+        configured, publisher = publisher, publisher.for_target(data.train)  # publishes for it, once for all sources
         for name in names:
-            releases[name] = Stamped(publisher).publish(sources.pop(name), name)
+            releases[name] = Stamped(publisher, configured).publish(sources.pop(name), name)
             data.link_users(name, releases[name], f"The new release of {name!r}")
-    return releases, publisher.target_release()
+    own = publisher.target_release()
+    return releases, own and replace(own, record=own.record.claimed_by(type(configured)))
 
 
 def _without_rows(release: Release) -> dict[str, Any]:
@@ -269,7 +271,8 @@ def _without_rows(release: Release) -> dict[str, Any]:
 def _source_ratings(data: CrossDomainDataModule, name: str) -> Ratings:
     """Return the ratings of a source; if they are not available, say how to pass a release."""
     try:
-        return data.source(name)
+        found: Ratings = marked(data, data.source(name))  # also where the object replaces the method of its class
+        return found
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"{error} Pass the release of the source party: --data.releases.{name} PATH (Python: "

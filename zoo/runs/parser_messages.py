@@ -75,7 +75,7 @@ def _library_message(message: str, option: str) -> str:
     if (value := re.search(r"(?:Got|Given) value: (.*)", message)) is not None:
         near = suggest(value[1], re.findall(r"'([^']+)'", text)) if "Literal" in text else ""
         return f"{option} is {value[1]}. {text}.{near}"
-    return f"{option}: {text}." if option else re.sub(r"required: \w+\.", "required: --", f"{text}.")
+    return f"{option}: {text}." if option else re.sub(r"required: (\w+\.(?=\w))?", "required: --", f"{text}.")
 
 
 def _options_of_classes() -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from datamodules import CrossDomainDataModule
 from datamodules.cache import progress_reporter
+from datamodules.protocol import marked
 from zoo.data.ratings import Ratings
 from zoo.privacy.accounting.events import read_ledger
 from zoo.privacy.record.record import shown_delta
@@ -98,7 +99,7 @@ def publish(
             return _published_before(charged, entry, name, out)
         if out.exists():
             raise _exists(out)
-        ratings = data.source(name)
+        ratings = marked(data, data.source(name))  # also where the object replaces the method of its class
         published = ReleaseMetadata.today(about, f"cdr-zoo {VERSION}")
         return publish_release(publisher, ratings, name, out, published, charged, key, request)
 

@@ -621,6 +621,7 @@ def test_hostile_tensors_and_ids_are_refused(whole: Path, tmp_path: Path) -> Non
     good, weight = load_file(whole / TENSORS), next(k for k in load_file(whole / TENSORS) if k.startswith("state."))
     for changed, said in (
         ({weight: torch.full_like(good[weight], torch.nan)}, "NaN or infinite"),
+        ({weight: good[weight].to(torch.complex64)}, "has tensors of type torch.complex64"),
         ({weight: torch.zeros(1)}, "do not fit version"),
         ({"train.items": good["train.items"] + 1000}, "no ratings of these users"),
         ({"seen.starts": good["seen.starts"] * 2}, "no ratings of these users"),

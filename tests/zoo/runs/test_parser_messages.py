@@ -67,8 +67,9 @@ def test_an_option_that_is_needed_is_named_as_it_is_written(
     with pytest.raises(SystemExit):
         cli("fit", *PROJECTED, "--model", "Ensemble")
     assert "error: the following arguments are required: --model.members.\n" in capsys.readouterr().err
-    said = parser_message("the following arguments are required: publish.out", ArgumentParser(prog="python -m zoo"))
-    assert said.splitlines()[0] == "the following arguments are required: --out."
+    for name, shown in (("publish.out", "--out"), ("model", "--model")):
+        said = parser_message(f"the following arguments are required: {name}", ArgumentParser(prog="python -m zoo"))
+        assert said.splitlines()[0] == f"the following arguments are required: {shown}."
 
 
 def test_other_messages_pass_in_their_first_lines() -> None:

@@ -184,7 +184,7 @@ class OneBitMC(Recommender):
         problem = self.problem()
         found = self.perturbation.finish(self.solver.result, problem, self.noise)
         self.matrix.copy_(torch.from_numpy(found if self.rank is None else truncated(found, self.rank)))
-        self._record = self.of_these_ratings(self.perturbation.record(problem, self.data.train.applied))
+        self._record = self.of_these_ratings(self._claimed(problem, self.data.train.applied))
         # From here on nothing is kept but the matrix: before, the solver may hold what has no noise.
         self.solver, self.drawn, self.complete = None, {}, True
 
@@ -192,7 +192,7 @@ class OneBitMC(Recommender):
         """Return what the perturbation of the completed matrix protects; None before there is one or data."""
         if self._record is not None or not self.has_trainer:
             return self._record
-        record = self.perturbation.record(self.problem(), self.data.train.applied)
+        record = self._claimed(self.problem(), self.data.train.applied)
         return record.without_guarantee("the matrix is not complete")
 
     def forecast(self, num_users: int, num_items: int, applied: Sequence[Step] = ()) -> PrivacyRecord:
@@ -200,7 +200,10 @@ class OneBitMC(Recommender):
         # A record says nothing of which entries are observed, and less of their signs.
         anything = Observations((num_users, num_items), np.zeros(1, dtype=np.int64), np.ones(1))
         problem = Problem(anything, self.link, NuclearBall(self.tau), self.alpha, self.bounded, self.tolerance)
-        return self.perturbation.record(problem, applied)
+        return self._claimed(problem, applied)
+
+    def _claimed(self, problem: Problem, applied: Sequence[Step]) -> PrivacyRecord:
+        return self.perturbation.record(problem, applied).claimed_by(type(self.perturbation))
 
     def events(self, num_users: int) -> list[PrivacyEvent]:
         """Return the privacy events of the whole training, from public settings."""

@@ -162,7 +162,7 @@ class Perturbation(CapturesInit, ABC):
     def _record_of(self, plan: Mechanism, problem: Problem, steps: Sequence[RecordedStep]) -> PrivacyRecord:
         notes = problem.public | self.public_settings(problem.terms)
         notes = {name: value for name, value in notes.items() if name not in plan.public_inputs}
-        record = PrivacyRecord.of(plan, NoiseSource.of(self.noise_seed), steps, notes).claimed_by(type(self))
+        record = PrivacyRecord.of(plan, NoiseSource.of(self.noise_seed), steps, notes)
         if isinstance(plan, ExactObjective):
             return record.without_guarantee("the minimiser is not exact, and the proof is for the exact one")
         return record
