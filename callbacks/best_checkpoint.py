@@ -127,6 +127,8 @@ class BestCheckpoint(ModelCheckpoint):
                     shutil.copyfile(best, temporary)  # the earlier run stays unchanged
             state |= {"best_model_path": str(own), "kth_best_model_path": str(own)}
             state["best_k_models"] = {str(own): state_dict["best_model_score"]}
+        else:  # Lightning would remove the files that these name
+            state |= {"kth_best_model_path": "", "best_k_models": {}, "last_model_path": ""}
         super().load_state_dict(state)
 
     def _best_of(self, state: dict[str, Any]) -> Path:

@@ -256,6 +256,10 @@ def records(data: Any, method: Any) -> dict[str, PrivacyRecord]:  # noqa: ANN401
     if own.claims and any(getattr(method, name, False) for name in ("learned_elsewhere", "prepared_otherwise")):
         own = own.without_guarantee(ELSEWHERE)
     own = own.claimed_by(type(method))
+    for step in getattr(
+        data, "read_by_plugin", ()
+    ):  # also if the class gives ratings of its own, such as by a property
+        own = own.assuming(step.condition)
     if chosen and own.claims:
         # The events of another package's training are unknown, so they cannot be added up.
         others = () if isinstance(own.mechanism, ThirdPartyMechanism) else method.compared

@@ -4,6 +4,7 @@ import hashlib
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -239,7 +240,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         users, shipped = self.users if self.limited_to_list(name) else OWN, self.public_ids(name) is not None
         derived, catalogue = self._derived_users, self.catalogues.get(name)
         lists = public_lists.list_steps(users, derived=derived, catalogue=catalogue, shipped=shipped)
-        return (*self._read_by_plugin, *plugin_steps(self.filters, self.evaluation), *self.filters.steps, *lists, last)
+        return (*self.read_by_plugin, *plugin_steps(self.filters, self.evaluation), *self.filters.steps, *lists, last)
 
     def check_lists(self) -> None:
         """Refuse a list of users or items that is a file of ratings; `ValueError`. A run's own copy of the target needs none."""
@@ -247,7 +248,8 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         public_lists.check_no_ratings(self.users, self.catalogues, files)
 
     @property
-    def _read_by_plugin(self) -> tuple[Step, ...]:
+    def read_by_plugin(self) -> tuple[Step, ...]:
+        """The step of reading if the class is of another package; a condition of records."""
         return plugin_steps(self)
 
     def common_users(self) -> list[str]:
@@ -263,7 +265,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
             self._facts[name] = facts[0]
             if facts[0].implausible and facts[0].unit != "unknown":
                 warn_once(f"{name}: {facts[0].implausible}.")
-        if self._read_by_plugin:  # the readers of this package merge, and return seconds
+        if self.read_by_plugin:  # the readers of this package merge, and return seconds
             table = merge_repeats(
                 table.with_columns(in_seconds(table["timestamp"], (units_of(table["timestamp"]) or [""])[0]))
             )
@@ -370,7 +372,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
     def _files(self) -> list[Path] | None:
         """Return all files that the target depends on; None if a class of another package may read unknown ones."""
         found = [self.files(domain) for domain in (self._domains if self.users == COMMON else [self.target])]
-        if self._read_by_plugin or None in found:
+        if self.read_by_plugin or None in found:
             return None
         lists = [Path(self.users), *(path for path in self.catalogues.values() if isinstance(path, Path))]
         return [path for paths in found for path in paths or ()] + lists
@@ -381,7 +383,9 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         """Read the releases and align their users with the target's; the second part of `setup`."""
         for name, release in load_releases(self.sources, self.release_paths, self.trusted):
             self.links[name] = links = self.link_users(name, release, str(self.release_paths[name]))
-            self.releases[name] = release if self.denoiser is None else self.denoiser(release)
+            self.releases[name] = release
+            if self.denoiser is not None:  # one of another package may change the record
+                self.releases[name] = replace(self.denoiser(release), record=release.record, ledger=release.ledger)
             self._release_digests[name] = release.digest
             if release.layout.reads_own_rows:
                 self._read_own_rows(name)

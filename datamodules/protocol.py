@@ -237,7 +237,7 @@ def marked(data: Any, made: Any) -> Any:  # noqa: ANN401  a datamodule; ratings,
     if isinstance(made, Ratings):
         steps = marked(data, made.applied)
         return made if steps == made.applied else replace(made, applied=steps)
-    return (*(step for step in data._read_by_plugin if step not in made), *made)
+    return (*(step for step in data.read_by_plugin if step not in made), *made)
 
 
 def marking(method: Callable[..., Any]) -> Callable[..., Any]:

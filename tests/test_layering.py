@@ -32,9 +32,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 54_922,
-    "lines of tests": 57_272,
-    "collected tests": 7_053,
+    "lines of code": 54_968,
+    "lines of tests": 57_328,
+    "collected tests": 7_054,
 }
 
 

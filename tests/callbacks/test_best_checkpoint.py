@@ -1,5 +1,6 @@
 """BestCheckpoint: which epoch is kept as the best, that the last one stays beside it, and what a resumed run takes over."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -15,7 +16,8 @@ from callbacks import BestCheckpoint
 from datamodules import Evaluation, Synthetic
 from tests.tiny import SIZES
 from tests.zoo.methods.quiet_trainer import quiet
-from zoo import DMF
+from zoo import BPR, DMF
+from zoo.testing.tiny import trainer
 
 pytestmark = pytest.mark.thorough
 
@@ -181,3 +183,39 @@ def test_a_checkpoint_that_is_only_scored_carries_nothing_over(tmp_path: Path) -
     kept.load_state_dict({"best_model_path": str(tmp_path / "elsewhere.ckpt"), "best_model_score": torch.tensor(1.0)})
     assert kept.best_model_path == ""
     assert not list(tmp_path.iterdir())
+
+
+def test_a_checkpoint_names_no_files_that_resuming_removes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning removes the best of before, folders too, whatever protocol names it."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "precious").mkdir()
+    data = partial(Synthetic, num_users=40, num_items=30, sources=[])
+    run = trainer(tmp_path / "received", epochs=1)
+    run.fit(BPR(num_factors=4), datamodule=data())
+    checkpoint = torch.load(tmp_path / "received" / "last.ckpt", weights_only=True)
+    (name,) = checkpoint["callbacks"]
+    own = checkpoint["callbacks"][name]
+    for key, path in (
+        ("best_model_path", "local://~/precious"),
+        ("last_model_path", "~/precious"),
+        ("best_k_models", {"file::precious": 1.0}),
+        ("best_model_path", 3),
+    ):
+        checkpoint["callbacks"] = {name: own | {key: path}}
+        torch.save(checkpoint, tmp_path / "received" / "last.ckpt")
+        with pytest.raises(ValueError, match="no path of a run"):
+            trainer(tmp_path / "resumed", epochs=2).fit(
+                BPR(num_factors=4), datamodule=data(), ckpt_path=tmp_path / "received" / "last.ckpt"
+            )
+    up = tmp_path / "resumed" / ".." / "precious"
+    checkpoint["callbacks"] = {name: own | {"best_model_path": str(up)}}
+    torch.save(checkpoint, tmp_path / "received" / "last.ckpt")
+    trainer(tmp_path / "resumed", epochs=2).fit(
+        BPR(num_factors=4), datamodule=data(), ckpt_path=tmp_path / "received" / "last.ckpt"
+    )
+    assert (tmp_path / "precious").is_dir()
+    kept = BestCheckpoint()
+    kept.dirpath, kept._stage = str(tmp_path), "fit"
+    others = {"kth_best_model_path": "a", "best_k_models": {"a": torch.tensor(1.0)}, "last_model_path": "a"}
+    kept.load_state_dict({"best_model_path": "", "best_model_score": None, **others})
+    assert (kept.best_k_models, kept.kth_best_model_path, kept.last_model_path) == ({}, "", "")

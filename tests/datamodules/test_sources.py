@@ -226,7 +226,7 @@ def test_there_is_nothing_to_learn_of_a_target_without_a_rating(
 class Elsewhere(Held):
     """A class of somebody else's, which may do anything to a file that it reads."""
 
-    _read_by_plugin = CrossDomainDataModule._read_by_plugin
+    read_by_plugin = CrossDomainDataModule.read_by_plugin
 
 
 class Unmarked(Elsewhere):

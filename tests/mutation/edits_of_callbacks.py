@@ -6,6 +6,11 @@ CALLBACKS = (
     *edits_of(
         "callbacks/best_checkpoint.py",
         ("tests/callbacks/test_best_checkpoint.py",),
+        (
+            "a checkpoint without a best names files to remove",
+            'state |= {"kth_best_model_path": "", "best_k_models": {}, "last_model_path": ""}',
+            "pass",
+        ),
         ("a loss chooses the checkpoint", "monitor=SELECTION_METRIC", 'monitor="train/loss"'),
         ("without validation the first epoch is kept", "self.monitor = None", "pass"),
         (

@@ -66,7 +66,7 @@ DATAMODULES = (
         ("validation changes without a trace", "cases.items, validated.users, validated.items,", "cases.items,"),
         ("what is denoised is as it came", "{name: d + denoised for", "{name: d for"),
         ("signs are in digests", "digest(values=not self.signs)", "digest(values=True)"),
-        ("rows are left with their noise", "release if self.denoiser is None else self.denoiser(release)", "release"),
+        ("rows are left with their noise", "if self.denoiser is not None:", "if False:"),
         ("who is linked is counted as all", '"overlap": int((links >= 0).sum())', '"overlap": len(links)'),
         (
             "own rows are read of every release",
@@ -115,8 +115,8 @@ DATAMODULES = (
         ),
         (
             "filters are no step",
-            "(*self._read_by_plugin, *plugin_steps(self.filters, self.evaluation), *self.filters.steps, *lists, last)",
-            "(*self._read_by_plugin, *plugin_steps(self.filters, self.evaluation), *lists, last)",
+            "(*self.read_by_plugin, *plugin_steps(self.filters, self.evaluation), *self.filters.steps, *lists, last)",
+            "(*self.read_by_plugin, *plugin_steps(self.filters, self.evaluation), *lists, last)",
         ),
         ("users without ratings are none of the list", "users if listed is None else listed", "users"),
         ("listed users without ratings are not of the target", "users if named is None else named", "users"),

@@ -100,6 +100,17 @@ EVALUATION = (
     ),
     *edits_of(
         "zoo/methods/checkpoint_identity.py",
+        ("tests/callbacks/test_best_checkpoint.py",),
+        ("a checkpoint names files to remove", '        make_paths_local(checkpoint.get("callbacks"))\n', ""),
+        ("a protocol is a path like others", '"::|://|^~"', '"^~"'),
+        (
+            "a path leads up from the folder of a run",
+            'os.path.realpath(path) if ".." in Path(path).parts else path',
+            "path",
+        ),
+    ),
+    *edits_of(
+        "zoo/methods/checkpoint_identity.py",
         ("tests/zoo/methods/test_sppg.py",),
         (
             "a test forgets what ended the training",

@@ -304,6 +304,7 @@ RECORDS = (
         ("tests/zoo/test_claimed.py",),
         ("nobody says whose word a release is", "record=self._claimed(release.record))", "record=release.record)"),
         ("a publisher hides behind one of ours", "type(self.configured or self.of)", "type(self.of)"),
+        ("the target's release is ours", "own and replace(own, record=self._claimed(own.record))", "own"),
         (
             "nobody says whose word a forecast is",
             "return self._claimed(self.of.forecast(num_users, num_items, applied))",
@@ -314,6 +315,25 @@ RECORDS = (
         "zoo/methods/one_bit_mc/method.py",
         ("tests/zoo/test_claimed.py",),
         ("a perturbation is ours whose ever it is", ".claimed_by(type(self.perturbation))", ""),
+    ),
+    *edits_of(
+        "zoo/publishers/controls.py",
+        ("tests/zoo/test_claimed.py",),
+        ("a wrapper hides a publisher", "self.stamped.for_target(target)", "Stamped(self.of.for_target(target))"),
+    ),
+    *edits_of(
+        "callbacks/run_report.py",
+        ("tests/zoo/test_claimed.py",),
+        ("ratings of a property are ours", "own = own.assuming(step.condition)", "pass"),
+    ),
+    *edits_of(
+        "datamodules/base.py",
+        ("tests/zoo/test_claimed.py",),
+        (
+            "a denoiser writes records",
+            "replace(self.denoiser(release), record=release.record, ledger=release.ledger)",
+            "self.denoiser(release)",
+        ),
     ),
     *edits_of(
         "zoo/runs/publishing.py",

@@ -23,6 +23,7 @@ from zoo import (
     Partial,
     Publisher,
     Release,
+    Thinned,
     publish,
 )
 from zoo.commands.privacy.command import main
@@ -34,6 +35,7 @@ from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.randomness.noise import NoiseSource
 from zoo.privacy.record.record import Guarantee, PrivacyRecord
 from zoo.publishers.base import PlannedRelease, PublicSizes, Stamped
+from zoo.release.denoiser import Denoiser
 from zoo.runs.inputs import _published
 
 RECORDS = Path(__file__).parent / "privacy" / "record"
@@ -193,14 +195,28 @@ class Replaces(Synthetic):
         self.source = lambda name: binary()  # type: ignore[method-assign, assignment]
 
 
+class Rewrites(Denoiser):
+    """Gives rows the record of less noise."""
+
+    def __call__(self, release: Release) -> Release:
+        return FlippedRows(epsilon=0.1).publish(Synthetic(num_users=60, num_items=40).source("book"), "book")
+
+
 def test_what_an_outside_object_hands_to_ours_is_claimed(tmp_path: Path) -> None:
     (data := Synthetic(num_users=60, num_items=40)).read_target()
-    released, own = _published(HandsOver(epsilon=1.0), data, ["book"])
-    assert own is not None
-    for record in (released["book"].record, own.record):
-        assert record.conditions[-1] == f"claimed_by:{__name__}.HandsOver"
+    for wrapped in (HandsOver(epsilon=1.0), Thinned(HandsOver(epsilon=1.0), share=0.5)):
+        released, own = _published(wrapped, data, ["book"])
+        assert own is not None
+        for record in (released["book"].record, own.record):
+            assert f"claimed_by:{__name__}.HandsOver" in record.conditions
     read = publish(JLT(epsilon=1.0, num_components=4), Replaces(), tmp_path / "book")
     assert read.record.conditions == (f"read_by:{__name__}.Replaces",)
+    rows = FlippedRows(epsilon=1.0).publish(data.source("book"), "book")
+    paths = {"book": rows.save(tmp_path / "rows")}
+    received = Synthetic(num_users=60, num_items=40, releases=paths, denoiser=Rewrites())  # type: ignore[arg-type]
+    received.read_target()
+    received.read_releases()
+    assert received.releases["book"].record == rows.record
 
 
 class Completion(OneBitMC):
@@ -210,12 +226,14 @@ class Completion(OneBitMC):
 def test_a_method_that_protects_its_own_training_is_claimed_where_it_is_somebody_elses() -> None:
     claim = NoisyRows(epsilon=1.0).forecast(9, 7)
 
-    def said(kind: type[OneBitMC]) -> str:
+    def said(kind: type[OneBitMC], **data: object) -> str:
         made = kind.__new__(kind)
         object.__setattr__(made, "privacy_record", lambda: claim)
-        return records(SimpleNamespace(releases={}), made)[kind.__name__].standing
+        return records(SimpleNamespace(releases={}, **data), made)[kind.__name__].standing
 
     assert said(OneBitMC) == "proved"
+    read_by = Step("read by shop.Shop", "read_by:shop.Shop", "values")
+    assert "shop.Shop" in said(OneBitMC, read_by_plugin=(read_by,)), "also if its ratings have no steps"
     flips, *others = (
         OneBitMC(tau=9.0, perturbation=kind(epsilon=1.0)).forecast(9, 7)
         for kind in (InputPerturbation, Flips, OwnRecord)

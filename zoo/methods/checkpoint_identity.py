@@ -1,6 +1,9 @@
 """Checkpoint identity: sizes, digests and random states of a training, and the check against other data."""
 
+import os
+import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from pytorch_lightning.trainer.states import TrainerFn
@@ -19,7 +22,7 @@ from zoo.methods.epoch_averages import EpochMeans
 from zoo.methods.target_data import ReleaseMismatchError, Sizes, TargetData, TargetModule, refuse_other_data
 from zoo.privacy.record.record import PrivacyRecord
 from zoo.privacy.record.steps import recorded_steps
-from zoo.runtime.run_folder import differing, flat
+from zoo.runtime.run_folder import differing, flat, visible
 
 ELSEWHERE = "the weights were also learned from other ratings"
 """Reason why the record of a private training has no guarantee: its conditions are those of the last ratings alone."""
@@ -29,6 +32,29 @@ NOT_ENDED = "the training has not ended"
 
 #: What a checkpoint, and a bundle made of it, state of their training.
 STATED = ("own_rows", "chosen_by_metrics", "ended_by_ratings", "learned_elsewhere")
+
+
+#: Paths in the state of a `ModelCheckpoint`.
+_PATHS = ("best_model_path", "kth_best_model_path", "last_model_path", "best_k_models")
+
+
+def make_paths_local(states: object) -> None:
+    """Refuse paths of a checkpoint's callbacks with a protocol or ``~``, and resolve ``..``: Lightning removes what they name.
+
+    It removes plain paths only inside the folder of the run.
+    """
+    for state in states.values() if isinstance(states, Mapping) else ():
+        for name in _PATHS if isinstance(state, dict) else ():
+            if isinstance(paths := state.get(name), Mapping):
+                state[name] = {_local(path): score for path, score in paths.items()}
+            elif paths:
+                state[name] = _local(paths)
+
+
+def _local(path: object) -> str:
+    if not isinstance(path, str) or re.search("::|://|^~", path):
+        raise ValueError(f"The checkpoint names {visible(str(path))[:200]!r}, no path of a run. Ask for another.")
+    return os.path.realpath(path) if ".." in Path(path).parts else path
 
 
 class CheckpointIdentity(EpochMeans, TargetModule):
@@ -130,6 +156,7 @@ class CheckpointIdentity(EpochMeans, TargetModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Build from the checkpoint's sizes; raise an error if it belongs to other data or releases."""
+        make_paths_local(checkpoint.get("callbacks"))
         kept = checkpoint["zoo"]
         self._build_once(kept["sizes"])
         self.adopt(kept)

@@ -211,6 +211,15 @@ class Stamped:
         """Forecast as `Publisher.forecast`."""
         return self._claimed(self.of.forecast(num_users, num_items, applied))
 
+    def for_target(self, target: Ratings) -> Stamped:
+        """Return what `Publisher.for_target` returns, with the claims of both."""
+        return Stamped(self.of.for_target(target), self.configured or self.of)
+
+    def target_release(self) -> Release | None:
+        """Return the release of `Publisher.target_release`."""
+        own = self.of.target_release()
+        return own and replace(own, record=self._claimed(own.record))
+
     def _made(self, make: Make, source: Ratings, domain: str) -> Release:
         release = make(source, domain)
         return replace(release, record=self._claimed(release.record))

@@ -67,18 +67,19 @@ class Wrapper(Publisher):
     """
 
     def __init__(self, of: Publisher) -> None:
-        self.of = of
+        self.of, self.stamped = of, Stamped(of)
         self.control, self.joins_users = self.control or of.control, of.joins_users
 
     def for_target(self, target: Ratings) -> Self:
         """Return the same wrapper of a publisher that knows the target."""
         made = copy.copy(self)
-        made.of = self.of.for_target(target)
+        made.stamped = self.stamped.for_target(target)
+        made.of = made.stamped.of
         return made
 
     def target_release(self) -> Release | None:
         """Return the target's release that ``of`` was made for."""
-        return self.of.target_release()
+        return self.stamped.target_release()
 
 
 class Noise(Wrapper):
@@ -108,7 +109,7 @@ class Noise(Wrapper):
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """Plan the release of ``of`` without its guarantee: the mean number of items is read from the data."""
-        planned = Stamped(self.of).prepare(sizes)
+        planned = self.stamped.prepare(sizes)
         events = (NonPrivateEvent(),)
 
         def make(source: Ratings, domain: str) -> Release:
@@ -135,7 +136,7 @@ class SameGuarantee(Wrapper):
 
     def prepare(self, sizes: PublicSizes) -> PlannedRelease:
         """Plan the release of ``of``, with another way to make it."""
-        planned = Stamped(self.of).prepare(sizes)
+        planned = self.stamped.prepare(sizes)
         return replace(planned, make=partial(self.remake, planned.make))
 
     @abstractmethod

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -252,12 +252,11 @@ def _published(publisher: Publisher, data: CrossDomainDataModule, names: Sequenc
         for name, source in sources.items():
             if not publisher.control:  # a control may have other users
                 data.check_source_users(name, source)
-        configured, publisher = publisher, publisher.for_target(data.train)  # publishes for it, once for all sources
+        stamped = Stamped(publisher).for_target(data.train)  # the target publishes for it, once for all sources
         for name in names:
-            releases[name] = Stamped(publisher, configured).publish(sources.pop(name), name)
+            releases[name] = stamped.publish(sources.pop(name), name)
             data.link_users(name, releases[name], f"The new release of {name!r}")
-    own = publisher.target_release()
-    return releases, own and replace(own, record=own.record.claimed_by(type(configured)))
+    return releases, stamped.target_release()
 
 
 def _without_rows(release: Release) -> dict[str, Any]:
