@@ -383,9 +383,9 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         """Read the releases and align their users with the target's; the second part of `setup`."""
         for name, release in load_releases(self.sources, self.release_paths, self.trusted):
             self.links[name] = links = self.link_users(name, release, str(self.release_paths[name]))
-            self.releases[name] = release
-            if self.denoiser is not None:  # one of another package may change the record
-                self.releases[name] = replace(self.denoiser(release), record=release.record, ledger=release.ledger)
+            self.releases[name] = made = release if self.denoiser is None else self.denoiser(release)
+            if (made.record, made.ledger) != (release.record, release.ledger):  # a denoiser of another package
+                self.releases[name] = replace(made, record=release.record, ledger=release.ledger)
             self._release_digests[name] = release.digest
             if release.layout.reads_own_rows:
                 self._read_own_rows(name)

@@ -32,8 +32,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 54_968,
-    "lines of tests": 57_328,
+    "lines of code": 54_980,
+    "lines of tests": 57_332,
     "collected tests": 7_054,
 }
 

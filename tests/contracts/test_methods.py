@@ -69,6 +69,7 @@ def test_a_method_that_reads_the_answers_is_noticed(tmp_path: Path) -> None:
     data, hidden = Synthetic(**SYNTHETIC, sources=[]), HideTest()
     with pytest.raises(AssertionError, match=r"Training reads data\.test"):
         trainer(tmp_path, hidden).fit(Peeks(num_factors=4), datamodule=data)
+    assert type(data) is Synthetic
     again = Synthetic(**SYNTHETIC, sources=[])
     trainer(tmp_path / "fair", hidden, epochs=1).fit(zoo.BPR(num_factors=4), datamodule=again)
     assert len(again.test.items), "given back"

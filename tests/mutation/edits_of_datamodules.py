@@ -66,7 +66,7 @@ DATAMODULES = (
         ("validation changes without a trace", "cases.items, validated.users, validated.items,", "cases.items,"),
         ("what is denoised is as it came", "{name: d + denoised for", "{name: d for"),
         ("signs are in digests", "digest(values=not self.signs)", "digest(values=True)"),
-        ("rows are left with their noise", "if self.denoiser is not None:", "if False:"),
+        ("rows are left with their noise", "release if self.denoiser is None else self.denoiser(release)", "release"),
         ("who is linked is counted as all", '"overlap": int((links >= 0).sum())', '"overlap": len(links)'),
         (
             "own rows are read of every release",

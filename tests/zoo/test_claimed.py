@@ -204,7 +204,9 @@ class Rewrites(Denoiser):
 
 def test_what_an_outside_object_hands_to_ours_is_claimed(tmp_path: Path) -> None:
     (data := Synthetic(num_users=60, num_items=40)).read_target()
-    for wrapped in (HandsOver(epsilon=1.0), Thinned(HandsOver(epsilon=1.0), share=0.5)):
+    later = Thinned(JLT(epsilon=1.0, num_components=4), share=0.5)
+    later.of = HandsOver(epsilon=1.0)
+    for wrapped in (HandsOver(epsilon=1.0), Thinned(HandsOver(epsilon=1.0), share=0.5), later):
         released, own = _published(wrapped, data, ["book"])
         assert own is not None
         for record in (released["book"].record, own.record):

@@ -39,21 +39,22 @@ _PATHS = ("best_model_path", "kth_best_model_path", "last_model_path", "best_k_m
 
 
 def make_paths_local(states: object) -> None:
-    """Refuse paths of a checkpoint's callbacks with a protocol or ``~``, and resolve ``..``: Lightning removes what they name.
+    """Drop paths of a checkpoint's callbacks with a protocol or ``~``, and resolve ``..``: Lightning removes what they name.
 
-    It removes plain paths only inside the folder of the run.
+    It removes plain paths only inside the folder of the run. Dropped paths are named in a warning.
     """
     for state in states.values() if isinstance(states, Mapping) else ():
         for name in _PATHS if isinstance(state, dict) else ():
             if isinstance(paths := state.get(name), Mapping):
-                state[name] = {_local(path): score for path, score in paths.items()}
+                state[name] = {kept: score for path, score in paths.items() if (kept := _local(path))}
             elif paths:
                 state[name] = _local(paths)
 
 
 def _local(path: object) -> str:
     if not isinstance(path, str) or re.search("::|://|^~", path):
-        raise ValueError(f"The checkpoint names {visible(str(path))[:200]!r}, no path of a run. Ask for another.")
+        rank_zero_warn(f"The checkpoint names {visible(str(path))[:200]!r}, no local path. It is not taken over.")
+        return ""
     return os.path.realpath(path) if ".." in Path(path).parts else path
 
 

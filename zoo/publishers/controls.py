@@ -66,15 +66,22 @@ class Wrapper(Publisher):
     It is a control if ``of`` is one, joins users as ``of`` does, and passes the target on to it.
     """
 
+    _configured: Publisher | None = None  # whose `for_target` returned ``of``
+
     def __init__(self, of: Publisher) -> None:
-        self.of, self.stamped = of, Stamped(of)
+        self.of = of
         self.control, self.joins_users = self.control or of.control, of.joins_users
+
+    @property
+    def stamped(self) -> Stamped:
+        """The wrapped publisher, with the claims of its package."""
+        return Stamped(self.of, self._configured)
 
     def for_target(self, target: Ratings) -> Self:
         """Return the same wrapper of a publisher that knows the target."""
         made = copy.copy(self)
-        made.stamped = self.stamped.for_target(target)
-        made.of = made.stamped.of
+        known = self.stamped.for_target(target)
+        made.of, made._configured = known.of, known.configured
         return made
 
     def target_release(self) -> Release | None:

@@ -83,9 +83,13 @@ class HideTest(Callback):
         """Refuse to give the test cases."""
         raise AssertionError("Training reads data.test. Read data.train or data.validation.")
 
-    def teardown(self, trainer: Trainer, pl_module: Recommender, stage: str) -> None:  # type: ignore[override]
+    def teardown(self, trainer: Trainer, *_: object, **__: object) -> None:
         """Give them back."""
         trainer.datamodule.__class__ = self.kind  # type: ignore[attr-defined]
+
+    def on_exception(self, trainer: Trainer, *_: object) -> None:
+        """Give them back."""
+        self.teardown(trainer)
 
 
 class MethodContract:
