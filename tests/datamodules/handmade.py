@@ -39,7 +39,7 @@ ROWS = st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from("uvwxyz")), 
 class Held(CrossDomainDataModule):
     """Domains that lie in memory, the source `a` and the target `b`, with what ships beside them."""
 
-    read_by_plugin = ()  # rows are read as they are given, which a class that is none of ours has only said
+    read_by_plugin = ()  # as for a datamodule of this package, so that records of tests have no condition
 
     def __init__(
         self,
