@@ -211,6 +211,11 @@ RUNS = (
         "zoo/runs/exchange.py",
         ("tests/zoo/runs/test_exchange.py",),
         ("a request may raise epsilon", "        if epsilon > own:\n", "        if epsilon > 100 * own:\n"),
+        (
+            "a tiny epsilon is a failure",
+            "except ValueError as error:  # smaller",
+            "except KeyError as error:  # smaller",
+        ),
         ("one source stops all", "except Exception as error:  # a dev", "except ValueError as error:  # a dev"),
         ("a slow source holds the target", "elif monotonic() > end and source", "elif False and source"),
         ("a reply may be larger than asked for", "if len(data) > self.part:", "if False:"),
@@ -495,6 +500,11 @@ RUNS = (
             "lists of another client are used",
             '{user: body[name][user] for user in body["user_ids"] if user in (body[name] or ())}',
             "body[name] or {}",
+        ),
+        (
+            "an answer names the time of a run that was not loaded",
+            "trained = trained_at(options.run)\n",
+            "trained = trained_at(options.run)\n            self._model = model and model._replace(trained=trained)\n",
         ),
         ("a file is known by size and time", "(found.st_ino, found.st_mtime_ns,", "(found.st_mtime_ns,"),
         (

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import litserve
 from litserve.loops.simple_loops import BatchedLoop
@@ -42,38 +42,44 @@ def trained_at(run: Path) -> float:
     return files[0].stat().st_mtime
 
 
+class _Model(NamedTuple):
+    """A model with what was loaded with it: replaced as one, so that no answer mixes two."""
+
+    predictor: Predictor
+    histories: Mapping[str, list[str]]
+    trained: float
+    seen: tuple[Any, ...]
+
+
 class Served:
     """The model of a worker, which is replaced when its files change."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.predictor: Predictor | None = None
-        self.histories: Mapping[str, list[str]] = {}
-        self.trained = 0.0
-        self._seen: tuple[Any, ...] = ()
+        self._model: _Model | None = None
         self._looked, self._said, self._missed = 0.0, "", False
         self._thread: threading.Thread | None = None
 
     def load(self) -> None:
         """Load run and histories, and score one user, so that the first request finds everything ready."""
-        options = self.options
+        options, model = self.options, self._model
         seen = identity(options.run), identity(options.histories)
-        if self.predictor is None or seen[0] != self._seen[0]:
+        if model is None or seen[0] != model.seen[0]:
             predictor = opened(options).to(options.device)
             predictor.method.to(options.device)
             predictor.check_unknown(options.unknown)
             if predictor.user_ids:
                 predictor.recommend(predictor.user_ids[:1], k=1)
-            self.trained = trained_at(options.run)
+            trained = trained_at(options.run)
         else:
-            predictor = self.predictor
+            predictor, trained = model.predictor, model.trained
         histories = read_lists(options.histories, threshold_of(predictor)) or {}
         if histories and predictor.method.folds_in is None:
             name = type(predictor.method).__name__
             raise ValueError(f"--histories is set. {name} cannot score histories. Omit it, or train another method.")
         if histories:
             predictor.check_histories(histories)
-        self.predictor, self.histories, self._seen = predictor, histories, seen
+        self._model = _Model(predictor, histories, trained, seen)
 
     def look(self) -> None:
         """Begin to load in the background if the files changed; until then the present model answers."""
@@ -82,7 +88,9 @@ class Served:
             return
         self._looked = now
         try:
-            changed = (identity(self.options.run), identity(self.options.histories)) != self._seen
+            changed = (identity(self.options.run), identity(self.options.histories)) != (
+                self._model and self._model.seen
+            )
         except OSError as error:
             if self._missed:  # twice: not just being replaced
                 self._warn(error)
@@ -109,12 +117,12 @@ class Served:
 
     def answer(self, bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the answer to each body; those that allow it are scored together."""
-        predictor = self.predictor
-        assert predictor is not None
+        model = self._model
+        assert model is not None
         answers: list[dict[str, Any]] = [{} for _ in bodies]
         for group in (waiting := groups(bodies)):
             try:
-                found = self._scored(predictor, [bodies[at] for at in group])
+                found = self._scored(model, [bodies[at] for at in group])
             except (ValueError, DataNotAvailableError, LookupError) as error:
                 if len(group) > 1:  # none is refused for another
                     waiting += [[at] for at in group]
@@ -123,14 +131,15 @@ class Served:
                 said = "An id is unknown." if isinstance(error, UnknownUserError) else str(error)  # names no id
                 found = [{"refused": "An id cannot be used." if unusable else said}]
             for at, one in zip(group, found, strict=True):
-                answers[at] = one | {"trained": self.trained}
+                answers[at] = one | {"trained": model.trained}
         return answers
 
-    def _scored(self, predictor: Predictor, bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _scored(self, model: _Model, bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        predictor = model.predictor
         if bodies[0]["path"] == "/similar":
             return [_similar(predictor, body) for body in bodies]
         users = {user: at for at, body in enumerate(bodies) for user in body["user_ids"]}
-        joined = self._joined(bodies, users)
+        joined = self._joined(model.histories, bodies, users)
         found = [_empty(body, predictor.num_unknown_items(body["user_ids"], joined)) for body in bodies]
         for answer in predictor.answers(list(users), joined):
             for user, rank, item, score in answer.table.iter_rows():
@@ -142,14 +151,16 @@ class Served:
                     found[users[user]][name] += 1
         return found
 
-    def _joined(self, bodies: Sequence[dict[str, Any]], users: Mapping[str, int]) -> Request:
+    def _joined(
+        self, histories: Mapping[str, list[str]], bodies: Sequence[dict[str, Any]], users: Mapping[str, int]
+    ) -> Request:
         """Return one request for the users of all bodies, with the histories of the service."""
         lists: dict[str, Any] = {name: {} for name in ("seen", "histories", "candidates")}
         for body in bodies:
             for name, joined in lists.items():  # of its own users: another client may ask for the others
                 joined |= {user: body[name][user] for user in body["user_ids"] if user in (body[name] or ())}
-        for user in users.keys() & self.histories.keys():
-            lists["histories"][user] = [*self.histories[user], *lists["histories"].get(user, ())]
+        for user in users.keys() & histories.keys():
+            lists["histories"][user] = [*histories[user], *lists["histories"].get(user, ())]
         if bodies[0]["candidates"] is None:
             lists["candidates"] = None
         k = max(body["k"] for body in bodies)

@@ -199,7 +199,10 @@ class SourceParty:
         if epsilon > own:
             return None
         settings["init_args"]["epsilon"] = float(epsilon)
-        made: Publisher = instantiate("publisher", Publisher, settings)
+        try:
+            made: Publisher = instantiate("publisher", Publisher, settings)
+        except ValueError as error:  # smaller than any publisher takes
+            raise _RefusedError(str(error)) from error
         return made
 
     def _read(self, request: str, offset: object, size: object) -> bytes:

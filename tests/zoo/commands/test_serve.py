@@ -21,6 +21,7 @@ import pytest
 import zoo
 from datamodules import Synthetic
 from zoo.runs.predictor import DataNotAvailableError
+from zoo.runtime.run_folder import BEST
 
 pytest.importorskip("litserve")
 from zoo.commands import http_gate, serve, service_workers
@@ -237,6 +238,27 @@ def test_a_run_that_stays_away_is_logged_once(
     assert len(caplog.messages) == 1, "it was back, and may be being replaced again"
     served.look()
     assert len(caplog.messages) == 2
+
+
+def test_a_failed_switch_changes_nothing_of_the_answers(finished: Path, tmp_path: Path) -> None:
+    (file := tmp_path / "new.csv").write_text("user_id,item_id\nzoe,music-3\n")
+    (link := tmp_path / "current").symlink_to(finished)
+    options = {"imports": [], "release": [], "root": None, "device": "cpu", "unknown": "error"}
+    (served := Served(argparse.Namespace(run=link, histories=file, **options))).load()
+    asked = {"path": "/recommend", "user_ids": ["zoe"], "k": 2, "include_seen": False}
+    bodies = [asked | {"seen": {}, "histories": {}, "candidates": None}]
+    before = served.answer(bodies)
+    shutil.copytree(finished, tmp_path / "next")
+    os.utime(tmp_path / "next" / BEST, (2e9, 2e9))
+    link.unlink()
+    link.symlink_to(tmp_path / "next")
+    file.write_text("user,item\nzoe,music-3\n")
+    with pytest.raises(ValueError, match="no column user_id"):
+        served.load()
+    assert served.answer(bodies) == before
+    file.write_text("user_id,item_id\nzoe,music-3\n")
+    served.load()
+    assert served.answer(bodies) == [before[0] | {"trained": 2e9}]
 
 
 def test_a_file_of_the_same_size_and_time_is_another(tmp_path: Path) -> None:

@@ -100,6 +100,7 @@ def test_a_target_cannot_get_more_than_the_source_grants(party: Party, tmp_path:
     with pytest.raises(ValueError, match=r"epsilon is 0\. It must be positive"):
         TargetParty(tmp_path / "in", NAMES, "r1", epsilon=0)
     assert asked(epsilon=100) == "above_policy"
+    assert asked(epsilon=5e-324) == "bad_request", "publishers take no such epsilon"
     for wrong in ({"domain": "film"}, {"request": "../../etc"}, {"epsilon": "1"}, {"out": "/tmp"}, {"op": "eval"}):
         assert asked(**wrong) == "bad_request"
     for junk in (b"", b"\x80\n", b"[]\n", b"{" * 5000, encode({"op": "read", "request": "r9", "offset": 0, "size": 1})):
