@@ -502,9 +502,19 @@ RUNS = (
             "body[name] or {}",
         ),
         (
-            "an answer names the time of a run that was not loaded",
-            "trained = trained_at(options.run)\n",
-            "trained = trained_at(options.run)\n            self._model = model and model._replace(trained=trained)\n",
+            "a model answers before its histories are read",
+            "        histories = read_lists(options.histories,",
+            "        self._model = _Model(predictor, {}, trained, seen)\n        histories = read_lists(options.histories,",
+        ),
+        (
+            "histories wait for a run that fails",
+            "if model is not None and seen[1] !=",
+            "if model is None and seen[1] !=",
+        ),
+        (
+            "a failure after another is not logged",
+            '            self._said = ""  # the next',
+            "            pass  # the next",
         ),
         ("a file is known by size and time", "(found.st_ino, found.st_mtime_ns,", "(found.st_mtime_ns,"),
         (

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,18 +62,33 @@ class Served:
         self._thread: threading.Thread | None = None
 
     def load(self) -> None:
-        """Load run and histories, and score one user, so that the first request finds everything ready."""
+        """Load run and histories; where the new run fails, the new histories are loaded for the present one."""
         options, model = self.options, self._model
         seen = identity(options.run), identity(options.histories)
-        if model is None or seen[0] != model.seen[0]:
-            predictor = opened(options).to(options.device)
-            predictor.method.to(options.device)
-            predictor.check_unknown(options.unknown)
-            if predictor.user_ids:
-                predictor.recommend(predictor.user_ids[:1], k=1)
-            trained = trained_at(options.run)
-        else:
-            predictor, trained = model.predictor, model.trained
+        if model is not None and seen[0] == model.seen[0]:
+            self._take(model.predictor, model.trained, seen)
+            return
+        try:
+            self._take(self._opened(), trained_at(options.run), seen)
+        except BaseException:
+            if model is not None and seen[1] != model.seen[1]:
+                with suppress(Exception):  # the run's error is raised
+                    self._take(model.predictor, model.trained, (model.seen[0], seen[1]))
+            raise
+
+    def _opened(self) -> Predictor:
+        """Open the run, and score one user, so that the first request finds everything ready."""
+        options = self.options
+        predictor = opened(options).to(options.device)
+        predictor.method.to(options.device)
+        predictor.check_unknown(options.unknown)
+        if predictor.user_ids:
+            predictor.recommend(predictor.user_ids[:1], k=1)
+        return predictor
+
+    def _take(self, predictor: Predictor, trained: float, seen: tuple[Any, ...]) -> None:
+        """Read the histories for a model, and let it answer."""
+        options = self.options
         histories = read_lists(options.histories, threshold_of(predictor)) or {}
         if histories and predictor.method.folds_in is None:
             name = type(predictor.method).__name__
@@ -96,9 +112,10 @@ class Served:
                 self._warn(error)
             self._missed = True
             return
-        if self._missed:
-            self._missed, self._said = False, ""
-        if changed:
+        self._missed = False
+        if not changed:
+            self._said = ""  # the next failure is another
+        else:
             self._thread = threading.Thread(target=self._reload, daemon=True)
             self._thread.start()
 
@@ -110,7 +127,9 @@ class Served:
             self._warn(error)
 
     def _warn(self, error: BaseException) -> None:
-        said = f"The new run or histories are not loaded ({str(error) or type(error).__name__}). The present ones stay."
+        said = (
+            f"A new run or new histories are not loaded ({str(error) or type(error).__name__}). What is loaded stays."
+        )
         if said != self._said:  # every look fails again
             logger.warning(said)
         self._said = said

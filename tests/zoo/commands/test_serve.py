@@ -259,6 +259,14 @@ def test_a_failed_switch_changes_nothing_of_the_answers(finished: Path, tmp_path
     file.write_text("user_id,item_id\nzoe,music-3\n")
     served.load()
     assert served.answer(bodies) == [before[0] | {"trained": 2e9}]
+    (tmp_path / "next" / BEST).write_text("nothing")
+    file.write_text("user_id,item_id\nzoe,music-4\n")
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"best\.ckpt"):
+            served.load()
+    (later,) = served.answer(bodies)
+    assert later["trained"] == 2e9
+    assert later["recommendations"] != before[0]["recommendations"], "the new histories count for the present run"
 
 
 def test_a_file_of_the_same_size_and_time_is_another(tmp_path: Path) -> None:
