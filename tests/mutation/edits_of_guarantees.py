@@ -264,6 +264,16 @@ GUARANTEES = (
     *edits_of(
         f"{RELEASE}/signature.py",
         ("tests/zoo/release/test_signature.py",),
+        (
+            "a private key of an unknown curve is a traceback",
+            '            key = None\n        except ValueError as error:\n            raise SignatureError(f"{path} holds no',
+            '            raise\n        except ValueError as error:\n            raise SignatureError(f"{path} holds no',
+        ),
+        (
+            "a public key of an unknown curve is a traceback",
+            '            key = None\n        except ValueError as error:\n            raise SignatureError(f"{path} holds an',
+            '            raise\n        except ValueError as error:\n            raise SignatureError(f"{path} holds an',
+        ),
         ("anybody's signature of anything fits", "in _OF_ANYTHING:", "in ():"),
         (
             "any key is trusted",

@@ -51,6 +51,7 @@ class SigningKey:
     @classmethod
     def read(cls, path: Path) -> SigningKey:
         """Return the key of a PEM file; `SignatureError` if it is encrypted or holds anything else."""
+        from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -59,6 +60,8 @@ class SigningKey:
             key = load_pem_private_key(content, None)
         except TypeError as error:
             raise SignatureError(f"{path} is encrypted. Decrypt it: openssl pkey -in {path} -out PLAIN.") from error
+        except UnsupportedAlgorithm:
+            key = None
         except ValueError as error:
             raise SignatureError(f"{path} holds no private key in PEM form. Make a pair with: {MAKE_KEYS}") from error
         if not isinstance(key, Ed25519PrivateKey):
@@ -151,6 +154,7 @@ def _fits(key: str, signature: str, content: bytes) -> bool:
 
 
 def _public_keys(path: Path) -> Iterator[str]:
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
@@ -160,6 +164,8 @@ def _public_keys(path: Path) -> Iterator[str]:
     for block in content.split(_BEGIN)[1:]:
         try:
             key = load_pem_public_key(_BEGIN + block)
+        except UnsupportedAlgorithm:
+            key = None
         except ValueError as error:
             raise SignatureError(f"{path} holds an invalid public key in PEM form ({error}).") from error
         if not isinstance(key, Ed25519PublicKey):

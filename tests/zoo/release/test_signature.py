@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -235,10 +236,18 @@ def test_keys_of_a_folder_and_of_one_file_are_trusted_together(tmp_path: Path) -
 def test_keys_that_cannot_be_used_are_refused(tmp_path: Path, key: Path) -> None:
     curve = private(tmp_path / "curve.pem", generate_private_key(SECP256R1()))
     secret = private(tmp_path / "secret.pem", secret=b"x")
+    odd = private(tmp_path / "odd.pem", generate_private_key(SECP256R1()))  # of a curve that the library does not know
+    for file in (odd, odd.with_suffix(".pub")):
+        head, *lines, tail = file.read_bytes().splitlines()
+        content = b64decode(b"".join(lines)).replace(
+            bytes.fromhex("2a8648ce3d030107"), bytes.fromhex("2b24030302080105")
+        )
+        file.write_bytes(b"\n".join([head, b64encode(content), tail, b""]))
     (tmp_path / "text.pem").write_text("no key")
     (tmp_path / "empty").mkdir()
     for path, message in (
         (curve, "holds a key that is not Ed25519"),
+        (odd, "holds a key that is not Ed25519"),
         (secret, "is encrypted. Decrypt it"),
         (tmp_path / "text.pem", "holds no private key in PEM form. Make a pair with: openssl genpkey"),
         (tmp_path / "absent.pem", "No key or signature at"),
@@ -247,6 +256,7 @@ def test_keys_that_cannot_be_used_are_refused(tmp_path: Path, key: Path) -> None
             SigningKey.read(path)
     for path, message in (
         (curve.with_suffix(".pub"), "holds a key that is not Ed25519"),
+        (odd.with_suffix(".pub"), "holds a key that is not Ed25519"),
         (key, "holds a private key. Only public keys can be trusted"),
         (tmp_path / "text.pem", "holds no public key"),
         (tmp_path / "empty", "holds no public key"),

@@ -81,14 +81,28 @@ def _gain(results: Results, line: Line, other: Line | None, against: str, rankin
 
 
 def paired_tests(results: Results, line: Line, other: Line, name: str) -> tuple[Comparison, Comparison | None] | None:
-    """Return the tests of one row minus another, over users and over seeds; None with fewer than two common users."""
+    """Return the tests of one row minus another, over users and over seeds; None with fewer than two common users.
+
+    A row of one seed stands for every seed of the other only if these have its test items. Among candidates of other seeds it is
+    tested over users alone: one draw of candidates says nothing about another.
+    """
     ours, theirs = _by_user(line, name), _by_user(other, name)
     # A missing seed of a row with several seeds is not finished yet.
-    if min(len(results.seeds_of(line)), len(results.seeds_of(other))) > 1:
+    one = min(len(results.seeds_of(line)), len(results.seeds_of(other))) == 1
+    runs = [*line.runs, *other.runs]
+    if not one or not _same_items([run.cases for run in runs]):
         ours, theirs = ours.join(theirs, on="seed", how="semi"), theirs.join(ours, on="seed", how="semi")
     if common_cases(ours, theirs, name)["user_id"].n_unique() < 2:
         return None
-    return over_users(ours, theirs, name), over_seeds(ours, theirs, name)
+    drawn = {run.report.get("tested", {}).get("candidates") for run in runs}
+    drawn_once = one and name.startswith("sampled/") and (len(drawn) > 1 or None in drawn)
+    return over_users(ours, theirs, name), None if drawn_once else over_seeds(ours, theirs, name)
+
+
+def _same_items(cases: Sequence[pl.DataFrame]) -> bool:
+    """Return whether all runs have the same held-out items of the same users."""
+    first, *others = (each.select("user_id", "item_id").sort("user_id", "item_id") for each in cases)
+    return all(first.equals(each) for each in others)
 
 
 def _by_user(line: Line, name: str) -> pl.DataFrame:

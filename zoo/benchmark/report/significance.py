@@ -1,7 +1,8 @@
 """Paired tests of two recommenders, tests of a sweep's shape, and Holm's correction for multiple tests.
 
 Cases are frames with columns ``seed``, ``user_id`` and a metric such as ``ndcg@10``, one row per seed and user. A frame of one
-seed with the users of every seed of the other counts as a deterministic recommender and is paired by user alone.
+seed with the users of every seed of the other counts as a deterministic recommender and is paired by user alone: the caller
+passes such a frame only if its test items are those of every seed.
 """
 
 from collections.abc import Sequence

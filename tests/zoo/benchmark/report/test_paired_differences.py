@@ -169,6 +169,27 @@ def test_one_run_of_ease_is_compared_with_every_seed_or_its_own(found: list[Gain
     assert all(g.seeds is None and g.seeds_holm is None and g.users.pairs == 60 for g in own)
 
 
+@pytest.mark.parametrize("other", ["items", "candidates"])
+def test_one_seed_stands_for_no_other_test(other: str, tmp_path: Path) -> None:
+    def facts(row: Row, seed: int) -> Facts | None:
+        made = facts_of(row, seed)
+        assert made is not None
+        made.users = made.users[::-1] if seed and other == "items" else made.users
+        made.more = {"tested": {"candidates": str(seed)}}
+        return made
+
+    systems = {"EASE": {"config": "system.yaml", "seeds": [0]}, **PRIVATE}
+    results = reread(tmp_path, GRID | {"tasks": {TASK: {"title": "M"}}, "systems": systems}, facts)
+    found = [g for g in paired_differences(results) if g.against == EASE]
+    assert len(found) == 4
+    for gain in found:
+        name = f"{gain.ranking}/{gain.measure}"
+        seeds = [0] if other == "items" else SEEDS
+        ours = gain.line.cases.filter(pl.col("seed").is_in(seeds))[name].mean()
+        assert gain.users.difference == pytest.approx(ours - line_of(results, TASK, EASE).cases[name].mean(), abs=1e-6)
+        assert (gain.seeds is None) == (other == "items" or gain.ranking == "sampled")
+
+
 def private(folder: Path, ours: set[int], theirs: set[int], **changed: object) -> Results:
     """A row with some seeds, and noise baseline with others."""
 
