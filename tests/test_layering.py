@@ -32,9 +32,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 54_980,
-    "lines of tests": 57_332,
-    "collected tests": 7_054,
+    "lines of code": 55_037,
+    "lines of tests": 57_395,
+    "collected tests": 7_057,
 }
 
 
