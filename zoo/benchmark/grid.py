@@ -195,7 +195,7 @@ class System:
     settings: dict[str, Any] = field(default_factory=dict)  # dotted settings that differ from the config
     releases: list[Released] = field(default_factory=list)  # empty: a single-domain baseline
     seeds: list[int] | None = (
-        None  # of this system; null: those of the task. One, if system and split are deterministic
+        None  # of this system; null: those of the task. One, if neither it nor the split is random
     )
     tasks: list[str] | None = None  # tasks it is run on; null: all
     search: Search | None = None
