@@ -194,9 +194,7 @@ class System:
     config: Path  # its experiment; relative to the folder of the command, or builtin
     settings: dict[str, Any] = field(default_factory=dict)  # dotted settings that differ from the config
     releases: list[Released] = field(default_factory=list)  # empty: a single-domain baseline
-    seeds: list[int] | None = (
-        None  # of this system; null: those of the task. One, if neither it nor the split is random
-    )
+    seeds: list[int] | None = None  # of this system; null: those of the task. One if system and split use no seed
     tasks: list[str] | None = None  # tasks it is run on; null: all
     search: Search | None = None
     single: str = ""  # the single-domain row that its rows are compared with for negative transfer
