@@ -32,8 +32,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 55_037,
-    "lines of tests": 57_395,
+    "lines of code": 55_041,
+    "lines of tests": 57_398,
     "collected tests": 7_057,
 }
 

@@ -90,6 +90,7 @@ ENCRYPTION = (
     *edits_of(
         f"{PACKAGE}/mechanism.py",
         OF_PUBLISHER,
+        ("the target's own noise hides the source's", "math.hypot(self.noise_std, flood(", "math.hypot(self.noise_std, 0 * flood("),
         ("nobody says what encryption rests on", '("target_follows", "encryption_hard"))', "())"),
         ("the target's users are said to have a record", '"target_users": "target_encrypted"', '"none": "target_encrypted"'),
     ),

@@ -620,6 +620,11 @@ RUNS = (
     ),
     *edits_of(
         "zoo/benchmark/report/page.py",
+        ("tests/zoo/benchmark/report/test_page.py",),
+        ("a text of a run begins a heading", "markdown(visible(text))", "markdown(text)"),
+    ),
+    *edits_of(
+        "zoo/benchmark/report/page.py",
         ("tests/zoo/benchmark/report/test_run_folders.py",),
         ("other numbers of negatives are not said", "if negatives - {99}:", "if False:"),
     ),

@@ -51,11 +51,15 @@ class EncryptedBridge(Bridge):
     }
 
     @property
+    def map_std(self) -> float:
+        """Standard deviation of both parties' noise together on a number of the decrypted map."""
+        kept = int(super().public_inputs["kept_items"])
+        return math.hypot(self.noise_std, flood(self, kept, self.num_directions))
+
+    @property
     def public_inputs(self) -> dict[str, Plain]:
-        """Those of a bridge, and the standard deviation of both parties' noise together on a number of the decrypted map."""
-        inputs = super().public_inputs
-        own = flood(self, int(inputs["kept_items"]), self.num_directions)
-        return {**inputs, "sigma_decrypted": math.hypot(self.noise_std, own)}
+        """Those of a bridge, and `map_std`."""
+        return {**super().public_inputs, "sigma_decrypted": self.map_std}
 
     @property
     def statement(self) -> Statement:

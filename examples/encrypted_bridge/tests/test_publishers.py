@@ -13,12 +13,15 @@ import torch
 from scipy.sparse import csr_array, hstack
 
 from encrypted_bridge.decryption import KeyPair, RefusedError, SecretKeyError, decrypt
-from encrypted_bridge.mechanism import ENCRYPTED, PLACES
+from encrypted_bridge.mechanism import ENCRYPTED, PLACES, EncryptedBridge
 from encrypted_bridge.parameters import DEGREE, FLOOD, MODULUS
+from encrypted_bridge.protocol import decrypted_map
 from encrypted_bridge.publishers import EncryptedBridgePublisher, EncryptedProjectionPublisher
 from zoo import BridgePublisher, Partial, Plaintext, ProjectionPublisher, Ratings, Release, Shuffled
 from zoo.data.ratings import Step
-from zoo.privacy.randomness.noise import lattice_spacing
+from zoo.privacy.mechanisms.base import MechanismError
+from zoo.privacy.mechanisms.goodness_of_fit import refuse_unlikely
+from zoo.privacy.randomness.noise import NoiseSource, lattice_spacing, round_to_lattice
 from zoo.privacy.record.record import Guarantee, PrivacyRecord, RecordError, unprotected_record
 from zoo.privacy.record.steps import recorded_steps
 from zoo.release.files import MANIFEST, TENSORS, ReleaseError
@@ -195,6 +198,22 @@ def test_a_map_without_its_noise_is_refused_when_it_is_decrypted(handed_over: Pa
     lying.save(tmp_path / "lying")
     with pytest.raises(RefusedError):
         decrypt(tmp_path / "lying", own_key(handed_over, tmp_path), tmp_path / "map")
+
+
+def test_the_targets_own_noise_does_not_stand_for_the_sources() -> None:
+    plan = EncryptedBridge.calibrate(
+        epsilon=8.0, delta=1e-7, num_items=20_000, kept_items=20_000, num_directions=6, num_users=500_000
+    )
+    counts = round_to_lattice(plan.counts_std * NoiseSource.seeded(3).normal((20_000,)), plan.counts_std).astype(
+        np.float32
+    )
+    others = {"counts": counts, "items": np.arange(20_000)}
+    nothing = np.zeros((2, 20_000, 6))
+    noisy = nothing + plan.noise_std * NoiseSource.seeded(4).normal((20_000, 6))
+    assert plan.map_std > 2 * plan.noise_std, "the target adds more than the source"
+    refuse_unlikely(plan, {"map": decrypted_map(noisy, plan, NoiseSource.seeded(5)), **others})
+    with pytest.raises(MechanismError, match="they vary too little"):
+        refuse_unlikely(plan, {"map": decrypted_map(nothing, plan, NoiseSource.seeded(5)), **others})
 
 
 def test_other_keys_than_the_maps_are_refused(handed_over: Path, tmp_path: Path) -> None:

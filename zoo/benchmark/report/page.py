@@ -296,7 +296,8 @@ def _environment(escapes: bool) -> Environment:
     blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
     loader = PackageLoader("zoo.benchmark.report", ".")
     environment = Environment(loader=loader, autoescape=escapes, undefined=StrictUndefined, **blocks)
-    environment.filters |= {"cell": cell, "slug": slug, "svg": inline, "prose": prose, "text": markdown}
+    environment.filters |= {"cell": cell, "slug": slug, "svg": inline, "prose": prose}
+    environment.filters |= {"line": visible, "paragraphs": markdown, "text": lambda text: markdown(visible(text))}
     return environment
 
 

@@ -125,7 +125,7 @@ def _add_measurements(commands: Commands) -> None:
     curve.add_argument("--config", type=Path, help="or an experiment with a planned release")
     _add_sizes(curve)
     curve.add_argument("--results", type=Path, help="results.csv of a report")
-    curve.add_argument("--out", type=Path, default=Path("curve.png"), help="file to write (default: %(default)s)")
+    curve.add_argument("--out", type=Path, default=Path("curve.png"), help="PNG file to write (default: %(default)s)")
     curve.set_defaults(run=_curve)
 
 

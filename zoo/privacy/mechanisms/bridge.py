@@ -119,6 +119,11 @@ class Bridge(GaussianMechanism):
         return ComposedEvent((GaussianEvent(self.noise_multiplier), GaussianEvent(of_counts)))
 
     @property
+    def map_std(self) -> float:
+        """Standard deviation of all noise on a number of the map."""
+        return self.noise_std
+
+    @property
     def counts_std(self) -> float:
         """Standard deviation of the noise on each count."""
         return self.noise_std * math.sqrt((1 - self.counts_share) / self.counts_share)
@@ -151,7 +156,7 @@ class Bridge(GaussianMechanism):
         if table.shape != shape:
             raise MechanismError(f"The map has shape {table.shape}. The record of {self.name} has {shape}.")
         squares = Squares.of(table, self.noise_std, centred=False, binary=False)
-        findings = square_findings(squares, self.noise_std, centred=False, independent=True)
+        findings = square_findings(squares, self.map_std, centred=False, independent=True)
         return [*findings, *self.check_counts(tensors)]
 
     def check_counts(self, tensors: Arrays) -> list[Finding]:

@@ -189,6 +189,8 @@ def awkward(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def facts(row: Row, seed: int) -> Facts | None:
         made = facts_of(row, seed)
+        if made is not None:
+            made.more = {"machine": "a\n\n## Heading\n\nProved."}
         if made is not None and row.release == LABEL:
             made.records = {"book": proved() | {"guarantee": "conditional", "conditions": [CONDITION]}}
         return made
@@ -234,6 +236,7 @@ def test_bars_and_lines_in_names_do_not_end_a_cell_of_markdown(odd_markdown: str
     assert all({len(row) for row in table} == {len(table[0])} for table in tables)
     assert sum(plain(row[0]) == plain(NAME) for table in tables for row in table) >= 4
     assert "</p>&lt;script>1" in odd_markdown.replace("&lt;/p", "</p"), "of the benchmark's own words"
+    assert "Machine: a\\n\\n## Heading" in odd_markdown, "a text of a run begins no heading"
 
 
 def test_names_and_conditions_are_no_html_links_or_pictures_in_markdown(odd_markdown: str) -> None:
