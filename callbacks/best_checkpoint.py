@@ -42,7 +42,8 @@ class BestCheckpoint(ModelCheckpoint):
     """Save ``checkpoints/best.ckpt``, the epoch with the highest validation NDCG@10, and ``checkpoints/last.ckpt``.
 
     Without validation (``latest1``, ``random1`` or ``limit_val_batches: 0``), and if scores read a source's rows without noise
-    (`Recommender.own_rows_read`), ``best`` is the last epoch. A run resumed from
+    (`Recommender.own_rows_read`), ``best`` is the last epoch. A method that becomes `complete` (`OneBitMC`, an `Ensemble` with
+    fixed weights) is stored then, whatever its metric. A run resumed from
     ``last.ckpt`` takes over the ``best.ckpt`` next to it if its digest is the stored one; other files are refused.
 
     Args:
@@ -96,7 +97,7 @@ class BestCheckpoint(ModelCheckpoint):
             self._saving_best = False
 
     def check_monitor_top_k(self, trainer: Trainer, current: Tensor | None = None) -> bool:
-        """Whether this epoch is the best so far: a complete `OneBitMC` is better than one that still lacks its noise."""
+        """Whether this epoch is the best so far: a complete method is better than one that still lacks noise or members."""
         first = current is not None and _is_complete(trainer) and not self._saved_complete
         return first or super().check_monitor_top_k(trainer, current)
 

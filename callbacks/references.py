@@ -62,18 +62,21 @@ def in_words(found: Mapping[str, Figures], metric: str = "ndcg@10") -> str:
     return f"NDCG@10 of Popularity: {shown['popularity']}{recent}; of chance: {shown['chance']}"
 
 
-def curve(values: Sequence[float], width: int = 30) -> str:
-    """Return one line of validation metrics by epoch as bars, and the best with its epoch from 1; "" for fewer than two.
+def curve(validated: Mapping[int, float], tested: int, width: int = 30) -> str:
+    """Return one line of validation metrics by epoch from 1 as bars, with the best and the tested epoch; "" for fewer than two.
 
     Examples:
-        >>> curve([0.1, 0.3, 0.2])
+        >>> curve({1: 0.1, 2: 0.3, 3: 0.2}, tested=2)
         'validation NDCG@10: ▁█▅ best 0.3000, epoch 2 of 3'
     """
-    if len(values) < 2:
+    if len(values := list(validated.values())) < 2:
         return ""
     ends = [round(part * len(values) / min(width, len(values))) for part in range(min(width, len(values)) + 1)]
     shown = [sum(values[start:end]) / (end - start) for start, end in pairwise(ends)]
     low, span = min(shown), (max(shown) - min(shown)) or 1.0
     bars = "".join(BLOCKS[round((value - low) / span * (len(BLOCKS) - 1))] for value in shown)
-    best = max(range(len(values)), key=values.__getitem__)
-    return f"validation NDCG@10: {bars} best {values[best]:.4f}, epoch {best + 1} of {len(values)}"
+    best = max(validated, key=validated.__getitem__)
+    line = f"validation NDCG@10: {bars} best {validated[best]:.4f}, epoch {best} of {max(validated)}"
+    if tested == best:
+        return line
+    return f"{line}; tested: epoch {tested}, {f'{validated[tested]:.4f}' if tested in validated else 'before resuming'}"

@@ -46,6 +46,7 @@ UNITS = {"users": "users", "pairs": "observed pairs", "triples": "observed pairs
 #: Footnote of metrics with a mark.
 UNRELIABLE = "these metrics are unreliable"
 SEE_REMARKS = f"* {UNRELIABLE}: see the remarks on the data above"
+_LONGEST = 1e12  # seconds, as in a summary
 _MAXRSS_PER_MIB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
 
 
@@ -73,7 +74,8 @@ class RunReport(Callback):
         self.facts: dict[str, Any] = {}
         self._summarised = False  # whether the summary of the data was printed
         self._began = 0.0
-        self._validated: list[float] = []  # NDCG@10 after each epoch
+        self._before = 0.0  # seconds of training before it was resumed
+        self._validated: dict[int, float] = {}  # NDCG@10 after each epoch, from 1
         self._stopped = ""  # by which callback, and when
         self._bytes: dict[str, int] = {}  # of each release
 
@@ -87,7 +89,8 @@ class RunReport(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print the summary of the data and messages about the releases."""
-        self._began, self._validated = time.perf_counter(), []
+        self._began, self._validated = time.perf_counter() - self._before, {}
+        vars(pl_module)["loaded_epoch"] = None  # weights are those of training
         summary = trainer.datamodule.summary  # type: ignore[attr-defined]
         if trainer.is_global_zero:
             Console().print(data_table(summary))
@@ -126,6 +129,15 @@ class RunReport(Callback):
         if not dry and trainer.datamodule.summary["split"] == "none":  # type: ignore[attr-defined]  # no test will follow
             self._report(trainer, pl_module, "test", METRICS)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the seconds of training so far."""
+        return {"seconds": time.perf_counter() - self._began}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on counting seconds; a received checkpoint may state anything."""
+        seconds = state_dict.get("seconds")
+        self._before = seconds if isinstance(seconds, float) and 0 <= seconds < _LONGEST else 0.0
+
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Report the validation, or store the metric of an epoch."""
         if (
@@ -133,7 +145,7 @@ class RunReport(Callback):
             and not trainer.sanity_checking
             and SELECTION_METRIC in trainer.callback_metrics
         ):
-            self._validated.append(float(trainer.callback_metrics[SELECTION_METRIC]))
+            self._validated[trainer.current_epoch + 1] = float(trainer.callback_metrics[SELECTION_METRIC])
         if trainer.state.fn == TrainerFn.VALIDATING:
             self._report(trainer, pl_module, "val", VALIDATION)
 
@@ -152,10 +164,13 @@ class RunReport(Callback):
         own = {name: f"not protected: {sentence('metrics')}" for name in pl_module.own_rows_read(data)}
         others: Sequence[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # set in __init__
         baselines = {} if data.signs or not figures else references_of(data, stage)
+        loaded: int | None = getattr(pl_module, "loaded_epoch", None)
+        tested = self.facts.get("epochs") if loaded is None else loaded
         report = {
             "method": type(pl_module).__name__,
             "seed": data.split_seed,
             **self.facts,
+            **({"tested_epoch": tested} if tested is not None else {}),
             **{name: fact for one in others if isinstance(one, Energy) for name, fact in one.facts.items()},
             "ranked_by_item_counts": by_counts,
             "metrics": figures,
@@ -172,7 +187,7 @@ class RunReport(Callback):
         if trainer.is_global_zero:
             counted = f" ({count_of(by_counts, 'case')} ranked by item counts)" if by_counts else ""
             odd = data.summary["test_says_little"] if stage == "test" else []
-            notes = [curve(self._validated), self._stopped] if stage == "test" else []
+            notes = [curve(self._validated, tested or 0), self._stopped] if stage == "test" else []
             notes += [in_words(baselines) if baselines else ""]
             if not figures:
                 notes.append("nothing is held out (split none), so nothing was measured")

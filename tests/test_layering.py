@@ -32,9 +32,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 55_041,
-    "lines of tests": 57_398,
-    "collected tests": 7_057,
+    "lines of code": 55_093,
+    "lines of tests": 57_436,
+    "collected tests": 7_058,
 }
 
 

@@ -47,9 +47,13 @@ def test_chance_and_item_counts_are_what_scores_of_them_would_reach(split: str, 
 
 
 def test_a_curve_is_a_line_of_bars_with_its_best() -> None:
-    assert curve([0.1]) == ""
-    assert curve([0.0, 0.5, 1.0, 0.5]) == "validation NDCG@10: ▁▅█▅ best 1.0000, epoch 3 of 4"
-    assert curve([0.2, 0.2]) == "validation NDCG@10: ▁▁ best 0.2000, epoch 1 of 2"
-    long = curve([float(n) for n in range(200)], width=20)
+    assert curve({1: 0.1}, 1) == ""
+    line = "validation NDCG@10: ▁▅█▅ best 1.0000, epoch 3 of 4"
+    values = {1: 0.0, 2: 0.5, 3: 1.0, 4: 0.5}
+    assert curve(values, 3) == line
+    assert curve(values, 4) == f"{line}; tested: epoch 4, 0.5000"
+    resumed = "validation NDCG@10: ▁▁ best 0.2000, epoch 31 of 32; tested: epoch 23, before resuming"
+    assert curve({31: 0.2, 32: 0.2}, 23) == resumed
+    long = curve({n + 1: float(n) for n in range(200)}, 200, width=20)
     assert len(long.split()[2]) == 20
     assert long.endswith("best 199.0000, epoch 200 of 200")

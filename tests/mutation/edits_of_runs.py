@@ -489,6 +489,39 @@ RUNS = (
         ("a rate that is no number limits nothing", "or not options.rate >= 0:", "or options.rate < 0:"),
     ),
     *edits_of(
+        "callbacks/run_report.py",
+        ("tests/zoo/runs/test_resume.py",),
+        ("seconds before resuming do not count", "time.perf_counter() - self._before, {}", "time.perf_counter(), {}"),
+    ),
+    *edits_of(
+        "callbacks/run_report.py",
+        ("tests/zoo/methods/test_ensemble.py",),
+        (
+            "the last epoch counts as tested",
+            'self.facts.get("epochs") if loaded is None else loaded',
+            'self.facts.get("epochs")',
+        ),
+    ),
+    *edits_of(
+        "zoo/methods/ensemble.py",
+        ("tests/zoo/methods/test_ensemble.py",),
+        ("fixed weights lose a member", "return self.fixed is None or self.converged", "return True"),
+    ),
+    *edits_of(
+        "zoo/benchmark/report/figures.py",
+        ("tests/zoo/benchmark/report/test_overview.py",),
+        ("the best epoch counts as tested", 'run.report.get("tested_epoch", max(', "(max("),
+    ),
+    *edits_of(
+        "zoo/benchmark/report/page.py",
+        ("tests/zoo/benchmark/report/test_run_folders.py",),
+        (
+            "the last epoch is said to be the best",
+            "if not validated or stored_epoch",
+            "if not validated or 0 * stored_epoch",
+        ),
+    ),
+    *edits_of(
         "zoo/commands/service_workers.py",
         ("tests/zoo/commands/test_serve.py",),
         (

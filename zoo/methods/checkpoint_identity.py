@@ -76,6 +76,7 @@ class CheckpointIdentity(EpochMeans, TargetModule):
         super().__init__()
         self.sizes: Sizes | None = None
         self._random_states: list[RandomState] = []  # of every process, from the checkpoint that is resumed
+        self.loaded_epoch: int | None = None  # from 1, of the checkpoint whose weights it has
         self._ended_by_ratings = False
         #: Digest of each release that the weights were learned from, without its denoiser, by source.
         self.learned_from: dict[str, str] = {}
@@ -158,7 +159,8 @@ class CheckpointIdentity(EpochMeans, TargetModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Build from the checkpoint's sizes; raise an error if it belongs to other data or releases."""
         make_paths_local(checkpoint.get("callbacks"))
-        kept = checkpoint["zoo"]
+        kept, epoch = checkpoint["zoo"], checkpoint.get("epoch")
+        self.loaded_epoch = epoch + 1 if type(epoch) is int else None
         self._build_once(kept["sizes"])
         self.adopt(kept)
         self._random_states = saved_states(kept["rng"])

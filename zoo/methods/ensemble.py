@@ -77,7 +77,8 @@ class Ensemble(Recommender):
     interrupted run resumes with the current copy. Members that are runs are loaded in the first epoch. After each epoch,
     weights of the complete members are chosen by NDCG@10 on validation (`greedy_weights`), or are equal without a validation
     set. Training stops after the last copy: set `trainer.max_epochs` to at least the number of copies, and no `EarlyStopping`.
-    The run stores its best epoch on validation. A member adds nothing for users it cannot score.
+    The run stores its best epoch on validation; with fixed weights, that of the last copy. A member adds nothing for users it
+    cannot score.
 
     Privacy: all members read the same releases, one of each source, so the run's record lists each once. A run of another
     release raises an error: two releases of a source cost their sum, which no record of this run would state. A member that
@@ -258,6 +259,11 @@ class Ensemble(Recommender):
     def converged(self) -> bool:
         """Whether every copy is trained."""
         return bool(self.finished.all())
+
+    @property
+    def complete(self) -> bool:
+        """Whether this epoch may be stored instead of an earlier one, whatever its metric: fixed weights need every member."""
+        return self.fixed is None or self.converged
 
     def _choose(self) -> None:
         """Choose weights of the members whose copies are all trained, and log the value of each alone."""

@@ -65,7 +65,17 @@ FREE = (
 
 #: Numbers of the summaries of a run, mappings to numbers, and other values with their type.
 _NUMBERS, _MAPPINGS = (
-    ("train_seconds", "epochs", "parameters", "ranked_by_item_counts", "seed", "peak_memory", "energy_kwh", "co2_kg"),
+    (
+        "train_seconds",
+        "epochs",
+        "tested_epoch",
+        "parameters",
+        "ranked_by_item_counts",
+        "seed",
+        "peak_memory",
+        "energy_kwh",
+        "co2_kg",
+    ),
     ("metrics", "release_bytes"),
 )
 _OTHERS = {"method": str, "tested": dict, "target": dict, "test_says_little": list, "negatives": list}

@@ -59,6 +59,12 @@ def ensemble(run: Run) -> Ensemble:
     return run.method.eval()
 
 
+def epoch_of_test(run: Run) -> int:
+    run.test()
+    found: int = json.loads((run.folder / "metrics.json").read_text())["tested_epoch"]
+    return found
+
+
 def figures(run: Run, name: str) -> list[float]:
     """What was logged under a name, epoch by epoch."""
     return pl.read_csv(run.folder / "metrics.csv").filter(pl.col(name).is_not_null())[name].to_list()
@@ -144,6 +150,16 @@ def test_weights_are_as_given_or_equal_without_validation(tmp_path: Path) -> Non
     parts = {"EASE": Member(EASE(20.0)), "UserKNN": alone(UserKNN())}
     found = trained(Ensemble(parts, weights={"UserKNN": 0.5, "EASE": 1.5}), tmp_path)
     assert ensemble(found).weights.tolist() == [0.75, 0.25]
+    parts = {"EASE": Member(EASE(20.0)), "Popularity": alone(zoo.Popularity())}
+    found = trained(Ensemble(parts, weights={"EASE": 1.0, "Popularity": 15.0}), tmp_path / "worse")
+    first, last = figures(found, "val/ndcg@10")
+    assert first > last, "this shows nothing"
+    assert ensemble(found).weights.tolist() == [1 / 16, 15 / 16], "also where validation falls"
+    assert epoch_of_test(found) == 2
+    found = trained(Ensemble({name: Member(EASE(20.0)) for name in ("EASE", "same")}), tmp_path / "same")
+    first, last = figures(found, "val/ndcg@10")
+    assert first == last, "the second member adds nothing"
+    assert epoch_of_test(found) == 1
     parts = {"EASE": Member(EASE(20.0)), "UserKNN": alone(UserKNN())}
     found = trained(Ensemble(parts), tmp_path, data={"evaluation": Evaluation(split="random1")})
     assert ensemble(found).weights.tolist() == [0.5, 0.5]

@@ -73,6 +73,10 @@ def test_a_run_that_was_moved_goes_on_from_its_folder_and_equals_an_unbroken_one
     ours, theirs = weights(done), weights(whole)
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     assert figures(done) == figures(whole), "the best epoch of the first half still counts"
+    facts = [json.loads((run / "metrics.json").read_text()) for run in (moved, done, whole)]
+    stored = torch.load(done / "checkpoints" / "best.ckpt", weights_only=False)["epoch"] + 1
+    assert facts[1]["tested_epoch"] == facts[2]["tested_epoch"] == stored
+    assert facts[1]["train_seconds"] > facts[0]["train_seconds"], "those of the first half count too"
     saved = yaml.safe_load((done / "config.yaml").read_text())
     assert saved["data"]["init_args"]["releases"] == {"book": str(moved / "releases" / "book")}
     assert not {"resume", "ckpt_path"} & saved.keys()

@@ -4,7 +4,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, zip_longest
 from pathlib import Path
@@ -18,7 +18,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from zoo.benchmark.grid import slug
 from zoo.benchmark.report.paired_differences import NO_RELEASE, NOISE_BASELINE, control_of
-from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, GuaranteeKind, Line, Results
+from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, GuaranteeKind, Line, Results, Run
 from zoo.privacy.record.fields import Guarantee
 from zoo.privacy.record.record import rounded_up
 from zoo.runtime.run_folder import visible
@@ -158,27 +158,35 @@ def validation_curve(folder: Path) -> dict[int, float]:
     return {epoch: value for epoch, value in found.items() if math.isfinite(value)}
 
 
+def stored_epoch(run: Run, validated: Mapping[int, float]) -> float:
+    """Return the epoch from 1 that was tested: the best of the log, if the run states none."""
+    stated: float = run.report.get("tested_epoch", max(validated, key=validated.__getitem__))
+    return stated
+
+
 def learning_curves(results: Results, task: str) -> dict[str, Picture]:
     """Return a figure of the best rows with more than one validated epoch, by file name; empty without such rows."""
-    drawn: list[tuple[Line, list[dict[int, float]]]] = []
+    drawn: list[tuple[Line, list[Run]]] = []
     for line in results.ranked(task, results.ranking_of(task)):
-        found = [epochs for run in line.runs if len(epochs := validation_curve(run.folder)) > 1]
+        found = [run for run in line.runs if len(validation_curve(run.folder)) > 1]
         if found and not line.row.control and len(drawn) < LEARNERS:
             drawn.append((line, found))
     return {slug(f"{task} learning"): _learning(results, task, drawn)} if drawn else {}
 
 
 @mpl.rc_context({"text.parse_math": False})  # names may contain $
-def _learning(results: Results, task: str, drawn: list[tuple[Line, list[dict[int, float]]]]) -> Picture:
+def _learning(results: Results, task: str, drawn: list[tuple[Line, list[Run]]]) -> Picture:
     figure = Figure(figsize=(6.4, 3.8), layout="constrained")
     axes = figure.subplots()
     for number, ((line, found), colour) in enumerate(zip(drawn, cycle(COLOURS), strict=False)):
         style = "-" if number < len(COLOURS) else "--"
-        for seed, epochs in enumerate(found):
+        for seed, run in enumerate(found):
+            epochs = validation_curve(run.folder)
             label = legend_text(line.name) if seed == 0 else None
             axes.plot(list(epochs), list(epochs.values()), style, color=colour, linewidth=1, alpha=0.8, label=label)
-            best = max(epochs, key=epochs.__getitem__)
-            axes.plot([best], [epochs[best]], "o", color=colour, markersize=4)
+            tested = stored_epoch(run, epochs)
+            if tested in epochs:
+                axes.plot([tested], [epochs[int(tested)]], "o", color=colour, markersize=4)
     axes.set_xlabel("epoch (dot: tested checkpoint)")
     axes.set_ylabel("validation NDCG@10")
     axes.set_title(legend_text(results.benchmark["tasks"][task]["title"]), fontsize=10)

@@ -19,11 +19,11 @@ from markupsafe import Markup
 
 from zoo.benchmark.grid import slug
 from zoo.benchmark.report import tables
-from zoo.benchmark.report.figures import Picture, curves, learning_curves, overview, validation_curve
+from zoo.benchmark.report.figures import Picture, curves, learning_curves, overview, stored_epoch, validation_curve
 from zoo.benchmark.report.leaderboard import leaderboards, pair_table
 from zoo.benchmark.report.paired_differences import NOISE_BASELINE, TESTED_METRICS, Gain, Transfer, series_tasks, sweeps
 from zoo.benchmark.report.papers import compare_with_papers
-from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results
+from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results, Run
 from zoo.benchmark.report.tables import Table
 from zoo.privacy.record.record import rounded_up
 from zoo.runtime.run_folder import CONFIG, markdown, visible
@@ -121,13 +121,20 @@ def _intro(results: Results, task: str, lines: Sequence[Line]) -> str:
             f" **The sampled ranking has {min(negatives)} to {max(negatives)} negatives of a test case, not 99.**"
         )
     finished = f"{done} of {count_of(wanted, 'run')} {'is' if done == 1 else 'are'} finished"
-    validated = any(validation_curve(run.folder) for line in lines for run in line.runs)
-    chosen = "at the epoch with the best validation NDCG@10" if validated else "after the last epoch"
+    chosen = " or ".join(sorted({_chosen(run) for line in lines for run in line.runs}))
     reason = f"{results.separation[task]} " if task in results.separation else ""
     return (
         f"{reason}{finished}. Each is tested once, on {_cases(lines)}, {chosen}. Figures: mean and sample standard deviation "
         f"over seeds, the best mean of a column in bold. Ties count in expectation.{warning} {_probed(lines[0].runs[0].folder)}"
     )
+
+
+def _chosen(run: Run) -> str:
+    """Return which epoch was tested; one before the log was the best when the run was resumed."""
+    validated = validation_curve(run.folder)
+    if not validated or stored_epoch(run, validated) == max(validated) != max(validated, key=validated.__getitem__):
+        return "after the last epoch"
+    return "at the epoch with the best validation NDCG@10"
 
 
 def _probed(folder: Path) -> str:

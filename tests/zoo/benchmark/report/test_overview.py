@@ -5,9 +5,9 @@ import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-from tests.zoo.benchmark.report.fabricate import cell_folder, in_memory, line_of
+from tests.zoo.benchmark.report.fabricate import a_run, cell_folder, in_memory, line_of
 from tests.zoo.benchmark.report.test_tables import TASK
-from zoo.benchmark.report.figures import learning_curves, validation_curve
+from zoo.benchmark.report.figures import learning_curves, stored_epoch, validation_curve
 from zoo.benchmark.report.files import WrittenReport
 from zoo.benchmark.report.page import summary
 from zoo.benchmark.report.paired_differences import NOISE_BASELINE, Gain, paired_differences
@@ -101,6 +101,13 @@ def test_validation_is_read_by_epoch(tmp_path: Path) -> None:
     for broken in ("epoch,val/ndcg@10\nx,0.5\n", "epoch\n1\n", ""):
         (tmp_path / "metrics.csv").write_text(broken, encoding="utf-8")
         assert validation_curve(tmp_path) == {}
+
+
+def test_the_tested_epoch_is_the_one_that_the_run_states() -> None:
+    validated, run = {1: 0.2, 2: 0.1}, a_run()
+    assert stored_epoch(run, validated) == 1, "of an earlier version"
+    run.report["tested_epoch"] = 2
+    assert stored_epoch(run, validated) == 2
 
 
 def test_rows_that_were_validated_twice_have_a_curve(own_runs: Path) -> None:

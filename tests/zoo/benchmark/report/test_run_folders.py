@@ -13,6 +13,7 @@ from scipy import stats
 
 import zoo
 from datamodules import Synthetic
+from tests.samples import edit_json
 from tests.zoo.benchmark.report.fabricate import Facts, cases_of, drawn_ranks, figures, proved, rng_of, unproved
 from zoo.benchmark.report.command import main
 from zoo.benchmark.report.page import chapters
@@ -371,6 +372,12 @@ def test_a_report_on_runs_has_a_leaderboard_curves_settings_and_tests(
     assert "\n- Versions: cdr-zoo 0.3.0.\n- Commit: not recorded.\n" in page
     assert "\nSeparate from the table of" in page
     assert ", at the epoch with the best validation NDCG@10. Figures" in page
+    for name, epoch in (("c", 1), ("a", 2)):
+        edit_json(Path("runs", name, "metrics.json"), lambda found, epoch=epoch: found.update(tested_epoch=epoch))
+        Path("runs", name, "metrics.csv").write_text("epoch,val/ndcg@10\n0,0.3\n1,0.2\n", encoding="utf-8")
+    main(["runs/a", "runs/c", "--out", "stored"])
+    stored = Path("stored/README.md").read_text(encoding="utf-8")
+    assert [words in stored for words in (", after the last epoch.", ", at the epoch with the best")] == [True, True]
     sections = ("### Learning curves", "### Pairwise differences", "### Settings")
     for words in (*sections, "gain over BPR", "learning.svg)", "| Recall@10 |"):
         assert words in page, words
