@@ -138,11 +138,7 @@ RANKINGS = (
         "callbacks/references.py",
         ("tests/callbacks/test_references.py",),
         ("chance is decided against the model", '("chance", chance, "expected")', '("chance", chance, ties)'),
-        (
-            "the best epoch is the last",
-            "best = max(range(len(values)), key=values.__getitem__)",
-            "best = len(values) - 1",
-        ),
+        ("the best epoch is the last", "best = max(validated, key=validated.__getitem__)", "best = max(validated)"),
     ),
     *edits_of(
         "zoo/data/item_scores.py",
