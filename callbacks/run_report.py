@@ -145,7 +145,8 @@ class RunReport(Callback):
             and not trainer.sanity_checking
             and SELECTION_METRIC in trainer.callback_metrics
         ):
-            self._validated[trainer.current_epoch + 1] = float(trainer.callback_metrics[SELECTION_METRIC])
+            epoch, value = trainer.current_epoch + 1, float(trainer.callback_metrics[SELECTION_METRIC])
+            self._validated[epoch] = max(value, self._validated.get(epoch, value))  # several, by `val_check_interval`
         if trainer.state.fn == TrainerFn.VALIDATING:
             self._report(trainer, pl_module, "val", VALIDATION)
 

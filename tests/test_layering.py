@@ -32,9 +32,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 55_093,
-    "lines of tests": 57_436,
-    "collected tests": 7_058,
+    "lines of code": 55_097,
+    "lines of tests": 57_447,
+    "collected tests": 7_059,
 }
 
 

@@ -48,6 +48,11 @@ ENCRYPTION = (
     *edits_of(
         f"{PACKAGE}/decryption.py",
         OF_PUBLISHER,
+        (
+            "a map that cannot be written uses the keys",
+            '        _as_map(release, table).save(Path(folder) / "map")\n',
+            "        pass\n",
+        ),
         ("everybody may read the secret key", '0o600), "wb"', '0o644), "wb"'),
         (
             "keys take the place of others",

@@ -42,7 +42,7 @@ _BETWEEN_IDS = 16  # bytes of blanks, line ends and commas at most
 STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _HEADER_BYTES = 2**20  # largest size of a file's names, types and shapes
 _ENTRY = ("dtype", "shape", "data_offsets")  # in the order of the library
-_ROOM = 2**26  # bytes that are always allowed for an array of ids
+_ROOM = 2**26  # bytes that are always allowed for a manifest, and for an array of ids
 
 
 class ReleaseError(ValueError):
@@ -118,12 +118,12 @@ def all_finite(tensor: Tensor) -> bool:
 def manifest_bytes(folder: Path) -> bytes:
     """Return the stored manifest of a release's folder, whose bytes are signed.
 
-    `ReleaseError` if it is larger than its tensors allow (a user's part of them takes at least four bytes), so that the memory
-    for reading stays in proportion to the files.
+    `ReleaseError` if it is larger than 64 MiB and than its tensors allow (a user's part of them takes at least four bytes), so
+    that the memory for reading stays in proportion to the files.
     """
     _must_exist(folder, MANIFEST)
     path = folder / MANIFEST
-    most, content = _most_bytes(folder), bytearray()
+    most, content = max(_ROOM, _most_bytes(folder)), bytearray()
     with path.open("rb") as file:
         while len(content) <= most and (part := file.read(_PART)):
             if b"\0" in part:  # also the hole of a sparse file, which takes no room on disk
@@ -134,23 +134,26 @@ def manifest_bytes(folder: Path) -> bytes:
 
 
 def check_size(content: bytes | bytearray, folder: Path) -> None:
-    """Refuse a manifest, or its first bytes, larger than the tensors in its folder allow."""
-    if len(content) > (most := _most_bytes(folder)):
+    """Refuse a manifest, or its first bytes, larger than 64 MiB and than the tensors in its folder allow."""
+    if len(content) > (most := max(_ROOM, _most_bytes(folder))):
         raise ReleaseError(f"{folder / MANIFEST} has more than the {most:,} bytes allowed for these tensors.")
 
 
-def _most_bytes(folder: Path, of_an_id: int = _ID_BYTES) -> int:
+def _most_bytes(folder: Path, of_an_id: int = _ID_BYTES, least: int = 0) -> int:
     files = [file for file in folder.glob("*.safetensors") if re.fullmatch(TENSOR_FILE, file.name)]
-    return MANIFEST_BYTES + of_an_id * (sum(file.stat().st_size for file in files) // 4)
+    return MANIFEST_BYTES + of_an_id * max(least, sum(file.stat().st_size for file in files) // 4)
 
 
 def parsed_manifest(content: bytes, path: Path) -> dict[str, Any]:
     """Parse a manifest and check its fields and types; `ReleaseError`, which names ``path``.
 
-    What is outside strings is bounded before: three bytes there are a value, which takes 72 in memory.
+    What is outside strings is bounded before: three bytes there are a value, which takes 72 in memory. A map has no number of
+    each user, so ids themselves count too.
     """
-    outside = len(content) - sum(found.end() - found.start() for found in STRING.finditer(content))
-    if outside > (most := _most_bytes(path.parent, _BETWEEN_IDS)):
+    strings, outside = 0, len(content)
+    for found in STRING.finditer(content):
+        strings, outside = strings + 1, outside - (found.end() - found.start())
+    if outside > (most := _most_bytes(path.parent, _BETWEEN_IDS, strings)):
         raise ReleaseError(f"{path} has more than the {most:,} bytes outside strings allowed for these tensors.")
 
     def refuse(constant: str) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -122,7 +123,15 @@ def _check_fits(release: Release, keys: KeyPair) -> EncryptedBridge:
     if not isinstance(mechanism, EncryptedBridge):
         raise ReleaseError(f"The record is of {mechanism.name}, not {EncryptedBridge.name}.")
     Ckks()  # says whether the library is installed
+    table = torch.zeros(len(release.tensors["items"]), mechanism.num_directions)
+    with tempfile.TemporaryDirectory(prefix="zoo-") as folder:  # a map that cannot be written would say later that both maps agreed
+        _as_map(release, table).save(Path(folder) / "map")
     return mechanism
+
+
+def _as_map(release: Release, table: Tensor) -> Release:
+    tensors = {"map": table, "items": release.tensors["items"], "counts": release.tensors["counts"]}
+    return replace(release, kind="map", tensors=tensors)
 
 
 def _use_once(key: Path, release: Release) -> None:
@@ -153,8 +162,7 @@ def _decrypted(release: Release, keys: KeyPair, mechanism: EncryptedBridge) -> R
         maps = decrypted_maps(bodies, masks, keys.secret_key.numpy())
         table = torch.from_numpy(decrypted_map(maps, mechanism, NoiseSource.os()))
         accepted = agree(maps, mechanism)
-        tensors = {"map": table, "items": release.tensors["items"], "counts": release.tensors["counts"]}
-        made = replace(release, kind="map", tensors=tensors)
+        made = _as_map(release, table)
         made.check_noise()
     except (ValueError, RuntimeError):  # the latter is SEAL's
         accepted = False

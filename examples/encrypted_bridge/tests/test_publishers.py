@@ -200,6 +200,21 @@ def test_a_map_without_its_noise_is_refused_when_it_is_decrypted(handed_over: Pa
         decrypt(tmp_path / "lying", own_key(handed_over, tmp_path), tmp_path / "map")
 
 
+def test_a_map_that_cannot_be_written_is_refused_before_its_keys_are_used(
+    handed_over: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge(handed_over, epsilon=4.0).publish(ratings(9, 8), "book").save(tmp_path / "map")
+    key = own_key(handed_over, tmp_path)
+
+    def too_large(*_: object) -> None:
+        raise ReleaseError("release.json has more bytes than allowed.")
+
+    monkeypatch.setattr(Release, "save", too_large)
+    with pytest.raises(ReleaseError, match="more bytes than allowed"):
+        decrypt(tmp_path / "map", key, tmp_path / "out")
+    assert not key.with_name(f"{key.name}.used").exists()
+
+
 def test_the_targets_own_noise_does_not_stand_for_the_sources() -> None:
     plan = EncryptedBridge.calibrate(
         epsilon=8.0, delta=1e-7, num_items=20_000, kept_items=20_000, num_directions=6, num_users=500_000

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from tests.samples import binary, edit_json, memory_below, some_ratings
-from zoo import JLT, Release
+from zoo import JLT, Nothing, Release
 from zoo.release import files
 from zoo.release.files import (
     LONGEST_NAME,
@@ -270,7 +270,18 @@ def test_one_long_id_does_not_take_memory_for_all(tmp_path: Path, ids: list[str]
         Release.load(path)
 
 
-def test_a_manifest_larger_than_its_tensors_let_it_be_is_not_read(tmp_path: Path) -> None:
+def test_a_release_without_numbers_of_its_users_may_have_many(tmp_path: Path) -> None:
+    users = np.array([f"u{number}" for number in range(300_000)])
+    release = replace(Nothing("map").publish(binary(), "book").materialize(), user_ids=users)
+    path = release.save(tmp_path / "book")
+    assert (path / MANIFEST).stat().st_size > 3 * files.MANIFEST_BYTES
+    assert Release.load(path).num_users == 300_000
+
+
+def test_a_manifest_larger_than_its_tensors_let_it_be_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_ROOM", 2**20)
     path = hostile(tmp_path / "book", ["u"], b" " * 2**26)
     said = r"release.json has more than the 1,\d{3},\d{3} bytes allowed"
     with memory_below(2**23), pytest.raises(ReleaseError, match=said):
