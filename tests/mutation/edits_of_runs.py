@@ -505,6 +505,11 @@ RUNS = (
     *edits_of(
         "zoo/methods/ensemble.py",
         ("tests/zoo/methods/test_ensemble.py",),
+        (
+            "the last copy is not validated",
+            "self.trainer.check_val_every_n_epoch) != 1",
+            "self.trainer.check_val_every_n_epoch) == 0",
+        ),
         ("fixed weights lose a member", "return self.fixed is None or self.converged", "return True"),
     ),
     *edits_of(

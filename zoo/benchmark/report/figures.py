@@ -148,14 +148,15 @@ def svg_of(figure: Figure) -> str:
 
 
 def validation_curve(folder: Path) -> dict[int, float]:
-    """Return validation NDCG@10 by epoch, counted from 1; empty without a readable log."""
+    """Return the best validation NDCG@10 by epoch, counted from 1; empty without a readable log."""
     try:
         with (folder / LOG).open(encoding="utf-8", newline="") as file:
             rows = [(row.get(EPOCH), row.get(VALIDATION_COLUMN)) for row in csv.DictReader(file)]
-        found = {int(epoch) + 1: float(value) for epoch, value in rows if epoch and value}
+        every = sorted((float(value), int(epoch) + 1) for epoch, value in rows if epoch and value)
+        found = {epoch: value for value, epoch in every if math.isfinite(value)}
     except (OSError, ValueError, csv.Error):
         return {}
-    return {epoch: value for epoch, value in found.items() if math.isfinite(value)}
+    return dict(sorted(found.items()))
 
 
 def stored_epoch(run: Run, validated: Mapping[int, float]) -> float:

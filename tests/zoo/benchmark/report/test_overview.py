@@ -98,6 +98,10 @@ def test_validation_is_read_by_epoch(tmp_path: Path) -> None:
     assert validation_curve(tmp_path) == {}, "no log"
     (tmp_path / "metrics.csv").write_text(LOG, encoding="utf-8")
     assert validation_curve(tmp_path) == {1: 0.125, 2: 0.5}
+    (tmp_path / "metrics.csv").write_text("epoch,val/ndcg@10\n1,0.25\n0,0.5\n0,0.125\n0,nan\n", encoding="utf-8")
+    assert list(validation_curve(tmp_path).items()) == [(1, 0.5), (2, 0.25)], (
+        "of several in an epoch the best is stored"
+    )
     for broken in ("epoch,val/ndcg@10\nx,0.5\n", "epoch\n1\n", ""):
         (tmp_path / "metrics.csv").write_text(broken, encoding="utf-8")
         assert validation_curve(tmp_path) == {}
