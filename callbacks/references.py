@@ -1,5 +1,6 @@
 """References: metrics of chance and of item counts on the cases of a test, and the course of validation."""
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -69,6 +70,7 @@ def curve(validated: Mapping[int, float], tested: int, width: int = 30) -> str:
         >>> curve({1: 0.1, 2: 0.3, 3: 0.2}, tested=2)
         'validation NDCG@10: ▁█▅ best 0.3000, epoch 2 of 3'
     """
+    validated = {epoch: value for epoch, value in validated.items() if math.isfinite(value)}
     if len(values := list(validated.values())) < 2:
         return ""
     ends = [round(part * len(values) / min(width, len(values))) for part in range(min(width, len(values)) + 1)]
@@ -77,6 +79,7 @@ def curve(validated: Mapping[int, float], tested: int, width: int = 30) -> str:
     bars = "".join(BLOCKS[round((value - low) / span * (len(BLOCKS) - 1))] for value in shown)
     best = max(validated, key=validated.__getitem__)
     line = f"validation NDCG@10: {bars} best {validated[best]:.4f}, epoch {best} of {max(validated)}"
-    if tested == best:
+    if tested in (0, best):
         return line
-    return f"{line}; tested: epoch {tested}, {f'{validated[tested]:.4f}' if tested in validated else 'before resuming'}"
+    other = "before resuming" if tested < min(validated) else "not validated"
+    return f"{line}; tested: epoch {tested}, {f'{validated[tested]:.4f}' if tested in validated else other}"

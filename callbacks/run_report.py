@@ -54,10 +54,10 @@ class RunReport(Callback):
     """Print a summary of the data before training and a table of results at the end; write both to the run folder.
 
     Files: ``data.json`` (summary of the data), ``privacy.json`` (record and ledger of each release, and the record of the
-    training, if any, under the method's name) and ``metrics.json``: metrics of the test, seconds, epochs, parameters, energy if
-    measured (`Energy`), peak memory of the process in MiB, commit, threads and machine, bytes and privacy of each release,
-    metrics of chance, of item counts and of recent ones on the same cases, and digests of the test data, by which reports decide
-    whether runs are comparable.
+    training, if any, under the method's name) and ``metrics.json``: metrics of the test, seconds, epochs and the one tested,
+    parameters, energy if measured (`Energy`), peak memory of the process in MiB, commit, threads and machine, bytes and privacy of
+    each release, metrics of chance, of item counts and of recent ones on the same cases, and digests of the test data, by which
+    reports decide whether runs are comparable.
 
     Examples:
         >>> import zoo
@@ -89,8 +89,8 @@ class RunReport(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print the summary of the data and messages about the releases."""
-        self._began, self._validated = time.perf_counter() - self._before, {}
-        vars(pl_module)["loaded_epoch"] = None  # weights are those of training
+        self._began, self._before, self._validated = time.perf_counter() - self._before, 0.0, {}
+        vars(pl_module)["loaded_epoch"] = None  # weights are those of training; a module's type has no such attribute
         summary = trainer.datamodule.summary  # type: ignore[attr-defined]
         if trainer.is_global_zero:
             Console().print(data_table(summary))
@@ -131,7 +131,7 @@ class RunReport(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the seconds of training so far."""
-        return {"seconds": time.perf_counter() - self._began}
+        return {"seconds": time.perf_counter() - self._began if self._began else 0.0}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on counting seconds; a received checkpoint may state anything."""
@@ -171,7 +171,7 @@ class RunReport(Callback):
             "method": type(pl_module).__name__,
             "seed": data.split_seed,
             **self.facts,
-            **({"tested_epoch": tested} if tested is not None else {}),
+            **({"tested_epoch": tested} if figures and tested is not None else {}),
             **{name: fact for one in others if isinstance(one, Energy) for name, fact in one.facts.items()},
             "ranked_by_item_counts": by_counts,
             "metrics": figures,

@@ -32,8 +32,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 55_100,
-    "lines of tests": 57_453,
+    "lines of code": 55_114,
+    "lines of tests": 57_460,
     "collected tests": 7_059,
 }
 

@@ -1,5 +1,7 @@
 """References and the curve, against slow counts."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -54,6 +56,7 @@ def test_a_curve_is_a_line_of_bars_with_its_best() -> None:
     assert curve(values, 4) == f"{line}; tested: epoch 4, 0.5000"
     resumed = "validation NDCG@10: ▁▁ best 0.2000, epoch 31 of 32; tested: epoch 23, before resuming"
     assert curve({31: 0.2, 32: 0.2}, 23) == resumed
+    assert curve(values | {5: math.nan}, 5) == f"{line}; tested: epoch 5, not validated"
     long = curve({n + 1: float(n) for n in range(200)}, 200, width=20)
     assert len(long.split()[2]) == 20
     assert long.endswith("best 199.0000, epoch 200 of 200")

@@ -69,8 +69,8 @@ CALLBACKS = (
         ),
         (
             "a refused training replaces the data of an earlier one",
-            "        self._began, self._validated = time.perf_counter() - self._before, {}\n",
-            "        self._began, self._validated = time.perf_counter() - self._before, {}\n"
+            "        self._began, self._before, self._validated = time.perf_counter() - self._before, 0.0, {}\n",
+            "        self._began, self._before, self._validated = time.perf_counter() - self._before, 0.0, {}\n"
             "        self._write(trainer, DATA, trainer.datamodule.summary)\n",
         ),
         ("metrics of an earlier training stay", "for name in (METRICS, VALIDATION, CASES):", "for name in ():"),

@@ -269,6 +269,7 @@ GUARANTEES = (
             "_most_bytes(path.parent, _BETWEEN_IDS, strings)",
             "_most_bytes(path.parent, _BETWEEN_IDS)",
         ),
+        ("many texts allow as many values", "if values > most or outside", "if outside"),
     ),
     *edits_of(
         f"{RELEASE}/signature.py",

@@ -317,7 +317,7 @@ RUNS = (
             "OSError) as error:  #",
         ),
         ("a header of any length is read", "> _HEADER_BYTES - 8:", "> 2**60:"),
-        ("values in place of ids are parsed", "if outside > (most", "if 0 > (most"),
+        ("values in place of ids are parsed", "if values > most or outside > (most", "if 0 > (most"),
         ("a file that no manifest names lifts its limit", "if re.fullmatch(TENSOR_FILE, file.name)]", "]"),
         ("the hole of a manifest is read", 'if b"\\0" in part:', 'if b"" in []:'),
         ("a string without an end takes quadratic time", '(?:"|\\\\?\\Z)', '"'),
@@ -491,7 +491,11 @@ RUNS = (
     *edits_of(
         "callbacks/run_report.py",
         ("tests/zoo/runs/test_resume.py",),
-        ("seconds before resuming do not count", "time.perf_counter() - self._before, {}", "time.perf_counter(), {}"),
+        (
+            "seconds before resuming do not count",
+            "time.perf_counter() - self._before, 0.0, {}",
+            "time.perf_counter(), 0.0, {}",
+        ),
     ),
     *edits_of(
         "callbacks/run_report.py",

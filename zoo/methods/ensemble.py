@@ -199,9 +199,10 @@ class Ensemble(Recommender):
         """Refuse early stopping, before the last member, and epochs without validation; then read the data."""
         if stage == "fit" and self.trainer.early_stopping_callbacks:
             raise ValueError("EarlyStopping ends the ensemble too soon. Members have their own patience. Omit it.")
-        if stage == "fit" and (every := self.trainer.check_val_every_n_epoch) != 1:
-            raise ValueError(f"check_val_every_n_epoch is {every}. Each epoch has a copy to validate. Omit it.")
         super().setup(stage)
+        validated = len(self.trainer.datamodule.validation.users) and self.trainer.limit_val_batches  # type: ignore[attr-defined]
+        if stage == "fit" and validated and (every := self.trainer.check_val_every_n_epoch) != 1:
+            raise ValueError(f"check_val_every_n_epoch is {every}. Each epoch validates a copy. Omit it.")
         chooses = self.fixed is None and len(self.trainer.datamodule.validation.users) > 0  # type: ignore[attr-defined]
         self.chosen_by_metrics |= chooses
         read = self.own_rows_read(self.data)

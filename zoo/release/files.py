@@ -118,7 +118,7 @@ def all_finite(tensor: Tensor) -> bool:
 def manifest_bytes(folder: Path) -> bytes:
     """Return the stored manifest of a release's folder, whose bytes are signed.
 
-    `ReleaseError` if it is larger than 64 MiB and than its tensors allow (a user's part of them takes at least four bytes), so
+    `ReleaseError` if it is larger than both 64 MiB and what its tensors allow (a user's part of them takes at least four bytes), so
     that the memory for reading stays in proportion to the files.
     """
     _must_exist(folder, MANIFEST)
@@ -134,7 +134,7 @@ def manifest_bytes(folder: Path) -> bytes:
 
 
 def check_size(content: bytes | bytearray, folder: Path) -> None:
-    """Refuse a manifest, or its first bytes, larger than 64 MiB and than the tensors in its folder allow."""
+    """Refuse a manifest, or its first bytes, larger than both 64 MiB and what the tensors in its folder allow."""
     if len(content) > (most := max(_ROOM, _most_bytes(folder))):
         raise ReleaseError(f"{folder / MANIFEST} has more than the {most:,} bytes allowed for these tensors.")
 
@@ -144,17 +144,28 @@ def _most_bytes(folder: Path, of_an_id: int = _ID_BYTES, least: int = 0) -> int:
     return MANIFEST_BYTES + of_an_id * max(least, sum(file.stat().st_size for file in files) // 4)
 
 
+def _between_strings(content: bytes) -> Iterator[bytes]:
+    end = 0
+    for found in STRING.finditer(content):
+        yield content[end : found.start()]
+        end = found.end()
+    yield content[end:]
+
+
 def parsed_manifest(content: bytes, path: Path) -> dict[str, Any]:
     """Parse a manifest and check its fields and types; `ReleaseError`, which names ``path``.
 
     What is outside strings is bounded before: three bytes there are a value, which takes 72 in memory. A map has no number of
-    each user, so ids themselves count too.
+    each user, so commas and blanks may also be those between as many texts.
     """
-    strings, outside = 0, len(content)
-    for found in STRING.finditer(content):
-        strings, outside = strings + 1, outside - (found.end() - found.start())
-    if outside > (most := _most_bytes(path.parent, _BETWEEN_IDS, strings)):
-        raise ReleaseError(f"{path} has more than the {most:,} bytes outside strings allowed for these tensors.")
+    strings = outside = values = 0
+    for gap in _between_strings(content):
+        strings, outside, values = strings + 1, outside + len(gap), values + len(gap.translate(None, b", \r\n\t"))
+    most, between = _most_bytes(path.parent, _BETWEEN_IDS), _most_bytes(path.parent, _BETWEEN_IDS, strings)
+    if values > most or outside > (most := between):
+        raise ReleaseError(
+            f"{path} has more than the {most:,} bytes outside strings allowed for these ids and tensors."
+        )
 
     def refuse(constant: str) -> float:
         raise ReleaseError(f"{path} holds {constant}, no JSON number.")

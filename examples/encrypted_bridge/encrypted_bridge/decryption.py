@@ -124,7 +124,8 @@ def _check_fits(release: Release, keys: KeyPair) -> EncryptedBridge:
         raise ReleaseError(f"The record is of {mechanism.name}, not {EncryptedBridge.name}.")
     Ckks()  # says whether the library is installed
     table = torch.zeros(len(release.tensors["items"]), mechanism.num_directions)
-    with tempfile.TemporaryDirectory(prefix="zoo-") as folder:  # a map that cannot be written would say later that both maps agreed
+    # A map that cannot be written would say later that both maps agreed.
+    with tempfile.TemporaryDirectory(prefix="zoo-") as folder:
         _as_map(release, table).save(Path(folder) / "map")
     return mechanism
 

@@ -280,7 +280,7 @@ def test_early_stopping_is_refused(tmp_path: Path) -> None:
     stop = EarlyStopping("val/ndcg@10", mode="max")
     with pytest.raises(ValueError, match=r"Members have their own patience. Omit it"):
         trained(Ensemble({"EASE": Member(EASE())}), tmp_path, callbacks=[stop])
-    with pytest.raises(ValueError, match=r"check_val_every_n_epoch is 2\. Each epoch has a copy"):
+    with pytest.raises(ValueError, match=r"check_val_every_n_epoch is 2\. Each epoch validates a copy"):
         trained(Ensemble({"EASE": Member(EASE())}), tmp_path, check_val_every_n_epoch=2)
 
 

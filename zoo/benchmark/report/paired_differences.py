@@ -90,19 +90,13 @@ def paired_tests(results: Results, line: Line, other: Line, name: str) -> tuple[
     # A missing seed of a row with several seeds is not finished yet.
     one = min(len(results.seeds_of(line)), len(results.seeds_of(other))) == 1
     runs = [*line.runs, *other.runs]
-    if not one or not _same_items([run.cases for run in runs]):
+    if not one or len({run.held_out for run in runs}) > 1:
         ours, theirs = ours.join(theirs, on="seed", how="semi"), theirs.join(ours, on="seed", how="semi")
     if common_cases(ours, theirs, name)["user_id"].n_unique() < 2:
         return None
-    drawn = {run.report.get("tested", {}).get("candidates") for run in runs}
-    drawn_once = one and name.startswith("sampled/") and (len(drawn) > 1 or None in drawn)
+    drawn = {str(run.report.get("tested", {}).get("candidates")) for run in runs}
+    drawn_once = one and name.startswith("sampled/") and (len(drawn) > 1 or "None" in drawn)
     return over_users(ours, theirs, name), None if drawn_once else over_seeds(ours, theirs, name)
-
-
-def _same_items(cases: Sequence[pl.DataFrame]) -> bool:
-    """Return whether all runs have the same held-out items of the same users."""
-    first, *others = (each.select("user_id", "item_id").sort("user_id", "item_id") for each in cases)
-    return all(first.equals(each) for each in others)
 
 
 def _by_user(line: Line, name: str) -> pl.DataFrame:

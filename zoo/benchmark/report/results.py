@@ -142,6 +142,11 @@ class Run:
             what = str(error).split("\n", 1)[0]  # polars writes many lines
             raise ResultsError(f"{path} is unreadable ({what}). Delete its folder and repeat it.") from error
 
+    @cached_property
+    def held_out(self) -> int:
+        """Hash of its pairs of user and held-out item, in any order."""
+        return int(self.cases.select(pl.col("user_id", "item_id").cast(pl.String)).hash_rows().sort().hash().sum())
+
 
 @dataclass(frozen=True, eq=False)
 class Line:
