@@ -123,7 +123,7 @@ def _check_fits(release: Release, keys: KeyPair) -> EncryptedBridge:
     if not isinstance(mechanism, EncryptedBridge):
         raise ReleaseError(f"The record is of {mechanism.name}, not {EncryptedBridge.name}.")
     Ckks()  # says whether the library is installed
-    table = torch.zeros(len(release.tensors["items"]), mechanism.num_directions)
+    table = torch.zeros(release.tensors["bodies"].shape[1:])  # as received: a record may state any size
     # A map that cannot be written would say later that both maps agreed.
     with tempfile.TemporaryDirectory(prefix="zoo-") as folder:
         _as_map(release, table).save(Path(folder) / "map")
