@@ -68,6 +68,7 @@ CONCLUSIONS = (
     *edits_of(
         "zoo/benchmark/search.py",
         ("tests/zoo/benchmark/test_search.py",),
+        ("a file of trials is no JSON", "None if t.value == -math.inf else t.value", "t.value"),
         (
             "whole numbers are drawn as fractions",
             "trial.suggest_int if values.integer else trial.suggest_float",

@@ -48,6 +48,27 @@ OTHERS = (
         ("a table in a file has no conditions", '"; ".join(view["conditions"])', '""'),
     ),
     *edits_of(
+        "zoo/commands/privacy/plan.py",
+        ("tests/zoo/commands/privacy/test_plans.py",),
+        ("private rounds beside releases are not planned", "([self.rounds] if self.rounds is not None else [])", "[]"),
+        (
+            "rounds without noise are planned",
+            'hasattr(method, "forecast") and is_private(method)',
+            'hasattr(method, "forecast")',
+        ),
+        (
+            "validation is a condition of releases",
+            "experiment.validated and not isinstance(maker, Publisher)",
+            "experiment.validated",
+        ),
+        ("rounds are planned without earlier steps", "for name in (*sources, module.target)}", "for name in sources}"),
+    ),
+    *edits_of(
+        "zoo/commands/privacy/command.py",
+        ("tests/zoo/commands/privacy/test_plans.py",),
+        ("rounds are not audited", "        audits += own\n", "        audits = audits or [*own]\n"),
+    ),
+    *edits_of(
         "zoo/commands/privacy/as_json.py",
         ("tests/zoo/commands/privacy/test_totals.py",),
         ("an entry has a type that no registry has", '_PRODUCTS.get(release.kind, "Dataset")', "release.kind"),

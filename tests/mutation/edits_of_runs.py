@@ -669,6 +669,7 @@ RUNS = (
         "zoo/benchmark/report/page.py",
         ("tests/zoo/benchmark/report/test_run_folders.py",),
         ("other numbers of negatives are not said", "if negatives - {99}:", "if False:"),
+        ("one number of negatives is a range", "if least < most else", "if most else"),
     ),
     *edits_of(
         "datamodules/cache.py",
@@ -723,6 +724,7 @@ RUNS = (
         ("tests/zoo/runs/test_bundle.py",),
         ("users are named unasked", "predictor.user_ids if user_ids else None", "predictor.user_ids"),
         ("a bundle tells where things lay", "if name not in AT_HOME", "if name"),
+        ("an untested bundle has metrics", "if (folder / METRICS).is_file() else", "if True else"),
     ),
     *edits_of(
         "zoo/methods/base.py",
@@ -825,6 +827,21 @@ RUNS = (
         f"{REPORT}/results.py",
         (f"{OF_REPORT}/test_results.py", f"{OF_REPORT}/test_files.py"),
         ("a later seed may spend more", "max(run.total.epsilon or 0.0 for", "min(run.total.epsilon or 0.0 for"),
+        (
+            "different relations have one guarantee",
+            "for record in records) or len(self._kinds) > 1:",
+            "for record in records):",
+        ),
+        (
+            "of a relation the smallest loss is named",
+            "max(found.get(kind, 0.0), record",
+            "min(found.get(kind, 99.0), record",
+        ),
+        (
+            "a reason is overwritten by the relations",
+            "if not found and len(self._kinds) > 1:",
+            "if len(self._kinds) > 1:",
+        ),
     ),
     *edits_of(
         f"{REPORT}/results.py",

@@ -55,7 +55,11 @@ def run_best(search: Search, arguments: list[str], folder: Path, seed: int) -> N
     study.optimize(objective, n_trials=search.trials, callbacks=[keep_random], show_progress_bar=False)
     best = study.best_trial
     chosen = best.user_attrs["settings"]
-    tried = [{"settings": t.user_attrs["settings"], "val/ndcg@10": t.value} for t in study.trials]
+    finite = [None if t.value == -math.inf else t.value for t in study.trials]  # JSON has no infinity
+    tried = [
+        {"settings": t.user_attrs["settings"], "val/ndcg@10": value}
+        for t, value in zip(study.trials, finite, strict=True)
+    ]
     private = bool(private_trainings(folder / SEARCH))
     published = int(bool(trials.released))
     if private or (trials.released and search.touches_source):

@@ -410,9 +410,10 @@ def privacy(folder: Path, manifest: Mapping[str, Any], shown: Callable[[str], st
         )
     exact = "the number of ratings of each user and each item, " if manifest["holds"].get("counts", True) else ""
     exact += "the vectors of all users, " if "own_vectors" in getattr(own, "not_protected", ()) else ""
+    measured = ", and metrics on held-out ratings" if (folder / METRICS).is_file() else ""
     lines.append(
         f"**Included without noise, outside every guarantee above**: {exact}the list of items, digests of the ratings (which "
-        "confirm a guess of one missing rating), and metrics on held-out ratings."
+        f"confirm a guess of one missing rating){measured}."
     )
     if manifest["holds"]["user_ids"]:
         lines.append("The ids of users are included: personal data, which reveal the users of the target.")

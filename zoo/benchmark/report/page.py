@@ -117,9 +117,9 @@ def _intro(results: Results, task: str, lines: Sequence[Line]) -> str:
     warning = f" **These metrics are unreliable:** {'; '.join(unreliable)}." if unreliable else ""
     negatives = {number for line in lines for run in line.runs for number in run.num_negatives}
     if negatives - {99}:
-        warning += (
-            f" **The sampled ranking has {min(negatives)} to {max(negatives)} negatives of a test case, not 99.**"
-        )
+        least, most = min(negatives), max(negatives)
+        number = f"{least} to {most}" if least < most else f"{most}"
+        warning += f" **The sampled ranking has {number} negatives of a test case, not 99.**"
     finished = f"{done} of {count_of(wanted, 'run')} {'is' if done == 1 else 'are'} finished"
     chosen = " or ".join(sorted({_chosen(run) for line in lines for run in line.runs}))
     reason = f"{results.separation[task]} " if task in results.separation else ""

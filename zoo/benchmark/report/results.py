@@ -18,7 +18,7 @@ from zoo.benchmark.runs import BENCHMARK, RUN_FILE, digest_of, folder_of
 from zoo.data.open_table import column_names, open_table
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.record.fields import Guarantee
-from zoo.privacy.record.record import PrivacyRecord, PublicView, shown_delta
+from zoo.privacy.record.record import PrivacyRecord, PublicView, rounded_up, shown_delta
 from zoo.privacy.record.words import sentence
 from zoo.privacy.spending.total import OWN_ROWS, Total, record_of, total_of_run
 from zoo.runtime.run_folder import CASES, DATA, METRICS, PRIVACY, read_mapping, read_summary, visible
@@ -217,16 +217,22 @@ class Line:
 
     @cached_property
     def guarantee(self) -> GuaranteeKind | None:
-        """The guarantee of all releases of all runs; None without a release, or if one release has none."""
+        """The guarantee of all releases of all runs; None without a release, if one release has none, or if they differ."""
         records = [record for run in self.runs for record in run.records.values()]
-        if not records or not all(record.claims for record in records):
+        if not records or not all(record.claims for record in records) or len(self._kinds) > 1:
             return None
-        kinds = {(str(record.unit), str(record.relation)) for record in records}
-        if len(kinds) > 1:
-            raise ResultsError(f"The releases of {self.name} have different guarantees: {sorted(kinds)}. Use one kind.")
-        unit, relation = kinds.pop()
+        ((unit, relation),) = self._kinds
         deltas = [run.total.delta for run in self.runs if run.total.delta is not None]
         return GuaranteeKind(unit, relation, max(deltas)) if len(deltas) == len(self.runs) else None
+
+    @cached_property
+    def _kinds(self) -> dict[tuple[str, str], float]:
+        """The largest epsilon of a release of the runs, by unit and relation."""
+        found: dict[tuple[str, str], float] = {}
+        for record in (record for run in self.runs for record in run.records.values() if record.claims):
+            kind = str(record.unit), str(record.relation)
+            found[kind] = max(found.get(kind, 0.0), record.epsilon or 0.0)
+        return found
 
     @cached_property
     def epsilon(self) -> float | None:
@@ -280,6 +286,9 @@ class Line:
     def reasons(self) -> list[str]:
         """Reasons why releases have no guarantee."""
         found = {record.reason for run in self.runs for record in run.records.values() if record.reason}
+        if not found and len(self._kinds) > 1:
+            each = ", ".join(f"{kind[1]} epsilon {rounded_up(own)}" for kind, own in sorted(self._kinds.items()))
+            found = {f"the relations differ ({each}), so losses do not add up"}
         found = found or {run.total.reason for run in self.runs if run.records and run.total.reason}
         return sorted(found or {"not stated" for run in self.runs if run.listed is not None})
 

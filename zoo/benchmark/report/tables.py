@@ -240,7 +240,7 @@ def search_table(lines: Sequence[Line]) -> Table | None:
     rows = []
     for line, run in ((own, run) for own in lines for run in own.runs):
         if run.search is not None:
-            best = max(trial["val/ndcg@10"] for trial in run.search["trials"])
+            best = max(trial["val/ndcg@10"] or 0.0 for trial in run.search["trials"])  # null if it diverged
             shown = {name: f"{v:.3g}" if isinstance(v, float) else str(v) for name, v in run.search["chosen"].items()}
             chosen = ", ".join(f"{name} {value}" for name, value in shown.items())
             rows.append([line.name, chosen, str(run.seed), str(len(run.search["trials"])), f"{best:.4f}"])

@@ -56,7 +56,9 @@ def parser() -> Arguments:
 
 
 def _add_accounts(commands: Commands) -> None:
-    plan = commands.add_parser("plan", help="planned privacy loss of publishing, without opening data")
+    plan = commands.add_parser(
+        "plan", help="planned privacy loss of publishing and private training, without opening data"
+    )
     plan.add_argument("--config", type=Path, required=True, help="experiment, as for publish")
     _add_sizes(plan)
     repeat = "also the total of N releases of the same data, such as 52 for a year of weekly releases"
@@ -282,12 +284,17 @@ def _chosen_audits(
     from zoo.commands.privacy.plan import planned_releases, read_experiment
 
     experiment = read_experiment(options.config, overrides)
-    maker, records = experiment.maker, [planned.record for planned in planned_releases(experiment, None, None)]
-    audits: Sequence[Audit | OneRunAudit] = maker.audits() if hasattr(maker, "audits") else []
-    name = visible(type(maker).__name__)
-    if not audits and any(record.claims for record in records):
-        raise ValueError(f"{name} claims {records[0].summary()}, but has no audits. Write its `audits()`.")
+    records = [planned.record for planned in planned_releases(experiment, None, None)]
+    audits: list[Audit | OneRunAudit] = []
+    makers = {id(maker): (maker, record) for (_, maker), record in zip(experiment.makers, records, strict=True)}
+    for maker, record in makers.values():
+        own: Sequence[Audit | OneRunAudit] = maker.audits() if hasattr(maker, "audits") else []
+        if record.claims and not own:
+            name = visible(type(maker).__name__)
+            raise ValueError(f"{name} claims {record.summary()}, but has no audits. Write its `audits()`.")
+        audits += own
     if not audits:
+        name = visible(" and ".join(type(maker).__name__ for maker, _ in makers.values()))
         raise ValueError(f"{name} has no privacy claim with these settings. Change them, or pass --all.")
     return audits, third_party_notes(records)
 

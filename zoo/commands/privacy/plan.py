@@ -15,7 +15,7 @@ from datamodules import CrossDomainDataModule
 from datamodules.public_lists import COMMON, OWN, read_catalogue, read_users
 from zoo.commands.privacy.show import guaranteed
 from zoo.data.ratings import Step
-from zoo.methods.base import Recommender
+from zoo.methods.base import Recommender, is_private
 from zoo.privacy.accounting.events import PrivacyEvent
 from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.mechanisms.jlt import JLT
@@ -64,6 +64,13 @@ class Experiment:
     items: dict[str, int]  # number of items of each catalogue
     applied: dict[str, tuple[Step, ...]]  # steps before publishing, by source
     validated: bool = False  # whether validation chooses the epoch of a private training
+    rounds: tuple[str, Maker] | None = None  # the target and its private method, if there is a publisher, too
+
+    @property
+    def makers(self) -> list[tuple[str, Publisher | Maker]]:
+        """The publisher or method of each planned release, with its domain."""
+        published = [(source, self.maker) for source in self.sources or ("source",)]
+        return published + ([self.rounds] if self.rounds is not None else [])
 
 
 def read_settings(config: Path, overrides: Sequence[str]) -> Namespace:
@@ -90,26 +97,28 @@ def read_experiment(config: Path, overrides: Sequence[str]) -> Experiment:
     users = None if listed in (OWN, COMMON) else len(read_users(Path(listed)))
     catalogues = settings.get("catalogues") or {}
     items = {name: c if isinstance(c, int) else len(read_catalogue(Path(c))) for name, c in catalogues.items()}
-    maker = _maker(parsed)
+    maker, trained = _makers(parsed)
     module = instantiate("data", CrossDomainDataModule, data)
     module.check_lists()
     module.users_from_ratings = module.users == COMMON  # as fit would
-    if isinstance(maker, Recommender):
-        maker.check_signs(module.signs)  # values that are not signs would reveal which items were rated
-    validated = isinstance(maker, Recommender) and bool(maker.guarantee_bearing) and module.evaluation.has_validation
+    if trained is not None:
+        trained.check_signs(module.signs)  # values that are not signs would reveal which items were rated
+    validated = trained is not None and bool(trained.guarantee_bearing) and module.evaluation.has_validation
     validated &= parsed.get("trainer.limit_val_batches") != 0
     sources = module.sources if isinstance(maker, Publisher) else (module.target,)
-    return Experiment(maker, tuple(sources), users, items, {name: module.steps(name) for name in sources}, validated)
+    rounds = (module.target, trained) if trained is not None and trained is not maker else None
+    steps = {name: module.steps(name) for name in (*sources, module.target)}
+    return Experiment(maker, tuple(sources), users, items, steps, validated, rounds)
 
 
-def _maker(settings: Namespace) -> Publisher | Maker:
-    """Return the publisher; without one, the method if it has a privacy claim for its target."""
-    if settings.get("publisher") is None and settings.get("model") is not None:
-        method = instantiate("model", Recommender, settings.model)
-        if hasattr(method, "forecast"):
-            maker: Maker = method
-            return maker
-    return make_publisher(settings.get("publisher"))
+def _makers(settings: Namespace) -> tuple[Publisher | Maker, Any]:
+    """Return the publisher, or without one a method that can claim something for its target; and a method that is private."""
+    publisher, model = settings.get("publisher"), settings.get("model")
+    method: Any = None if model is None else instantiate("model", Recommender, model)
+    if publisher is None and hasattr(method, "forecast"):
+        return method, method
+    private = hasattr(method, "forecast") and is_private(method)
+    return make_publisher(publisher), method if private else None
 
 
 @dataclass(frozen=True)
@@ -126,11 +135,11 @@ def planned_releases(experiment: Experiment, users: int | None, items: int | Non
     """Return the planned release of each source; None: sizes of listed files, else :data:`USERS` and :data:`ITEMS`."""
     num_users = users or experiment.users or USERS
     planned = []
-    for source in experiment.sources or ("source",):
+    for source, maker in experiment.makers:
         num_items = items or experiment.items.get(source, ITEMS)
-        maker = experiment.maker
         record = maker.forecast(num_users, num_items, experiment.applied.get(source, ())).claimed_by(type(maker))
-        record = record.assuming(CHOSEN_BY_METRICS) if experiment.validated else record
+        chosen = experiment.validated and not isinstance(maker, Publisher)
+        record = record.assuming(CHOSEN_BY_METRICS) if chosen else record
         events = maker.plan(num_users, num_items) if isinstance(maker, Publisher) else maker.events(num_users)
         planned.append(Planned(source, record, tuple(events), (num_users, num_items)))
     return planned

@@ -132,9 +132,7 @@ def gauss_mu(epsilon: float, delta: float) -> float:
 def check_target(epsilon: float | None, attack_success: float | None) -> None:
     """Refuse anything but one of epsilon and attack success, the latter in (1/2, 1)."""
     if (epsilon is None) == (attack_success is None):
-        raise ValueError(
-            f"epsilon is {epsilon!r} and attack_success {attack_success!r}. Exactly one is needed. Omit the other."
-        )
+        raise ValueError(f"epsilon is {epsilon!r} and attack_success {attack_success!r}. Pass exactly one of them.")
     if attack_success is not None and not 0.5 < attack_success < 1:
         raise ValueError(f"attack_success is {attack_success!r}. Allowed: (0.5, 1), e.g. 0.6.")
 

@@ -280,17 +280,21 @@ def test_what_has_no_mu_is_added_to_what_has() -> None:
     assert line.guarantee == GuaranteeKind("user", "replace_one_user", pytest.approx(3e-5))
 
 
-def test_releases_that_protect_different_things_are_refused() -> None:
-    line = a_line(proved(), proved(relation=Relation.REPLACE_ONE_USER), name="Odd")
-    with pytest.raises(ResultsError, match=r"The releases of Odd, JLT have different guarantees: .*'rating'.*'user'"):
-        _ = line.guarantee
-    same_unit = a_line(*(proved(relation=of) for of in (Relation.ZERO_OUT_ONE_USER, Relation.REPLACE_ONE_USER)))
-    with pytest.raises(ResultsError, match=r"have different guarantees: .*'replace_one_user'.*'zero_out_one_user'"):
-        _ = same_unit.epsilon
+@pytest.mark.parametrize("other", [Relation.CHANGE_ONE_RATING, Relation.ZERO_OUT_ONE_USER])
+@pytest.mark.parametrize("of_one_run", [True, False])
+def test_releases_that_protect_different_things_have_no_total(other: Relation, of_one_run: bool) -> None:
+    """As the vectors of FedGCDR's sources, which protect against replacing a user, and its private rounds by default."""
+    both = proved(2.0, relation=Relation.REPLACE_ONE_USER), proved(3.0, relation=other), proved(1.0, relation=other)
+    runs = (a_run(records=dict(zip("abc", both, strict=True))),) if of_one_run else a_line(*both).runs
+    line = Line(Row("music", "Odd", "JLT"), runs)
+    assert (line.guarantee, line.epsilon, line.view.guarantee, line.view.epsilon) == (None, None, "none", None)
+    each = sorted((f"{other.value} epsilon 3.00", "replace_one_user epsilon 2.00"))
+    assert line.reasons == [f"the relations differ ({', '.join(each)}), so losses do not add up"]
+    assert not line.view.meaningful
 
 
 def test_reasons_are_said_once() -> None:
-    line = a_line(unproved("b"), unproved("a"), unproved("b"), proved())
+    line = a_line(unproved("b"), unproved("a"), unproved("b"), proved(), proved(relation=Relation.REPLACE_ONE_USER))
     assert line.reasons == ["a", "b"]
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -296,12 +297,13 @@ def test_given_releases_are_told_apart_by_their_records(tmp_path: Path) -> None:
     assert sorted(line.row.release for line in lines if line.row.control) == ["control (JLT)", "control (Plaintext)"]
 
 
-@pytest.mark.parametrize(("stated", "said"), [([99, 99], False), ([39, 50], True), (["39"], False)])
-def test_a_page_says_if_the_sampled_ranking_has_other_numbers(tmp_path: Path, stated: list[object], said: bool) -> None:
+@pytest.mark.parametrize(("stated", "said"), [([99, 99], ""), ([39, 50], "39 to 50"), ([25, 25], "25"), (["39"], "")])
+def test_a_page_says_if_the_sampled_ranking_has_other_numbers(tmp_path: Path, stated: list[object], said: str) -> None:
     run = a_run(tmp_path / "run")
     (run / "data.json").write_text(json.dumps(SUMMARY | {"negatives": stated}))
     (chapter,) = chapters(read_run_folders([run]), [])
-    assert ("has 39 to 50 negatives of a test case, not 99" in chapter.intro) == said
+    found = re.findall(r"has ([\d to]+) negatives of a test case, not 99", chapter.intro)
+    assert found == [said] * bool(said)
 
 
 def test_a_domain_begins_no_line_of_a_page(tmp_path: Path) -> None:

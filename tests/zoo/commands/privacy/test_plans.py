@@ -8,7 +8,15 @@ import pytest
 from tests.samples import MARKUP
 from zoo import JLT, SJLT, GradientPerturbation, InputPerturbation, OneBitMC, OutputPerturbation, Perturbation
 from zoo.commands.privacy.command import main
-from zoo.commands.privacy.plan import Experiment, Planned, notes_of, paper_table, planned_releases, read_experiment
+from zoo.commands.privacy.plan import (
+    Experiment,
+    Planned,
+    notes_of,
+    paper_table,
+    planned_releases,
+    read_experiment,
+    total,
+)
 from zoo.data.ratings import Step
 from zoo.methods.one_bit_mc.norm_balls import NuclearBall
 from zoo.methods.one_bit_mc.objective import Observations
@@ -16,6 +24,7 @@ from zoo.methods.one_bit_mc.perturbation import Problem
 from zoo.privacy.accounting.accountant import epsilon_of
 from zoo.privacy.accounting.events import NonPrivateEvent
 from zoo.privacy.accounting.gaussian_mixture import mix_epsilon
+from zoo.privacy.accounting.relation import Relation
 from zoo.privacy.record.record import Guarantee, rounded_up, unprotected_record
 from zoo.privacy.record.steps import RecordedStep
 from zoo.runs.inputs import UsageError
@@ -139,6 +148,38 @@ def test_words_are_said_once_and_each_source_says_its_own() -> None:
         f"assumption: {DONE}other",
         "not protected: everything in the release",
     ]
+
+
+PRIVATE = ["--model", "FedGCDR", "--model.epsilon", "8", "--model.clip", "0.5"]
+
+
+def test_private_rounds_are_planned_and_audited_beside_the_releases(capsys: pytest.CaptureFixture[str]) -> None:
+    config = ROOT / "configs/fedgcdr/ciao.yaml"
+    experiment = read_experiment(config, [*PRIVATE, "--model.relation", "replace_one_user"])
+    *releases, rounds = planned_releases(experiment, 900, 50)
+    assert [*experiment.sources, experiment.rounds and experiment.rounds[0]] == [
+        one.source for one in (*releases, rounds)
+    ]
+    assert rounds.record.mechanism.name == "DP-FedAvg"
+    assert any("held-out items of this domain removed" in step for step in rounds.record.sentences("assumptions"))
+    events = [event for one in (*releases, rounds) for event in one.events]
+    together = total([*releases, rounds]).epsilon
+    assert together == pytest.approx(epsilon_of(events, 1e-5, Relation.REPLACE_ONE_USER), rel=1e-3)
+    assert together > 8.0
+    assert "the relations differ" in str(total(planned_releases(read_experiment(config, PRIVATE), 900, 50)).reason)
+    unused = ["--model", "FedGCDR", "--model.finetune_after", "5"]
+    assert read_experiment(config, unused).rounds is None
+    main(["audit", "--config", str(config), *PRIVATE, "--runs", "200"])
+    said = capsys.readouterr().out
+    assert "EmbeddingPublisher" in said
+    assert "DP-FedAvg" in said
+
+
+def test_a_validated_training_beside_a_publisher_has_its_condition() -> None:
+    config = ROOT / "configs/sppg/kitchen.yaml"
+    given = "--publisher JLT --publisher.epsilon 8 --data.target kitchen --data.sources [food] --trainer.limit_val_batches 1.0"
+    release, rounds = planned_releases(read_experiment(config, given.split()), 900, 50)
+    assert ["chosen_by_metrics" in one.record.conditions for one in (release, rounds)] == [False, True]
 
 
 def test_no_epsilon_is_planned_for_ratings_that_no_run_takes() -> None:

@@ -82,7 +82,7 @@ def test_a_publisher_takes_an_attack_success_instead_of_an_epsilon(make: Callabl
     assert record.claims
     assert 0.6 - 1e-6 < attack_success_of(record.ledger, record.relation) <= 0.6
     assert all(alarm < found < 0.4 for alarm, found in detection_rates_of(record.ledger, record.relation).items())
-    with pytest.raises(ValueError, match=r"attack_success 0\.6\. Exactly one is needed"):
+    with pytest.raises(ValueError, match=r"attack_success 0\.6\. Pass exactly one of them"):
         make(epsilon=1.0, attack_success=0.6)
     with pytest.raises(ValueError, match=r"attack_success is 1\.2\. Allowed: \(0\.5, 1\)"):
         make(attack_success=1.2)
@@ -94,7 +94,7 @@ def test_several_releases_share_an_attack_success() -> None:
 
 
 def test_the_papers_formula_and_nothing_at_all_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"epsilon is None and attack_success None. Exactly one is needed"):
+    with pytest.raises(ValueError, match=r"epsilon is None and attack_success None. Pass exactly one of them"):
         zoo.NoisyRows()
     with pytest.raises(ValueError, match=r"calibration is 'paper'. Its formula needs epsilon"):
         zoo.JLT(attack_success=0.6, calibration="paper")
