@@ -56,7 +56,7 @@ def candidates(
         seed: Seed of the draws.
         negatives: Lists that ship with the data (user_id, item_id), for both phases instead of draws. Repeated ones, the user's
             own items, and missing lists are refused.
-        signs: Whether ratings are signs: they are not ranked, so every held-out row is a case.
+        signs: Whether ratings are signs: every held-out row is a case, and full ranking is among all items.
     """
     popularity, include = _popularity(train), evaluation.unknown_items == "include"
     held = {name: _index(train, getattr(split, name), name) for name in ("validation", "test", "hidden")}

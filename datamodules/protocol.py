@@ -100,7 +100,8 @@ class Evaluation:
             `unknown_items` `include`, of all ratings.
         unknown_items: Rule for items without a training rating. `exclude`: no case has such an item, drawn negatives are items with
             a training rating, and full ranking is among these. `include`: cases stay, negatives are drawn from all items of the
-            domain, and full ranking is among all. Signs are not ranked, so all their cases stay. Shipped lists stay as they are.
+            domain, and full ranking is among all. With signs all cases stay, -1 counts as a
+            hit, too, and full ranking is among all. Shipped lists stay as they are.
         full_ranking: Rank among all items as well; `test`: only in the test, for methods that score all items slowly.
         ks: Cut-offs of the metrics; 10 must be among them, since it selects the checkpoint.
         ties: `expected` (mean over random tie-breaking) or `pessimistic`.

@@ -55,6 +55,13 @@ CONCLUSIONS = (
             "seeds_holm=None if gain.seeds is None else own",
         ),
         ("one seed stands for other items", "if not one or len({run.held_out for run in runs}) > 1:", "if not one:"),
+        (
+            "rows with other items of a user are paired",
+            "n_unique() < 2 or _other_items(line, other):",
+            "n_unique() < 2:",
+        ),
+        ("a user less is another test", 'mine.join(own, on="user_id")', 'mine.join(own, on="user_id", how="full")'),
+        ("other tests are not named", "if value != usual and key in REASONS)", "if False)"),
         ("one draw of candidates stands for all", "None if drawn_once else over_seeds(", "over_seeds("),
         ("a row without a release is any without", '(own.system, "Nothing")', '(row.system, "Nothing")'),
         ("a noise baseline has controls too", 'if own.control == "noise":', "if False:"),

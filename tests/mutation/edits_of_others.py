@@ -61,11 +61,19 @@ OTHERS = (
             "experiment.validated and not isinstance(maker, Publisher)",
             "experiment.validated",
         ),
+        ("a list counts the users of a target", "None if source == experiment.unlisted else", ""),
+        (
+            "a list counts the users of a method",
+            "if trained is not None and module.sources else None",
+            "if rounds else None",
+        ),
         ("rounds are planned without earlier steps", "for name in (*sources, module.target)}", "for name in sources}"),
     ),
     *edits_of(
         "zoo/commands/privacy/command.py",
         ("tests/zoo/commands/privacy/test_plans.py",),
+        ("a default number of users looks known", "and domains[-1] == experiment.unlisted:", "and False:"),
+        ("a caption names the list beside a method", "if domains[0] != experiment.unlisted else None)", "or None)"),
         ("rounds are not audited", "        audits += own\n", "        audits = audits or [*own]\n"),
     ),
     *edits_of(

@@ -25,7 +25,7 @@ def parser() -> Arguments:
         prog="python -m zoo report",
         description="Write leaderboards, paired tests, curves, slices and cost of finished runs of a benchmark or of fit. Formats: "
         "Markdown (README.md), CSV (results.csv, seeds.csv, gains.csv), figures (SVG) and one HTML page (report.html). "
-        "Runs with other test items, candidates or data get separate tables.",
+        "Runs of fit with other test items, candidates or data get separate tables; a benchmark's tables name such rows.",
         epilog="The text of notes.md in the output folder is copied to the top of the page.",
     )
     option = made.add_argument

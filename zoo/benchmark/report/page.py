@@ -21,7 +21,15 @@ from zoo.benchmark.grid import slug
 from zoo.benchmark.report import tables
 from zoo.benchmark.report.figures import Picture, curves, learning_curves, overview, stored_epoch, validation_curve
 from zoo.benchmark.report.leaderboard import leaderboards, pair_table
-from zoo.benchmark.report.paired_differences import NOISE_BASELINE, TESTED_METRICS, Gain, Transfer, series_tasks, sweeps
+from zoo.benchmark.report.paired_differences import (
+    NOISE_BASELINE,
+    TESTED_METRICS,
+    Gain,
+    Transfer,
+    other_tests,
+    series_tasks,
+    sweeps,
+)
 from zoo.benchmark.report.papers import compare_with_papers
 from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results, Run
 from zoo.benchmark.report.tables import Table
@@ -120,6 +128,11 @@ def _intro(results: Results, task: str, lines: Sequence[Line]) -> str:
         least, most = min(negatives), max(negatives)
         number = f"{least} to {most}" if least < most else f"{most}"
         warning += f" **The sampled ranking has {number} negatives of a test case, not 99.**"
+    if others := other_tests(lines):
+        named = "; ".join(f"{name} ({', '.join(reasons)})" for name, reasons in others.items())
+        warning += (
+            f" **Tested otherwise than most rows: {named}.** Rows with other test items of a user are not paired."
+        )
     finished = f"{done} of {count_of(wanted, 'run')} {'is' if done == 1 else 'are'} finished"
     chosen = " or ".join(sorted({_chosen(run) for line in lines for run in line.runs}))
     reason = f"{results.separation[task]} " if task in results.separation else ""
@@ -167,9 +180,11 @@ def _compared(results: Results) -> str:
     lines = results.rows
     controls = sum(bool(line.row.control) for line in lines)
     rows = count_of(len(lines), "row") + (f", {controls} of them controls," if controls else "")
+    others = list(dict.fromkeys(name for some in results.lines.values() for name in other_tests(some)))
+    otherwise = f" **Tested otherwise than most rows: {', '.join(others)}.**" if others else ""
     return (
         f"Compared: {rows} on {count_of(len(results.lines), 'task')}; {results.num_finished:,} of "
-        f"{count_of(results.num_runs, 'run')} finished, each tested on {_cases(lines)}."
+        f"{count_of(results.num_runs, 'run')} finished, each tested on {_cases(lines)}.{otherwise}"
     )
 
 

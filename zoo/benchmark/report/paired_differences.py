@@ -4,6 +4,7 @@ Reference of negative transfer: Yang et al., *Federated Graph Learning for Cross
 section 4.2. Departure: the paper compares means; here each difference is also tested.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -81,7 +82,9 @@ def _gain(results: Results, line: Line, other: Line | None, against: str, rankin
 
 
 def paired_tests(results: Results, line: Line, other: Line, name: str) -> tuple[Comparison, Comparison | None] | None:
-    """Return the tests of one row minus another, over users and over seeds; None with fewer than two common users.
+    """Return the tests of one row minus another, over users and over seeds.
+
+    None with fewer than two common users, or if one of them has other held-out items under the same seed.
 
     A row of one seed stands for every seed of the other only if these have its test items. Among candidates of other seeds it is
     tested over users alone: one draw of candidates says nothing about another.
@@ -92,11 +95,36 @@ def paired_tests(results: Results, line: Line, other: Line, name: str) -> tuple[
     runs = [*line.runs, *other.runs]
     if not one or len({run.held_out for run in runs}) > 1:
         ours, theirs = ours.join(theirs, on="seed", how="semi"), theirs.join(ours, on="seed", how="semi")
-    if common_cases(ours, theirs, name)["user_id"].n_unique() < 2:
+    if common_cases(ours, theirs, name)["user_id"].n_unique() < 2 or _other_items(line, other):
         return None
     drawn = {str(run.report.get("tested", {}).get("candidates")) for run in runs}
     drawn_once = one and name.startswith("sampled/") and (len(drawn) > 1 or "None" in drawn)
     return over_users(ours, theirs, name), None if drawn_once else over_seeds(ours, theirs, name)
+
+
+def _other_items(line: Line, other: Line) -> bool:
+    """Return whether a user of both rows has other held-out items under the same seed."""
+    both = {run.seed: run for run in line.runs}
+    pairs = [(both[run.seed], run) for run in other.runs if run.seed in both]
+    for ours, theirs in ((ours, theirs) for ours, theirs in pairs if ours.held_out != theirs.held_out):
+        mine, own = (run.cases.group_by("user_id").agg(pl.col("item_id").sort()) for run in (ours, theirs))
+        if mine.join(own, on="user_id").filter(pl.col("item_id") != pl.col("item_id_right")).height:
+            return True
+    return False
+
+
+def other_tests(lines: Sequence[Line]) -> dict[str, list[str]]:
+    """Return how the tests of rows differ from those of most rows with the same seed, by row; empty if none does."""
+    tests: dict[tuple[int, str], list[tuple[str, str]]] = {}
+    for name, run in ((line.name, run) for line in lines for run in line.runs):
+        for key, value in {"held out": run.held_out, **run.report.get("tested", {})}.items():
+            tests.setdefault((run.seed, key), []).append((name, str(value)))
+    found: dict[str, dict[str, None]] = {}
+    for (_, key), values in tests.items():
+        ((usual, _),) = Counter(value for _, value in values).most_common(1)
+        for name, _ in ((name, value) for name, value in values if value != usual and key in REASONS):
+            found.setdefault(name, {})[REASONS[key]] = None
+    return {name: list(reasons) for name, reasons in found.items()}
 
 
 def _by_user(line: Line, name: str) -> pl.DataFrame:

@@ -165,14 +165,18 @@ def _plan(options: argparse.Namespace, overrides: list[str], console: Console) -
     _check_counts(options)
     experiment = read_experiment(options.config, overrides)
     releases = planned_releases(experiment, options.users, options.items)
-    known = options.users or experiment.users
+    domains = [one.source for one in releases]
+    known = options.users or (experiment.users if domains[0] != experiment.unlisted else None)
     if options.json:
         print(_json("plan", releases, known or USERS, "given" if known else "default", options.repeat))
         return
-    users = count_of(known, "user") if known else f"{USERS:,} users (set --users N)"
-    known_items = options.items or all(source in experiment.items for source in experiment.sources or ("source",))
+    default = f"{USERS:,} users (set --users N)"
+    users = count_of(known, "user") if known else default
+    if known and not options.users and domains[-1] == experiment.unlisted:
+        users += f", for {visible(domains[-1])} {default}"
+    known_items = options.items or all(domain in experiment.items for domain in domains)
     items = "" if known_items else f" and {ITEMS:,} items (set --items N)"
-    assumed = "" if known and known_items else ". With other numbers, delta, noise and totals differ"
+    assumed = ". With other numbers, delta, noise and totals differ" if "(set" in users + items else ""
     console.print(plan_table(releases, f"{users}{items}{assumed}"))
     if options.repeat:
         console.print(repeat_table(releases, options.repeat))

@@ -60,11 +60,12 @@ class Experiment:
 
     maker: Publisher | Maker  # publisher, or method that protects its target
     sources: tuple[str, ...]  # domains with a release; the target for a method
-    users: int | None  # number of listed users, if there is a list
+    users: int | None  # number of listed users, if there is a list; it does not limit a target with sources
     items: dict[str, int]  # number of items of each catalogue
     applied: dict[str, tuple[Step, ...]]  # steps before publishing, by source
     validated: bool = False  # whether validation chooses the epoch of a private training
     rounds: tuple[str, Maker] | None = None  # the target and its private method, if there is a publisher, too
+    unlisted: str | None = None  # the target, if its private method has sources
 
     @property
     def makers(self) -> list[tuple[str, Publisher | Maker]]:
@@ -108,7 +109,8 @@ def read_experiment(config: Path, overrides: Sequence[str]) -> Experiment:
     sources = module.sources if isinstance(maker, Publisher) else (module.target,)
     rounds = (module.target, trained) if trained is not None and trained is not maker else None
     steps = {name: module.steps(name) for name in (*sources, module.target)}
-    return Experiment(maker, tuple(sources), users, items, steps, validated, rounds)
+    unlisted = module.target if trained is not None and module.sources else None
+    return Experiment(maker, tuple(sources), users, items, steps, validated, rounds, unlisted)
 
 
 def _makers(settings: Namespace) -> tuple[Publisher | Maker, Any]:
@@ -133,10 +135,10 @@ class Planned:
 
 def planned_releases(experiment: Experiment, users: int | None, items: int | None) -> list[Planned]:
     """Return the planned release of each source; None: sizes of listed files, else :data:`USERS` and :data:`ITEMS`."""
-    num_users = users or experiment.users or USERS
     planned = []
     for source, maker in experiment.makers:
-        num_items = items or experiment.items.get(source, ITEMS)
+        listed = None if source == experiment.unlisted else experiment.users
+        num_users, num_items = users or listed or USERS, items or experiment.items.get(source, ITEMS)
         record = maker.forecast(num_users, num_items, experiment.applied.get(source, ())).claimed_by(type(maker))
         chosen = experiment.validated and not isinstance(maker, Publisher)
         record = record.assuming(CHOSEN_BY_METRICS) if chosen else record

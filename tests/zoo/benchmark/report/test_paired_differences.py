@@ -24,12 +24,14 @@ from tests.zoo.benchmark.report.fabricate import (
 from tests.zoo.benchmark.report.test_significance import by_hand
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.files import write_report
+from zoo.benchmark.report.page import chapters, summary
 from zoo.benchmark.report.paired_differences import (
     NO_RELEASE,
     NOISE_BASELINE,
     TESTED_METRICS,
     Gain,
     control_of,
+    other_tests,
     paired_differences,
     sweeps,
 )
@@ -188,6 +190,33 @@ def test_one_seed_stands_for_no_other_test(other: str, tmp_path: Path) -> None:
         ours = gain.line.cases.filter(pl.col("seed").is_in(seeds))[name].mean()
         assert gain.users.difference == pytest.approx(ours - line_of(results, TASK, EASE).cases[name].mean(), abs=1e-6)
         assert (gain.seeds is None) == (other == "items" or gain.ranking == "sampled")
+
+
+@pytest.mark.parametrize(
+    ("other", "reasons"),
+    [("items", ["other test items"]), ("fewer", ["other test items"]), ("candidates", ["other candidates"]), ("", [])],
+)
+def test_a_row_that_is_tested_otherwise_is_named_and_paired_over_the_same_items(
+    other: str, reasons: list[str], tmp_path: Path
+) -> None:
+    def facts(row: Row, seed: int) -> Facts | None:
+        made = facts_of(row, seed)
+        if made is not None and row.system == "EASE" and seed < 2:
+            made.users = made.users[::-1] if other == "items" else made.users
+            made.more = {"tested": {"candidates": "others"}} if other == "candidates" else {}
+            if other == "fewer":
+                cut = {name: ranks[:-1] for name, ranks in made.ranks.items()}
+                made = Facts(cut, made.users[:-1], made.train_items[:-1], made.linked[:-1], made.records)
+        return made
+
+    systems = {"EASE": {"config": "system.yaml"}, **PRIVATE}
+    results = reread(tmp_path, GRID | {"tasks": {TASK: {"title": "M"}}, "systems": systems}, facts)
+    assert other_tests(results.lines[TASK]) == ({"EASE": reasons} if reasons else {})
+    found = [g for g in paired_differences(results) if g.against == EASE]
+    assert {g.users.pairs for g in found} == ({60} if other != "items" else set())
+    (chapter,) = chapters(results, found)
+    (compared, *_), named = summary(results, found), f"Tested otherwise than most rows: EASE ({', '.join(reasons)})."
+    assert [named in chapter.intro, "than most rows: EASE.**" in compared] == [bool(reasons)] * 2
 
 
 def private(folder: Path, ours: set[int], theirs: set[int], **changed: object) -> Results:

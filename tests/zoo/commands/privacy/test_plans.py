@@ -175,6 +175,30 @@ def test_private_rounds_are_planned_and_audited_beside_the_releases(capsys: pyte
     assert "DP-FedAvg" in said
 
 
+def test_an_agreed_list_counts_no_users_of_a_target_with_sources(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It cuts sources only: the target's own users decide on the delta and noise of its rounds."""
+    (tmp_path / "agreed.csv").write_text("user_id\n" + "".join(f"u{i}\n" for i in range(300)))
+    config, listed = str(ROOT / "configs/fedgcdr/ciao.yaml"), ["--data.users", str(tmp_path / "agreed.csv")]
+    numbers = ["--data.catalogues.cat10", "60", "--data.catalogues.cat03", "60"]
+    experiment = read_experiment(Path(config), [*PRIVATE, *listed, *numbers])
+    assert [one.sizes for one in planned_releases(experiment, None, None)] == [(300, 60)] * 2 + [(10_000, 1_000)]
+    assert [one.sizes[0] for one in planned_releases(experiment, 900, None)] == [900] * 3
+    alone = read_experiment(Path(config), [*PRIVATE, *listed, "--publisher", "null"])
+    assert [one.sizes[0] for one in planned_releases(alone, None, None)] == [10_000]
+    caption = {}
+    for given in ((*PRIVATE, *listed, *numbers), (*PRIVATE, *listed, "--publisher", "null"), (*listed, *numbers)):
+        main(["plan", "--config", config, *given])
+        caption[len(given)] = " ".join(capsys.readouterr().out.split()).partition(" Planned for ")[2]
+    rounds, method, releases = (caption[n] for n in (12, 10, 6))
+    assert rounds.startswith(
+        "300 users, for cat01 10,000 users (set --users N) and 1,000 items (set --items N). With other"
+    )
+    assert method.startswith("10,000 users (set --users N) and 1,000 items (set --items N). With other")
+    assert releases.startswith("300 users. ")
+
+
 def test_a_validated_training_beside_a_publisher_has_its_condition() -> None:
     config = ROOT / "configs/sppg/kitchen.yaml"
     given = "--publisher JLT --publisher.epsilon 8 --data.target kitchen --data.sources [food] --trainer.limit_val_batches 1.0"
