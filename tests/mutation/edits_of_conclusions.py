@@ -60,7 +60,11 @@ CONCLUSIONS = (
             "n_unique() < 2 or _other_items(line, other):",
             "n_unique() < 2:",
         ),
-        ("a user less is another test", 'mine.join(own, on="user_id")', 'mine.join(own, on="user_id", how="full")'),
+        (
+            "a user less is another test",
+            'if mine.join(own, on="user_id")',
+            'if len(mine) != len(own) or mine.join(own, on="user_id")',
+        ),
         ("other tests are not named", "if value != usual and key in REASONS)", "if False)"),
         ("one draw of candidates stands for all", "None if drawn_once else over_seeds(", "over_seeds("),
         ("a row without a release is any without", '(own.system, "Nothing")', '(row.system, "Nothing")'),
