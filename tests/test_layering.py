@@ -32,8 +32,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 55_192,
-    "lines of tests": 57_563,
+    "lines of code": 55_212,
+    "lines of tests": 57_594,
     "collected tests": 7_059,
 }
 

@@ -57,7 +57,7 @@ CONCLUSIONS = (
         ("one seed stands for other items", "if not one or len({run.held_out for run in runs}) > 1:", "if not one:"),
         (
             "rows with other items of a user are paired",
-            "n_unique() < 2 or _other_items(line, other):",
+            "n_unique() < 2 or _other_test(line, other, name):",
             "n_unique() < 2:",
         ),
         (
@@ -65,6 +65,8 @@ CONCLUSIONS = (
             'if mine.join(own, on="user_id")',
             'if len(mine) != len(own) or mine.join(own, on="user_id")',
         ),
+        ("figures among other candidates are paired", "any(len(digests) > 1 for digests in drawn)", "False"),
+        ("other candidates forbid all rankings", 'name.startswith("sampled/") and any(', "any("),
         ("other tests are not named", "if value != usual and key in REASONS)", "if False)"),
         ("one draw of candidates stands for all", "None if drawn_once else over_seeds(", "over_seeds("),
         ("a row without a release is any without", '(own.system, "Nothing")', '(row.system, "Nothing")'),

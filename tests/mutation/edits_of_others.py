@@ -77,6 +77,21 @@ OTHERS = (
         ("rounds are not audited", "        audits += own\n", "        audits = audits or [*own]\n"),
     ),
     *edits_of(
+        "zoo/commands/privacy/curve.py",
+        ("tests/zoo/commands/privacy/test_command.py",),
+        ("a row without candidates ends a picture", 'if all(row[f"{name}/ndcg@10"] for row in rows)), "")', '), "")'),
+        ("two units share a name", "if len(units) > 1 else", "if False else"),
+    ),
+    *edits_of(
+        "zoo/benchmark/other_lists.py",
+        ("tests/zoo/benchmark/test_other_lists.py",),
+        (
+            "a listed item of a case does not count",
+            'listed=pl.col("others") + missed.not_(),',
+            'listed=pl.col("others"),',
+        ),
+    ),
+    *edits_of(
         "zoo/commands/privacy/as_json.py",
         ("tests/zoo/commands/privacy/test_totals.py",),
         ("an entry has a type that no registry has", '_PRODUCTS.get(release.kind, "Dataset")', "release.kind"),

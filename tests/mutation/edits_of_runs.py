@@ -942,6 +942,7 @@ RUNS = (
     *edits_of(
         f"{REPORT}/run_folders.py",
         (f"{OF_REPORT}/test_run_folders.py",),
+        ("a run that measures nothing is a tested one", 'tested = found.get("metrics") != {}', "tested = True"),
         ("whatever was held out is compared", "if key in common and ours[key] != theirs[key]", "if False"),
         ("a given release is called after the publisher", 'settings["publisher"] = None', "pass"),
         ("any noise is a row's control", "return made.row if there or", "return made.row if True or"),

@@ -66,7 +66,8 @@ def rank_cases(
         ties: Treatment of equal scores.
 
     Returns:
-        The cases in their order, with ``full/hit_rate@5`` and so on and ``listed``, the number of ranked items of the user's list.
+        The cases in their order, with ``full/hit_rate@5`` and so on and ``listed``, the number of items of the user's
+        list that are ranked for the case, its own among them.
 
     Examples:
         >>> lists = pl.DataFrame({"user_id": ["a"] * 3, "item_id": ["x", "y", "z"], "order": [1.0, 2.0, 3.0]})
@@ -85,12 +86,13 @@ def rank_cases(
     counted = (
         found.join(others.select("user_id", other="order"), on="user_id", how="left")
         .group_by("case", maintain_order=True)
-        .agg(above=better.sum(), level=tied.sum(), listed=pl.col("other").count(), order=pl.col("order").first())
+        .agg(above=better.sum(), level=tied.sum(), others=pl.col("other").count(), order=pl.col("order").first())
         .sort("case")
     )
     missed = pl.col("order").is_null()
     counted = counted.with_columns(
-        above=pl.when(missed).then(pl.max_horizontal("listed", max(CUT_OFFS))).otherwise("above")
+        above=pl.when(missed).then(pl.max_horizontal("others", max(CUT_OFFS))).otherwise("above"),
+        listed=pl.col("others") + missed.not_(),
     )
     num_better, num_tied = (torch.from_numpy(counted[name].to_numpy().astype(np.int64)) for name in ("above", "level"))
     values = ranking_values(num_better, num_tied, CUT_OFFS, ties).numpy()

@@ -8,7 +8,7 @@ import torch
 
 import zoo
 from datamodules import Evaluation, Synthetic
-from zoo.benchmark.other_lists import read_lists, with_lists
+from zoo.benchmark.other_lists import rank_cases, read_lists, with_lists
 from zoo.benchmark.report.files import write_report
 from zoo.benchmark.report.results import LIST_MEASURES, MEASURES, OF_CASES, ResultsError
 from zoo.benchmark.report.run_folders import read_run_folders
@@ -52,6 +52,16 @@ def test_our_scores_as_a_file_have_our_metrics(run: Run, tmp_path: Path, suffix:
     assert not any("\\midrule\n\\bottomrule" in text for text in written.files.values()), "no table without rows"
     with pytest.raises(ResultsError, match="No table has 'absent' in its title"):
         write_report(results, tmp_path / "report", latex="absent")
+
+
+def test_a_list_counts_the_item_of_its_case_and_none_that_is_not_ranked() -> None:
+    names = [f"i{n}" for n in range(12)]
+    lists = pl.DataFrame({"user_id": ["a"] * 12, "item_id": names, "order": [float(n) for n in range(12)]})
+    cases = pl.DataFrame({"user_id": ["a", "a", "a", "b"], "item_id": ["i3", "i5", "absent", "i1"]})
+    held = {"user_id": ["a"] * 4 + ["b"], "item_id": ["i0", "i3", "i5", "absent", "i1"]}  # i0 is known
+    found = rank_cases(lists, cases, pl.DataFrame(held))
+    assert found["listed"].to_list() == [10, 10, 9, 0]
+    assert found["full/above"].to_list() == [2, 3, 10, 10]
 
 
 @pytest.mark.parametrize(

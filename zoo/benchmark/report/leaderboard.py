@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from itertools import combinations, product
 
-from zoo.benchmark.report.paired_differences import paired_tests
+from zoo.benchmark.report.paired_differences import other_tests, paired_tests
 from zoo.benchmark.report.results import (
     CUT_OFFS,
     LIST_MEASURES,
@@ -32,16 +32,19 @@ def leaderboards(results: Results, task: str, ranking: str) -> list[Table]:
     lines = results.ranked(task, ranking)
     compared, controls = ([line for line in lines if bool(line.row.control) is control] for control in (False, True))
     tables = []
+    notes = test_notes(results.lines[task])
     if compared:
-        tables = [*_figures("", compared, ranking), *_lists(compared, ranking)]
+        tables = [*_figures("", compared, ranking, notes), *_lists(compared, ranking)]
     if controls:
         title = f"Controls ({count_of(len(controls), 'row')})"
-        tables += _figures(title, controls, ranking, collapsed=bool(compared))
+        tables += _figures(title, controls, ranking, [] if compared else notes, collapsed=bool(compared))
     return tables
 
 
-def _figures(title: str, lines: Sequence[Line], ranking: str, *, collapsed: bool = False) -> list[Table]:
-    """Return a table of the largest cut-off, and a collapsed one of each smaller cut-off."""
+def _figures(
+    title: str, lines: Sequence[Line], ranking: str, of_test: Sequence[str], *, collapsed: bool = False
+) -> list[Table]:
+    """Return a table of the largest cut-off, with notes on its test, and a collapsed one of each smaller cut-off."""
     tables: list[Table] = []
     for k in reversed(CUT_OFFS):
         measures = [m for m in MEASURES if m.endswith(f"@{k}") and any(line.has(ranking, m) for line in lines)]
@@ -57,7 +60,7 @@ def _figures(title: str, lines: Sequence[Line], ranking: str, *, collapsed: bool
             ]
             counted = "† The method cannot score some users; they are ranked by item counts."
             notes = [*([counted] if any(line.uses_item_counts for line in lines) else []), *condition_notes(lines)]
-            notes += seed_notes(lines)
+            notes += [*of_test, *seed_notes(lines)]
             columns = ["row", "epsilon", *map(metric_title, measures), *measured, "seeds"]
             tables.append(Table(title, columns, rows, notes, num_text_columns=2, collapsed=collapsed))
         else:
@@ -73,6 +76,13 @@ def _energy(line: Line) -> tuple[str, str]:
     costs = line.costs
     kwh = costs["energy_kwh"]
     return f"{costs['train_seconds'] / 3600:.3g}", "-" if math.isnan(kwh) else f"{kwh:.3g}"
+
+
+def test_notes(lines: Sequence[Line]) -> list[str]:
+    """Return a sentence that names rows with another test than most."""
+    named = "; ".join(f"{name} ({', '.join(reasons)})" for name, reasons in other_tests(lines).items())
+    rule = "Rows with other test items of a user, or among other candidates, are not compared in pairs."
+    return [f"**Tested otherwise than most rows: {named}.** {rule}"] if named else []
 
 
 def seed_notes(lines: Sequence[Line]) -> list[str]:

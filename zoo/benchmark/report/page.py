@@ -128,11 +128,6 @@ def _intro(results: Results, task: str, lines: Sequence[Line]) -> str:
         least, most = min(negatives), max(negatives)
         number = f"{least} to {most}" if least < most else f"{most}"
         warning += f" **The sampled ranking has {number} negatives of a test case, not 99.**"
-    if others := other_tests(lines):
-        named = "; ".join(f"{name} ({', '.join(reasons)})" for name, reasons in others.items())
-        warning += (
-            f" **Tested otherwise than most rows: {named}.** Rows with other test items of a user are not paired."
-        )
     finished = f"{done} of {count_of(wanted, 'run')} {'is' if done == 1 else 'are'} finished"
     chosen = " or ".join(sorted({_chosen(run) for line in lines for run in line.runs}))
     reason = f"{results.separation[task]} " if task in results.separation else ""

@@ -84,7 +84,7 @@ def _gain(results: Results, line: Line, other: Line | None, against: str, rankin
 def paired_tests(results: Results, line: Line, other: Line, name: str) -> tuple[Comparison, Comparison | None] | None:
     """Return the tests of one row minus another, over users and over seeds.
 
-    None with fewer than two common users, or if one of them has other held-out items under the same seed.
+    None with fewer than two common users, or if under the same seed one of them has other held-out items, or other candidates.
 
     A row of one seed stands for every seed of the other only if these have its test items. Among candidates of other seeds it is
     tested over users alone: one draw of candidates says nothing about another.
@@ -95,17 +95,20 @@ def paired_tests(results: Results, line: Line, other: Line, name: str) -> tuple[
     runs = [*line.runs, *other.runs]
     if not one or len({run.held_out for run in runs}) > 1:
         ours, theirs = ours.join(theirs, on="seed", how="semi"), theirs.join(ours, on="seed", how="semi")
-    if common_cases(ours, theirs, name)["user_id"].n_unique() < 2 or _other_items(line, other):
+    if common_cases(ours, theirs, name)["user_id"].n_unique() < 2 or _other_test(line, other, name):
         return None
     drawn = {str(run.report.get("tested", {}).get("candidates")) for run in runs}
     drawn_once = one and name.startswith("sampled/") and (len(drawn) > 1 or "None" in drawn)
     return over_users(ours, theirs, name), None if drawn_once else over_seeds(ours, theirs, name)
 
 
-def _other_items(line: Line, other: Line) -> bool:
-    """Return whether a user of both rows has other held-out items under the same seed."""
+def _other_test(line: Line, other: Line, name: str) -> bool:
+    """Return whether under the same seed a user of both rows has other held-out items, or a sampled figure other candidates."""
     both = {run.seed: run for run in line.runs}
     pairs = [(both[run.seed], run) for run in other.runs if run.seed in both]
+    drawn = [{run.report.get("tested", {}).get("candidates") for run in pair} - {None} for pair in pairs]
+    if name.startswith("sampled/") and any(len(digests) > 1 for digests in drawn):
+        return True
     for ours, theirs in ((ours, theirs) for ours, theirs in pairs if ours.held_out != theirs.held_out):
         mine, own = (run.cases.group_by("user_id").agg(pl.col("item_id").sort()) for run in (ours, theirs))
         if mine.join(own, on="user_id").filter(pl.col("item_id") != pl.col("item_id_right")).height:

@@ -186,7 +186,8 @@ def _trained_and_tested(folder: Path) -> bool:
         found = read_mapping(folder / METRICS)
     except ValueError:
         return True  # `read_run` reports the damage
-    return "train_seconds" in found or "method" not in found
+    tested = found.get("metrics") != {}  # with the split `none`, `fit` measures nothing
+    return ("train_seconds" in found and tested) or "method" not in found
 
 
 def _tables(rows: Sequence[_RowRuns]) -> list[_Table]:
@@ -206,7 +207,7 @@ def read_run(folder: Path) -> RunFolder:
     if (folder / BENCHMARK).is_file():
         raise ResultsError(f"{folder} is a benchmark. Report on it alone.")
     if missing := [name for name in (CONFIG, METRICS, PRIVACY, CASES) if not (folder / name).is_file()]:
-        raise ResultsError(f"{folder} has no {missing[0]}, so it is no tested run. Test it.")
+        raise ResultsError(f"{folder} has no {missing[0]}, so it is no tested run. Test it, with held-out items.")
     try:
         check_size(folder / CONFIG)
         text = (folder / CONFIG).read_text(encoding="utf-8")

@@ -23,6 +23,7 @@ def draw_curve(
 ) -> Path:
     """Write a PNG: delta against epsilon of each ledger, and NDCG@10 against epsilon of private rows in ``results.csv``, if given.
 
+    NDCG@10 is among 1 + 99 candidates, or among all items if a row was tested without candidates.
     Refused are a record without guarantee, whatever its ledger, and one that states more than its ledger gives.
     """
     figure = Figure(figsize=(5.5 if results is None else 11, 4), layout="constrained")
@@ -33,7 +34,7 @@ def draw_curve(
         if record.exceeds(ledger):
             raise ValueError(f"{name} states more than its ledger. Omit it.")
         epsilons = [epsilon_of(ledger, float(delta), record.relation) for delta in DELTAS]
-        panels[0].plot(epsilons, DELTAS, label=as_label(f"{name}: {record.guarantee.value}"))
+        panels[0].plot(epsilons, DELTAS, label=as_label(f"{name}: {record.guarantee.value} per {record.unit}"))
     panels[0].set(xlabel="epsilon", ylabel="delta", yscale="log", title="Ledger")
     panels[0].legend(frameon=False)
     if results is not None:
@@ -59,15 +60,20 @@ def _draw_utility(panel: Axes, results: Path) -> None:
         rows = [row for row in csv.DictReader(file) if row["epsilon"]]
     if not rows:
         raise ValueError(f"{results} has no row with a guarantee. Pass a report with private rows.")
+    shown = {"sampled": "1 + 99 candidates", "full": "all items"}
+    ranking = next((name for name in shown if all(row[f"{name}/ndcg@10"] for row in rows)), "")
+    if not ranking:
+        raise ValueError(f"{results} has private rows without a common ranking. Report them alone.")
     series: dict[str, list[tuple[float, float, float]]] = {}
+    units = {row["unit"] for row in rows}
     for row in rows:
         release = re.split(" (?:eps|attack success) ", row["release"])[0]
-        name = f"{row['task']}: {row['system']}, {release}"
-        spread = float(row["sampled/ndcg@10 sd"] or 0)
-        series.setdefault(name, []).append((float(row["epsilon"]), float(row["sampled/ndcg@10"]), spread))
+        name = f"{row['task']}: {row['system']}, {release}" + (f", per {row['unit']}" if len(units) > 1 else "")
+        spread = float(row[f"{ranking}/ndcg@10 sd"] or 0)
+        series.setdefault(name, []).append((float(row["epsilon"]), float(row[f"{ranking}/ndcg@10"]), spread))
     for name, points in series.items():
         x, y, sd = zip(*sorted(points), strict=True)
         panel.errorbar(x, y, sd, marker="o", markersize=4, capsize=2, linewidth=1, label=as_label(name))
     word = "conditional" if any(row["guarantee"] == "conditional" for row in rows) else "proved"
-    panel.set(xlabel=f"epsilon, {word}", ylabel="NDCG@10, 1 + 99 candidates", xscale="log", title=results.parent.name)
+    panel.set(xlabel=f"epsilon, {word}", ylabel=f"NDCG@10, {shown[ranking]}", xscale="log", title=results.parent.name)
     panel.legend(frameon=False, fontsize=7)

@@ -24,7 +24,8 @@ from tests.zoo.benchmark.report.fabricate import (
 from tests.zoo.benchmark.report.test_significance import by_hand
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.files import write_report
-from zoo.benchmark.report.page import chapters, summary
+from zoo.benchmark.report.leaderboard import leaderboards
+from zoo.benchmark.report.page import summary
 from zoo.benchmark.report.paired_differences import (
     NO_RELEASE,
     NOISE_BASELINE,
@@ -213,10 +214,12 @@ def test_a_row_that_is_tested_otherwise_is_named_and_paired_over_the_same_items(
     results = reread(tmp_path, GRID | {"tasks": {TASK: {"title": "M"}}, "systems": systems}, facts)
     assert other_tests(results.lines[TASK]) == ({"EASE": reasons} if reasons else {})
     found = [g for g in paired_differences(results) if g.against == EASE]
-    assert {g.users.pairs for g in found} == ({60} if other != "items" else set())
-    (chapter,) = chapters(results, found)
-    (compared, *_), named = summary(results, found), f"Tested otherwise than most rows: EASE ({', '.join(reasons)})."
-    assert [named in chapter.intro, "than most rows: EASE.**" in compared] == [bool(reasons)] * 2
+    rankings = {"items": set(), "candidates": {"full"}}.get(other, {*RANKINGS})
+    assert {(g.users.pairs, g.ranking) for g in found} == {(60, ranking) for ranking in rankings}
+    named = f"**Tested otherwise than most rows: EASE ({', '.join(reasons)}).** Rows with other test items"
+    for table in (leaderboards(results, TASK, ranking)[0] for ranking in RANKINGS):
+        assert any(note.startswith(named) for note in table.notes) == bool(reasons)
+    assert ("than most rows: EASE.**" in summary(results, found)[0]) == bool(reasons)
 
 
 def private(folder: Path, ours: set[int], theirs: set[int], **changed: object) -> Results:

@@ -221,6 +221,9 @@ def test_what_is_no_tested_run_is_refused(tmp_path: Path) -> None:
     checked = a_run(tmp_path / "checked")  # by `test`, which knows nothing of the training
     (checked / "metrics.json").write_text(json.dumps({"method": "DMF", "metrics": {}}))
     assert read_run_folders([checked, good]).benchmark["about"].endswith(f"{tmp_path.name}/checked.")
+    produced = a_run(tmp_path / "produced", metrics={})  # with the split `none`
+    (produced / "test_cases.parquet").unlink()
+    assert read_run_folders([produced, good]).benchmark["about"].endswith(f"{tmp_path.name}/produced.")
     (tmp_path / "empty").mkdir()  # what a pattern such as runs/*/* finds beside runs
     (tmp_path / "benchmark").mkdir()
     (tmp_path / "benchmark" / "benchmark.json").write_text("{}")

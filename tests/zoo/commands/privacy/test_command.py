@@ -309,19 +309,34 @@ def test_a_legend_shows_names_as_they_are(name: str) -> None:
 
 
 def test_a_curve_joins_the_rows_of_a_release_by_any_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, drawn = Axes.errorbar, []
+    plain, drawn, heights = Axes.errorbar, [], []
 
     def errorbar(panel: Axes, *points: Any, **settings: Any) -> object:  # noqa: ANN401  matplotlib's own
         drawn.append(settings["label"])
+        heights.append(points[1])
         return plain(panel, *points, **settings)
 
     monkeypatch.setattr(Axes, "errorbar", errorbar)
-    lines = ["task,system,release,epsilon,guarantee,sampled/ndcg@10,sampled/ndcg@10 sd"]
-    lines += [f"t,Ridge,JLT n' 8{target},1,proved,0.1,0" for target in (" eps 1", " eps 2", " attack success 0.9")]
-    (tmp_path / "results.csv").write_text("\n".join([*lines, "t,Ridge,JLT n' 9,1,proved,0.1,0"]), encoding="utf-8")
+    lines = [
+        "task,system,release,unit,epsilon,guarantee,sampled/ndcg@10,sampled/ndcg@10 sd,full/ndcg@10,full/ndcg@10 sd"
+    ]
+    lines += [
+        f"t,Ridge,JLT n' 8{target},rating,1,proved,0.1,0,.01,0"
+        for target in (" eps 1", " eps 2", " attack success 0.9")
+    ]
+    last = "t,Ridge,JLT n' 9,{},1,proved,{},0,{},0"
+    (tmp_path / "results.csv").write_text("\n".join([*lines, last.format("rating", 0.1, "")]), encoding="utf-8")
     ledger = {"book": (NoisyRows(2.0).forecast(900, 50), NoisyRows(2.0).plan(900, 50))}
     draw_curve(ledger, tmp_path / "results.csv", tmp_path / "c.png")
     assert drawn == ["t: Ridge, JLT n' 8", "t: Ridge, JLT n' 9"]
+    assert heights == [(0.1,) * 3, (0.1,)]
+    (tmp_path / "results.csv").write_text("\n".join([*lines, last.format("user", "", 0.02)]), encoding="utf-8")
+    draw_curve(ledger, tmp_path / "results.csv", tmp_path / "c.png")
+    assert drawn[2:] == ["t: Ridge, JLT n' 8, per rating", "t: Ridge, JLT n' 9, per user"]
+    assert heights[2:] == [(0.01,) * 3, (0.02,)]
+    (tmp_path / "results.csv").write_text("\n".join([*lines, last.format("user", "", "")]), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"results\.csv has private rows without a common ranking"):
+        draw_curve(ledger, tmp_path / "results.csv", tmp_path / "c.png")
     for content, message in ((b"a\nb\n", "is no results.csv of a report"), (b"\xff", "is no results"), (b"", "no row")):
         (tmp_path / "results.csv").write_bytes(content)
         with pytest.raises(ValueError, match=message):
