@@ -1,6 +1,7 @@
 """RunReport: summarize a run on the terminal and in its folder."""
 
 import hashlib
+import json
 import re
 import resource
 import sys
@@ -299,10 +300,13 @@ def references_of(data: Any, stage: str) -> dict[str, Figures]:  # noqa: ANN401 
 
 
 def tested_on(data: Any, stage: str) -> dict[str, str]:  # noqa: ANN401  any datamodule
-    """Return the SHA-256 of the target's training and test ratings, and of the candidates of a stage."""
+    """Return the SHA-256 of the target's training and test ratings and of the candidates of a stage, and the rules of the test."""
     cases = data.test if stage == "test" else data.validation
     candidates = hashlib.sha256(cases.candidates.contiguous().numpy())
-    return {"ratings": data.digests[data.target], "candidates": candidates.hexdigest()}
+    rules = data.evaluation
+    drawn = json.dumps([rules.num_candidates, rules.shared_candidates, rules.weighted_candidates])
+    digests = {"ratings": data.digests[data.target], "candidates": candidates.hexdigest()}
+    return digests | {"drawn": drawn, "ties": rules.ties, "average": rules.average}
 
 
 def data_table(summary: dict[str, Any]) -> Table:

@@ -32,8 +32,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 55_212,
-    "lines of tests": 57_594,
+    "lines of code": 55_245,
+    "lines of tests": 57_648,
     "collected tests": 7_059,
 }
 

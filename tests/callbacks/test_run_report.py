@@ -311,6 +311,8 @@ def test_a_report_is_of_its_own_stage_and_of_every_release(tmp_path: Path) -> No
     ):
         assert report["seed"] == 5
         assert report["ranked_by_item_counts"] == int((~method.can_score(cases.users)).sum())
+        assert report["tested"]["drawn"] == "[5, false, false]"
+        assert (report["tested"]["ties"], report["tested"]["average"]) == ("expected", "cases")
         assert report["tested"]["candidates"] == sha256(cases.candidates.numpy().tobytes()).hexdigest()
         assert {name.split("/")[0] for name in report["references"]["popularity"]} == kinds
         assert report["release_bytes"] == {

@@ -720,6 +720,11 @@ RUNS = (
         ("a bundle forgets who chose", "            method.adopt(manifest)\n", ""),
     ),
     *edits_of(
+        "zoo/methods/neumf.py",
+        ("tests/zoo/runs/test_publishing.py",),
+        ("a network has the settings of its method", "if self.hparams.get(name):", "if self.hparams[name]:"),
+    ),
+    *edits_of(
         "zoo/runs/exporting.py",
         ("tests/zoo/runs/test_bundle.py",),
         ("users are named unasked", "predictor.user_ids if user_ids else None", "predictor.user_ids"),

@@ -1,6 +1,7 @@
 """Lists of other libraries as a row of a report: each held-out case of a run, ranked by a file of recommendations."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -121,7 +122,9 @@ def with_lists(results: Results, given: str) -> Results:
             f"--lists is given, and there are the tasks {', '.join(results.lines)}. Choose one: --task NAME."
         )
     (task, lines), lists = next(iter(results.lines.items())), read_lists(path)
-    runs = {run.seed: run for line in reversed(lines) for run in line.runs if line.has("full")}
+    ranked = [run for line in reversed(lines) for run in line.runs if line.has("full")]
+    usual = Counter((run.seed, run.held_out) for run in ranked)
+    runs = {run.seed: run for run in sorted(ranked, key=lambda run: usual[run.seed, run.held_out])}  # of most rows
     if not runs:
         raise ResultsError("No run ranks all items, and lists need that. Set full_ranking to test.")
     seeds = lists["seed"].unique().to_list() if "seed" in lists.columns else [min(runs)]

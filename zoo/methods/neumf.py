@@ -96,7 +96,8 @@ class NeuMF(Recommender):
         self.parts, self.gmf_dim, self.mlp_dims, self.dropout = parts, gmf_dim, tuple(mlp_dims), dropout
         self.num_negatives, self.optimizer, self.lr = num_negatives, optimizer, lr
         for name in ("pretrained_gmf", "pretrained_mlp"):  # a pathlib.Path would make the checkpoint unsafe to read
-            self.hparams[name] = self.hparams[name] and str(self.hparams[name])
+            if self.hparams.get(name):  # inside another object of a config Lightning keeps the settings of that one
+                self.hparams[name] = str(self.hparams[name])
         self.pretrained = {"gmf": pretrained_gmf, "mlp": pretrained_mlp} if pretrained_gmf and pretrained_mlp else {}
         self.pretrained_weight = pretrained_weight
 

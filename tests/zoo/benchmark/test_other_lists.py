@@ -1,5 +1,6 @@
 """Lists of files as rows of a report: our own scores as a file give our own metrics; and tables for LaTeX."""
 
+import dataclasses
 from pathlib import Path
 
 import polars as pl
@@ -52,6 +53,19 @@ def test_our_scores_as_a_file_have_our_metrics(run: Run, tmp_path: Path, suffix:
     assert not any("\\midrule\n\\bottomrule" in text for text in written.files.values()), "no table without rows"
     with pytest.raises(ResultsError, match="No table has 'absent' in its title"):
         write_report(results, tmp_path / "report", latex="absent")
+
+
+def test_lists_are_for_the_test_of_most_rows_wherever_they_stand(run: Run, tmp_path: Path) -> None:
+    results = read_run_folders([run.folder])
+    ((task, (line,)),) = results.lines.items()
+    (tested,) = line.runs
+    odd = dataclasses.replace(line.runs[0], listed=tested.cases.with_columns(item_id=pl.col("item_id").reverse()))
+    rows = [dataclasses.replace(line, runs=(one,)) for one in (odd, tested, tested)]
+    hits = tested.cases.select("user_id", "item_id", rank=1.0).unique("user_id")
+    hits.write_csv(tmp_path / "lists.csv")
+    expected = with_lists(results, str(tmp_path / "lists.csv")).lines[task][-1]
+    found = with_lists(dataclasses.replace(results, lines={task: rows}), str(tmp_path / "lists.csv")).lines[task][-1]
+    assert found.mean("full", "ndcg@10") == expected.mean("full", "ndcg@10") > 0
 
 
 def test_a_list_counts_the_item_of_its_case_and_none_that_is_not_ranked() -> None:

@@ -269,6 +269,11 @@ def test_a_publisher_needs_no_method(cli: Callable[..., ZooCLI], capsys: pytest.
     network = ("--publisher", "EmbeddingPublisher", "--publisher.network", "BPR", "--publisher.max_epochs", "1")
     cli("publish", *data, *network, "--out", "vectors")
     assert "Release of 'book' (embeddings, 60 users): vectors" in capsys.readouterr().out
+    network = ("--publisher", "EmbeddingPublisher", "--publisher.network", "NeuMF", "--publisher.max_epochs", "1")
+    cli(
+        "publish", "--model", "FedCDR", *data, *network, "--out", "towers"
+    )  # whose settings Lightning gives the network
+    assert "Release of 'book' (embeddings, 60 users): towers" in capsys.readouterr().out
 
 
 def test_a_party_publishes_within_its_budget_and_signs_and_another_trusts_it(

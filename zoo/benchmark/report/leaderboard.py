@@ -79,10 +79,10 @@ def _energy(line: Line) -> tuple[str, str]:
 
 
 def test_notes(lines: Sequence[Line]) -> list[str]:
-    """Return a sentence that names rows with another test than most."""
+    """Return a sentence that names rows with another test."""
     named = "; ".join(f"{name} ({', '.join(reasons)})" for name, reasons in other_tests(lines).items())
-    rule = "Rows with other test items of a user, or among other candidates, are not compared in pairs."
-    return [f"**Tested otherwise than most rows: {named}.** {rule}"] if named else []
+    rule = "Not compared in pairs: rows with other test items of a user or rule for ties, and figures among other candidates."
+    return [f"**Rows do not share one test: {named}.** {rule}"] if named else []
 
 
 def seed_notes(lines: Sequence[Line]) -> list[str]:

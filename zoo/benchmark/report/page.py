@@ -133,8 +133,17 @@ def _intro(results: Results, task: str, lines: Sequence[Line]) -> str:
     reason = f"{results.separation[task]} " if task in results.separation else ""
     return (
         f"{reason}{finished}. Each is tested once, on {_cases(lines)}, {chosen}. Figures: mean and sample standard deviation "
-        f"over seeds, the best mean of a column in bold. Ties count in expectation.{warning} {_probed(lines[0].runs[0].folder)}"
+        f"over seeds, the best mean of a column in bold. {_ties(lines)}{warning} {_probed(lines[0].runs[0].folder)}"
     )
+
+
+def _ties(lines: Sequence[Line]) -> str:
+    """Return a sentence on ties; runs of earlier versions count in expectation if their config does not say otherwise."""
+    runs = [run for line in lines for run in line.runs]
+    rules = {run.tested.get("ties", run.settings.get("data.init_args.evaluation.ties", "expected")) for run in runs}
+    if rules == {"expected"}:
+        return "Ties count in expectation."
+    return "Ties count as misses." if "expected" not in rules else "Ties count as misses in some rows."
 
 
 def _chosen(run: Run) -> str:
@@ -176,7 +185,7 @@ def _compared(results: Results) -> str:
     controls = sum(bool(line.row.control) for line in lines)
     rows = count_of(len(lines), "row") + (f", {controls} of them controls," if controls else "")
     others = list(dict.fromkeys(name for some in results.lines.values() for name in other_tests(some)))
-    otherwise = f" **Tested otherwise than most rows: {', '.join(others)}.**" if others else ""
+    otherwise = f" **Rows do not share one test: {', '.join(others)}.**" if others else ""
     return (
         f"Compared: {rows} on {count_of(len(results.lines), 'task')}; {results.num_finished:,} of "
         f"{count_of(results.num_runs, 'run')} finished, each tested on {_cases(lines)}.{otherwise}"

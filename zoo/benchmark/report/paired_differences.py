@@ -5,7 +5,7 @@ section 4.2. Departure: the paper compares means; here each difference is also t
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from zoo.benchmark.grid import Row
-from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results, ResultsError
+from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results, ResultsError, Run
 from zoo.benchmark.report.run_folders import REASONS, display_path, read_run
 from zoo.benchmark.report.significance import Comparison, Shape, common_cases, holm, over_seeds, over_users, shape
 
@@ -84,7 +84,8 @@ def _gain(results: Results, line: Line, other: Line | None, against: str, rankin
 def paired_tests(results: Results, line: Line, other: Line, name: str) -> tuple[Comparison, Comparison | None] | None:
     """Return the tests of one row minus another, over users and over seeds.
 
-    None with fewer than two common users, or if under the same seed one of them has other held-out items, or other candidates.
+    None with fewer than two common users, if ties count otherwise, or if under the same seed a user has other held-out items or
+    a sampled figure other candidates.
 
     A row of one seed stands for every seed of the other only if these have its test items. Among candidates of other seeds it is
     tested over users alone: one draw of candidates says nothing about another.
@@ -97,17 +98,17 @@ def paired_tests(results: Results, line: Line, other: Line, name: str) -> tuple[
         ours, theirs = ours.join(theirs, on="seed", how="semi"), theirs.join(ours, on="seed", how="semi")
     if common_cases(ours, theirs, name)["user_id"].n_unique() < 2 or _other_test(line, other, name):
         return None
-    drawn = {str(run.report.get("tested", {}).get("candidates")) for run in runs}
-    drawn_once = one and name.startswith("sampled/") and (len(drawn) > 1 or "None" in drawn)
+    drawn = {run.tested.get("candidates", "") for run in runs}
+    drawn_once = one and name.startswith("sampled/") and (len(drawn) > 1 or "" in drawn)
     return over_users(ours, theirs, name), None if drawn_once else over_seeds(ours, theirs, name)
 
 
 def _other_test(line: Line, other: Line, name: str) -> bool:
-    """Return whether under the same seed a user of both rows has other held-out items, or a sampled figure other candidates."""
+    """Return whether ties count otherwise, a sampled figure is among other candidates, or a user of both has other items."""
     both = {run.seed: run for run in line.runs}
     pairs = [(both[run.seed], run) for run in other.runs if run.seed in both]
-    drawn = [{run.report.get("tested", {}).get("candidates") for run in pair} - {None} for pair in pairs]
-    if name.startswith("sampled/") and any(len(digests) > 1 for digests in drawn):
+    runs, of_pairs = [[*line.runs, *other.runs]], name.startswith("sampled/")
+    if _differ(runs, "ties") or (of_pairs and (_differ(runs, "drawn") or _differ(pairs, "candidates"))):
         return True
     for ours, theirs in ((ours, theirs) for ours, theirs in pairs if ours.held_out != theirs.held_out):
         mine, own = (run.cases.group_by("user_id").agg(pl.col("item_id").sort()) for run in (ours, theirs))
@@ -116,16 +117,26 @@ def _other_test(line: Line, other: Line, name: str) -> bool:
     return False
 
 
+def _differ(groups: Iterable[Sequence[Run]], key: str) -> bool:
+    """Return whether the runs of a group state different tests; some may not state any."""
+    return any(len({run.tested[key] for run in group if key in run.tested}) > 1 for group in groups)
+
+
 def other_tests(lines: Sequence[Line]) -> dict[str, list[str]]:
-    """Return how the tests of rows differ from those of most rows with the same seed, by row; empty if none does."""
-    tests: dict[tuple[int, str], list[tuple[str, str]]] = {}
-    for name, run in ((line.name, run) for line in lines for run in line.runs):
-        for key, value in {"held out": run.held_out, **run.report.get("tested", {})}.items():
-            tests.setdefault((run.seed, key), []).append((name, str(value)))
+    """Return how the tests of rows differ from that of most rows, by row; without a majority all are named, and lists never.
+
+    Digests are compared under the same seed, and rules under all seeds.
+    """
+    tests: dict[tuple[int | None, str], list[tuple[str, str]]] = {}
+    for name, run in ((line.name, run) for line in lines if not line.is_external for run in line.runs):
+        for key, value in {"held out": str(run.held_out), **run.tested}.items():
+            seed = None if key in ("drawn", "ties", "average") else run.seed
+            tests.setdefault((seed, key), []).append((name, value))
     found: dict[str, dict[str, None]] = {}
     for (_, key), values in tests.items():
-        ((usual, _),) = Counter(value for _, value in values).most_common(1)
-        for name, _ in ((name, value) for name, value in values if value != usual and key in REASONS):
+        ((usual, count),) = Counter(value for _, value in values).most_common(1)
+        odd = [name for name, value in values if value != usual or 0 < 2 * count <= len(values)]
+        for name in odd if key in REASONS and any(value != usual for _, value in values) else ():
             found.setdefault(name, {})[REASONS[key]] = None
     return {name: list(reasons) for name, reasons in found.items()}
 

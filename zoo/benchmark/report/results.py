@@ -104,6 +104,11 @@ class Run:
         """Least and largest number of negatives of its test cases; empty without a sampled ranking, or if not stated."""
         return [number for number in self._summary.get("negatives", ()) if type(number) is int]
 
+    @property
+    def tested(self) -> dict[str, str]:
+        """What it was tested on, as ``metrics.json`` states it; of an earlier version or of lists not all of it."""
+        return {str(name): str(value) for name, value in self.report.get("tested", {}).items()}
+
     @cached_property
     def _summary(self) -> dict[str, Any]:
         path = self.folder / DATA

@@ -290,7 +290,9 @@ def _chosen_audits(
     experiment = read_experiment(options.config, overrides)
     records = [planned.record for planned in planned_releases(experiment, None, None)]
     audits: list[Audit | OneRunAudit] = []
-    makers = {id(maker): (maker, record) for (_, maker), record in zip(experiment.makers, records, strict=True)}
+    made = zip((maker for _, maker in experiment.makers), records, strict=True)
+    ranked = sorted(made, key=lambda one: one[1].claims)  # of several records of a publisher the last one is kept
+    makers = {id(maker): (maker, record) for maker, record in ranked}
     for maker, record in makers.values():
         own: Sequence[Audit | OneRunAudit] = maker.audits() if hasattr(maker, "audits") else []
         if record.claims and not own:

@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Protocol
 
 from jsonargparse import Namespace
@@ -116,11 +117,11 @@ def read_experiment(config: Path, overrides: Sequence[str]) -> Experiment:
 def _makers(settings: Namespace) -> tuple[Publisher | Maker, Any]:
     """Return the publisher, or without one a method that can claim something for its target; and a method that is private."""
     publisher, model = settings.get("publisher"), settings.get("model")
-    method: Any = None if model is None else instantiate("model", Recommender, model)
-    if publisher is None and hasattr(method, "forecast"):
+    claiming = model is not None and hasattr(resolve_name(model.class_path), "forecast")
+    method: Any = instantiate("model", Recommender, model) if claiming else None
+    if publisher is None and claiming:
         return method, method
-    private = hasattr(method, "forecast") and is_private(method)
-    return make_publisher(publisher), method if private else None
+    return make_publisher(publisher), method if claiming and is_private(method) else None
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from tests.zoo.benchmark.report.test_significance import by_hand
 from zoo.benchmark.grid import Row
 from zoo.benchmark.report.files import write_report
 from zoo.benchmark.report.leaderboard import leaderboards
-from zoo.benchmark.report.page import summary
+from zoo.benchmark.report.page import chapters, summary
 from zoo.benchmark.report.paired_differences import (
     NO_RELEASE,
     NOISE_BASELINE,
@@ -37,6 +37,7 @@ from zoo.benchmark.report.paired_differences import (
     sweeps,
 )
 from zoo.benchmark.report.results import RANKINGS, Line, Results
+from zoo.benchmark.report.run_folders import REASONS
 from zoo.benchmark.report.significance import Comparison, holm, shape
 
 pytestmark = pytest.mark.thorough
@@ -195,31 +196,63 @@ def test_one_seed_stands_for_no_other_test(other: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("other", "reasons"),
-    [("items", ["other test items"]), ("fewer", ["other test items"]), ("candidates", ["other candidates"]), ("", [])],
+    [
+        ("items", ["other test items"]),
+        ("fewer", ["other test items"]),
+        ("candidates", ["other candidates"]),
+        ("drawn", ["other candidates"]),
+        ("ties", ["another rule for ties"]),
+        ("average", ["another average (cases or users)"]),
+        ("", []),
+    ],
 )
 def test_a_row_that_is_tested_otherwise_is_named_and_paired_over_the_same_items(
     other: str, reasons: list[str], tmp_path: Path
 ) -> None:
     def facts(row: Row, seed: int) -> Facts | None:
         made = facts_of(row, seed)
-        if made is not None and row.system == "EASE" and seed < 2:
+        assert made is not None
+        odd = row.system == "EASE" and seed < 2
+        made.more = (
+            {"tested": {other: f"other than that of {row.system}" if odd else "usual"}} if other in REASONS else {}
+        )
+        if odd:
             made.users = made.users[::-1] if other == "items" else made.users
-            made.more = {"tested": {"candidates": "others"}} if other == "candidates" else {}
             if other == "fewer":
                 cut = {name: ranks[:-1] for name, ranks in made.ranks.items()}
                 made = Facts(cut, made.users[:-1], made.train_items[:-1], made.linked[:-1], made.records)
         return made
 
-    systems = {"EASE": {"config": "system.yaml"}, **PRIVATE}
+    systems = {"EASE": {"config": "system.yaml"}, "BPR": {"config": "system.yaml"}, **PRIVATE}
     results = reread(tmp_path, GRID | {"tasks": {TASK: {"title": "M"}}, "systems": systems}, facts)
     assert other_tests(results.lines[TASK]) == ({"EASE": reasons} if reasons else {})
     found = [g for g in paired_differences(results) if g.against == EASE]
-    rankings = {"items": set(), "candidates": {"full"}}.get(other, {*RANKINGS})
+    full = {"full"}
+    rankings = {"items": set(), "ties": set(), "candidates": full, "drawn": full}.get(other, {*RANKINGS})
     assert {(g.users.pairs, g.ranking) for g in found} == {(60, ranking) for ranking in rankings}
-    named = f"**Tested otherwise than most rows: EASE ({', '.join(reasons)}).** Rows with other test items"
+    named = f"**Rows do not share one test: EASE ({', '.join(reasons)}).** Not compared in pairs: "
     for table in (leaderboards(results, TASK, ranking)[0] for ranking in RANKINGS):
         assert any(note.startswith(named) for note in table.notes) == bool(reasons)
-    assert ("than most rows: EASE.**" in summary(results, found)[0]) == bool(reasons)
+    assert ("do not share one test: EASE.**" in summary(results, found)[0]) == bool(reasons)
+
+
+def test_without_a_majority_all_rows_are_named_and_seeds_do_not_hide_another_rule(tmp_path: Path) -> None:
+    def facts(row: Row, seed: int) -> Facts | None:
+        made = facts_of(row, seed)
+        assert made is not None
+        drawn, ties = ("[10]", "pessimistic") if row.system == "EASE" else ("[99]", "expected")
+        made.more = {"tested": {"candidates": f"{row.system} {seed}", "drawn": drawn, "ties": ties}}
+        return made
+
+    systems = {"EASE": {"config": "system.yaml", "seeds": [7]}, "BPR": {"config": "system.yaml", "seeds": [0]}}
+    results = reread(tmp_path, GRID | {"tasks": {TASK: {"title": "M"}}, "systems": systems}, facts)
+    reasons = ["other candidates", "another rule for ties"]
+    assert other_tests(results.lines[TASK]) == {"EASE": reasons, "BPR": reasons}
+    assert paired_differences(results) == []
+    (chapter,) = chapters(results, [])
+    assert "Ties count as misses in some rows." in chapter.intro
+    alone = replace(results, lines={TASK: results.lines[TASK][:1]})
+    assert "Ties count as misses." in chapters(alone, [])[0].intro
 
 
 def private(folder: Path, ours: set[int], theirs: set[int], **changed: object) -> Results:

@@ -402,7 +402,7 @@ def test_a_run_that_fit_has_left_is_reported(finished: Path, tmp_path: Path) -> 
     assert isinstance(line, Line)
     assert line.name.startswith("PriCDR, ")
     assert line.mean("full", "coverage@10") > 0
-    assert line.runs[0].report["tested"].keys() == {"ratings", "candidates"}
+    assert line.runs[0].report["tested"].keys() == {"ratings", "candidates", "drawn", "ties", "average"}
     assert str(finished) not in page, "no folder of this machine"
 
 
