@@ -32,9 +32,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 55_245,
-    "lines of tests": 57_648,
-    "collected tests": 7_059,
+    "lines of code": 55_248,
+    "lines of tests": 57_662,
+    "collected tests": 7_076,
 }
 
 

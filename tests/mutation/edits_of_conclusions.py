@@ -47,6 +47,19 @@ CONCLUSIONS = (
         ("the difference is theirs less ours", "differences = x - y", "differences = y - x"),
     ),
     *edits_of(
+        "zoo/benchmark/report/results.py",
+        ("tests/zoo/benchmark/report/test_paired_differences.py",),
+        ("other tests are not named", "if key in REASONS and any(", "if False and any("),
+        (
+            "the first of two tests is the usual one",
+            "if value != usual or 0 < 2 * count <= len(values)]",
+            "if value != usual]",
+        ),
+        ("another seed hides another rule", 'None if key in ("drawn", "ties", "average") else', ""),
+        ("a row with many seeds outvotes rows", "list(dict.fromkeys(values))) for key", "values) for key"),
+        ("a row of another test is the baseline", "if name not in odd), next", "), next"),
+    ),
+    *edits_of(
         "zoo/benchmark/report/paired_differences.py",
         ("tests/zoo/benchmark/report/test_paired_differences.py",),
         (
@@ -73,13 +86,6 @@ CONCLUSIONS = (
             '[[*line.runs, *other.runs]], name.startswith("sampled/")',
             "[[*line.runs, *other.runs]], True",
         ),
-        ("other tests are not named", "if key in REASONS and any(", "if False and any("),
-        (
-            "the first of two tests is the usual one",
-            "if value != usual or 0 < 2 * count <= len(values)]",
-            "if value != usual]",
-        ),
-        ("another seed hides another rule", 'None if key in ("drawn", "ties", "average") else', ""),
         ("one draw of candidates stands for all", "None if drawn_once else over_seeds(", "over_seeds("),
         ("a row without a release is any without", '(own.system, "Nothing")', '(row.system, "Nothing")'),
         ("a noise baseline has controls too", 'if own.control == "noise":', "if False:"),

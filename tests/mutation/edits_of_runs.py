@@ -729,7 +729,7 @@ RUNS = (
         ("tests/zoo/runs/test_bundle.py",),
         ("users are named unasked", "predictor.user_ids if user_ids else None", "predictor.user_ids"),
         ("a bundle tells where things lay", "if name not in AT_HOME", "if name"),
-        ("an untested bundle has metrics", "if (folder / METRICS).is_file() else", "if True else"),
+        ("an untested bundle has metrics", 'if found.get("metrics") else', "if True else"),
     ),
     *edits_of(
         "zoo/methods/base.py",
@@ -884,7 +884,12 @@ RUNS = (
         f"{REPORT}/paired_differences.py",
         (f"{OF_REPORT}/test_run_folders.py",),
         ("a better challenger is refused", "for sign in (1, -1)", "for sign in (-1, 1)"),
-        ("the champion takes another test", "before.get(key) != after.get(key)", "False"),
+        (
+            "an earlier champion is refused",
+            "if key in common and before[key] != after[key])",
+            "if before.get(key) != after.get(key))",
+        ),
+        ("the champion takes another test", "if key in common and before[key] != after[key])", "if False)"),
     ),
     *edits_of(
         f"{REPORT}/paired_differences.py",

@@ -410,7 +410,8 @@ def privacy(folder: Path, manifest: Mapping[str, Any], shown: Callable[[str], st
         )
     exact = "the number of ratings of each user and each item, " if manifest["holds"].get("counts", True) else ""
     exact += "the vectors of all users, " if "own_vectors" in getattr(own, "not_protected", ()) else ""
-    measured = ", and metrics on held-out ratings" if (folder / METRICS).is_file() else ""
+    found = read_summary(folder / METRICS) if (folder / METRICS).is_file() else {}
+    measured = ", and metrics on held-out ratings" if found.get("metrics") else ""
     lines.append(
         f"**Included without noise, outside every guarantee above**: {exact}the list of items, digests of the ratings (which "
         f"confirm a guess of one missing rating){measured}."

@@ -138,7 +138,9 @@ def test_a_training_that_protects_its_own_target_is_not_called_uncovered(
         "**Included without noise, outside every guarantee above**: the number of ratings of each user"
     )
     assert said[2].endswith("a guess of one missing rating).")
-    (tmp_path / "metrics.json").write_text("{}")
+    (tmp_path / "metrics.json").write_text('{"metrics": {}}')  # with the split `none`
+    assert privacy(tmp_path, manifest) == said
+    (tmp_path / "metrics.json").write_text('{"metrics": {"test/full/ndcg@10": 0.1}}')
     assert privacy(tmp_path, manifest)[2].endswith("and metrics on held-out ratings.")
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from itertools import combinations, product
 
-from zoo.benchmark.report.paired_differences import other_tests, paired_tests
+from zoo.benchmark.report.paired_differences import paired_tests
 from zoo.benchmark.report.results import (
     CUT_OFFS,
     LIST_MEASURES,
@@ -15,6 +15,7 @@ from zoo.benchmark.report.results import (
     Line,
     Results,
     nan_to_lowest,
+    other_tests,
 )
 from zoo.benchmark.report.significance import holm
 from zoo.benchmark.report.tables import Table, condition_notes, format_p_value, format_signed, marks, metric_title

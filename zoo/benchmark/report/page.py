@@ -21,17 +21,9 @@ from zoo.benchmark.grid import slug
 from zoo.benchmark.report import tables
 from zoo.benchmark.report.figures import Picture, curves, learning_curves, overview, stored_epoch, validation_curve
 from zoo.benchmark.report.leaderboard import leaderboards, pair_table
-from zoo.benchmark.report.paired_differences import (
-    NOISE_BASELINE,
-    TESTED_METRICS,
-    Gain,
-    Transfer,
-    other_tests,
-    series_tasks,
-    sweeps,
-)
+from zoo.benchmark.report.paired_differences import NOISE_BASELINE, TESTED_METRICS, Gain, Transfer, series_tasks, sweeps
 from zoo.benchmark.report.papers import compare_with_papers
-from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results, Run
+from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results, Run, other_tests
 from zoo.benchmark.report.tables import Table
 from zoo.privacy.record.record import rounded_up
 from zoo.runtime.run_folder import CONFIG, markdown, visible
@@ -138,8 +130,8 @@ def _intro(results: Results, task: str, lines: Sequence[Line]) -> str:
 
 
 def _ties(lines: Sequence[Line]) -> str:
-    """Return a sentence on ties; runs of earlier versions count in expectation if their config does not say otherwise."""
-    runs = [run for line in lines for run in line.runs]
+    """Return a sentence on ties; of earlier runs without a config that says otherwise they count in expectation."""
+    runs = [run for line in lines if not line.is_external for run in line.runs]
     rules = {run.tested.get("ties", run.settings.get("data.init_args.evaluation.ties", "expected")) for run in runs}
     if rules == {"expected"}:
         return "Ties count in expectation."

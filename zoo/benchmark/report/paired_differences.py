@@ -4,7 +4,6 @@ Reference of negative transfer: Yang et al., *Federated Graph Learning for Cross
 section 4.2. Departure: the paper compares means; here each difference is also tested.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -15,8 +14,8 @@ import numpy as np
 import polars as pl
 
 from zoo.benchmark.grid import Row
-from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results, ResultsError, Run
-from zoo.benchmark.report.run_folders import REASONS, display_path, read_run
+from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, REASONS, Line, Results, ResultsError, Run
+from zoo.benchmark.report.run_folders import display_path, read_run
 from zoo.benchmark.report.significance import Comparison, Shape, common_cases, holm, over_seeds, over_users, shape
 
 #: Metrics that are tested.
@@ -120,25 +119,6 @@ def _other_test(line: Line, other: Line, name: str) -> bool:
 def _differ(groups: Iterable[Sequence[Run]], key: str) -> bool:
     """Return whether the runs of a group state different tests; some may not state any."""
     return any(len({run.tested[key] for run in group if key in run.tested}) > 1 for group in groups)
-
-
-def other_tests(lines: Sequence[Line]) -> dict[str, list[str]]:
-    """Return how the tests of rows differ from that of most rows, by row; without a majority all are named, and lists never.
-
-    Digests are compared under the same seed, and rules under all seeds.
-    """
-    tests: dict[tuple[int | None, str], list[tuple[str, str]]] = {}
-    for name, run in ((line.name, run) for line in lines if not line.is_external for run in line.runs):
-        for key, value in {"held out": str(run.held_out), **run.tested}.items():
-            seed = None if key in ("drawn", "ties", "average") else run.seed
-            tests.setdefault((seed, key), []).append((name, value))
-    found: dict[str, dict[str, None]] = {}
-    for (_, key), values in tests.items():
-        ((usual, count),) = Counter(value for _, value in values).most_common(1)
-        odd = [name for name, value in values if value != usual or 0 < 2 * count <= len(values)]
-        for name in odd if key in REASONS and any(value != usual for _, value in values) else ():
-            found.setdefault(name, {})[REASONS[key]] = None
-    return {name: list(reasons) for name, reasons in found.items()}
 
 
 def _by_user(line: Line, name: str) -> pl.DataFrame:
@@ -316,7 +296,8 @@ def champion_test(folders: Sequence[Path]) -> ChampionTest:
     runs = [read_run(folder) for folder in folders]
     before, after = (run.tested for run in runs)
     champion, challenger = map(display_path, folders)
-    if reasons := dict.fromkeys(why for key, why in REASONS.items() if before.get(key) != after.get(key)):
+    common = before.keys() & after.keys()  # earlier versions stated less
+    if reasons := dict.fromkeys(why for key, why in REASONS.items() if key in common and before[key] != after[key]):
         raise ResultsError(
             f"{challenger} has {' and '.join(reasons)} than {champion}. Train the champion's settings on the same data."
         )

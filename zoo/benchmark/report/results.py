@@ -4,6 +4,7 @@ import json
 import math
 import shlex
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -36,6 +37,16 @@ RANKINGS = {"full": "all items", "sampled": "1 + 99 candidates"}
 PRIMARY_METRIC = "ndcg@10"
 #: Releases of single-domain rows: none, or one without any rating.
 ALONE = ("", "Nothing")
+#: Reason for separate tables by differing part of the test.
+REASONS = {
+    "held out": "other test items",
+    "history": "other training ratings",
+    "ratings": "other training or held-out ratings",
+    "drawn": "other candidates",
+    "candidates": "other candidates",
+    "ties": "another rule for ties",
+    "average": "another average (cases or users)",
+}
 #: Maximum number of rows in a message.
 SHOWN = 8
 
@@ -334,10 +345,14 @@ class Results:
     def baseline_of(self, task: str, ranking: str) -> str:
         """Return the row for paired tests; by default the single-domain row with the highest NDCG@10, "" if there is none.
 
-        The test figure chooses it, which favours the baseline: no other single-domain row of the table is above it.
+        The test figure chooses it, which favours the baseline: no other single-domain row of the table is above it, except rows of
+        another test, which are passed over if there are others.
         """
-        alone = (line.name for line in self.ranked(task, ranking) if line.row.release in ALONE)
-        return next(alone, "") if self.baseline is None else self.baseline
+        if self.baseline is not None:
+            return self.baseline
+        alone = [line.name for line in self.ranked(task, ranking) if line.row.release in ALONE]
+        odd = other_tests(self.lines[task]) if alone else {}
+        return next((name for name in alone if name not in odd), next(iter(alone), ""))
 
     def seeds_of(self, line: Line) -> list[int]:
         """Return the seeds of a row, finished or not."""
@@ -369,6 +384,25 @@ class Results:
             rows = "; ".join([*names[:SHOWN], *([f"and {len(names) - SHOWN} more"] if len(names) > SHOWN else [])])
             raise ResultsError(f"Baseline {name!r} is no finished row.{suggest(name, names)} Rows: {rows}.")
         return replace(self, baseline=name)
+
+
+def other_tests(lines: Sequence[Line]) -> dict[str, list[str]]:
+    """Return how the tests of rows differ from that of most rows, by row; without a majority all are named, and lists never.
+
+    Digests are compared under the same seed, and rules under all seeds.
+    """
+    tests: dict[tuple[int | None, str], list[tuple[str, str]]] = {}
+    for name, run in ((line.name, run) for line in lines if not line.is_external for run in line.runs):
+        for key, value in {"held out": str(run.held_out), **run.tested}.items():
+            seed = None if key in ("drawn", "ties", "average") else run.seed
+            tests.setdefault((seed, key), []).append((name, value))
+    found: dict[str, dict[str, None]] = {}
+    for (_, key), values in ((key, list(dict.fromkeys(values))) for key, values in tests.items()):
+        ((usual, count),) = Counter(value for _, value in values).most_common(1)
+        odd = [name for name, value in values if value != usual or 0 < 2 * count <= len(values)]
+        for name in odd if key in REASONS and any(value != usual for _, value in values) else ():
+            found.setdefault(name, {})[REASONS[key]] = None
+    return {name: list(reasons) for name, reasons in found.items()}
 
 
 def nan_to_lowest(value: float) -> float:

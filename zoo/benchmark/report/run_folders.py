@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from zoo.benchmark.grid import Row, slug
-from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, Line, Results, ResultsError, Run, read_files
+from zoo.benchmark.report.results import PRIMARY_METRIC, RANKINGS, REASONS, Line, Results, ResultsError, Run, read_files
 from zoo.benchmark.runs import BENCHMARK
 from zoo.runtime.exports import PUBLISHERS
 from zoo.runtime.run_folder import (
@@ -41,16 +41,6 @@ SEEDS = (
 )
 #: Settings of the data that do not affect the test and may differ within a table.
 TRAINING_SETTINGS = ("sources", "catalogues", "batch_size", "denoiser", "missing_users", "top_k")
-#: Reason for separate tables by differing part of the test.
-REASONS = {
-    "held out": "other test items",
-    "history": "other training ratings",
-    "ratings": "other training ratings",
-    "drawn": "other candidates",
-    "candidates": "other candidates",
-    "ties": "another rule for ties",
-    "average": "another average (cases or users)",
-}
 #: Maximum number of settings in a name; if more differ, the folder names the row.
 MAX_SETTINGS_IN_NAME = 3
 

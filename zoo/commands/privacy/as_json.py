@@ -47,7 +47,9 @@ def plan_values(releases: Sequence[Planned], users: int, users_from: str, repeat
     return {
         "users": users,
         "users_from": users_from,
-        "releases": [{"domain": r.source, **_account_values(r.record, r.events)} for r in releases],
+        "releases": [
+            {"domain": r.source, "planned_users": r.sizes[0], **_account_values(r.record, r.events)} for r in releases
+        ],
         "together": _total_values(planned_total(releases)),
         **repeated,
     }

@@ -294,7 +294,7 @@ def _chosen_audits(
     ranked = sorted(made, key=lambda one: one[1].claims)  # of several records of a publisher the last one is kept
     makers = {id(maker): (maker, record) for maker, record in ranked}
     for maker, record in makers.values():
-        own: Sequence[Audit | OneRunAudit] = maker.audits() if hasattr(maker, "audits") else []
+        own: Sequence[Audit | OneRunAudit] = (maker.audits() if hasattr(maker, "audits") else []) or []
         if record.claims and not own:
             name = visible(type(maker).__name__)
             raise ValueError(f"{name} claims {record.summary()}, but has no audits. Write its `audits()`.")

@@ -117,8 +117,10 @@ def read_experiment(config: Path, overrides: Sequence[str]) -> Experiment:
 def _makers(settings: Namespace) -> tuple[Publisher | Maker, Any]:
     """Return the publisher, or without one a method that can claim something for its target; and a method that is private."""
     publisher, model = settings.get("publisher"), settings.get("model")
-    claiming = model is not None and hasattr(resolve_name(model.class_path), "forecast")
-    method: Any = instantiate("model", Recommender, model) if claiming else None
+    method: Any = None
+    if model is not None and (publisher is None or hasattr(resolve_name(model.class_path), "forecast")):
+        method = instantiate("model", Recommender, model)
+    claiming = hasattr(method, "forecast")
     if publisher is None and claiming:
         return method, method
     return make_publisher(publisher), method if claiming and is_private(method) else None

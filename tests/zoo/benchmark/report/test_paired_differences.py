@@ -32,12 +32,10 @@ from zoo.benchmark.report.paired_differences import (
     TESTED_METRICS,
     Gain,
     control_of,
-    other_tests,
     paired_differences,
     sweeps,
 )
-from zoo.benchmark.report.results import RANKINGS, Line, Results
-from zoo.benchmark.report.run_folders import REASONS
+from zoo.benchmark.report.results import RANKINGS, REASONS, Line, Results, other_tests
 from zoo.benchmark.report.significance import Comparison, holm, shape
 
 pytestmark = pytest.mark.thorough
@@ -251,7 +249,14 @@ def test_without_a_majority_all_rows_are_named_and_seeds_do_not_hide_another_rul
     assert paired_differences(results) == []
     (chapter,) = chapters(results, [])
     assert "Ties count as misses in some rows." in chapter.intro
-    alone = replace(results, lines={TASK: results.lines[TASK][:1]})
+    (ease, bpr) = results.lines[TASK]
+    assert results.baseline_of(TASK, "full") in ("EASE", "BPR"), "all are named"
+    several = [replace(bpr, row=replace(bpr.row, system=name)) for name in ("BPR", "DMF", "SLIM")]
+    many = replace(ease, runs=tuple(replace(ease.runs[0], seed=seed) for seed in range(7, 12)))
+    results = replace(results, baseline=None, lines={TASK: [many, *several]})
+    assert other_tests(results.lines[TASK]) == {"EASE": reasons}, "rows count, not runs"
+    assert [results.baseline_of(TASK, ranking) for ranking in RANKINGS] == ["BPR"] * 2
+    alone = replace(results, lines={TASK: [ease]})
     assert "Ties count as misses." in chapters(alone, [])[0].intro
 
 

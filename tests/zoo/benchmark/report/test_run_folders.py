@@ -158,7 +158,7 @@ APART: dict[str, tuple[dict[str, Any], str]] = {
     "history": ({"change": more_history}, RATINGS),
     "candidates by settings": ({"data": {"evaluation": EVALUATION | {"num_candidates": 50}}}, CANDIDATES),
     "candidates by digest": ({"tested": {"ratings": "r", "candidates": "d"}}, CANDIDATES),
-    "ratings by digest": ({"tested": {"ratings": "s", "candidates": "c"}}, RATINGS),
+    "ratings by digest": ({"tested": {"ratings": "s", "candidates": "c"}}, "other training or held-out ratings"),
     "ties": ({"data": {"evaluation": EVALUATION | {"ties": "pessimistic"}}}, "another rule for ties"),
     "average": ({"data": {"evaluation": EVALUATION | {"average": "users"}}}, "another average (cases or users)"),
 }
@@ -411,7 +411,10 @@ def test_a_significantly_worse_challenger_ends_with_1(tmp_path: Path, capsys: py
     def lowered(cases: pl.DataFrame) -> pl.DataFrame:
         return cases.with_columns(pl.col("full/ndcg@10") * 0.5)
 
-    champion, same = a_run(tmp_path / "champion"), a_run(tmp_path / "same")
+    champion, same = (
+        a_run(tmp_path / "champion"),
+        a_run(tmp_path / "same", tested={"candidates": "c"}),
+    )  # an earlier run
     worse, other = a_run(tmp_path / "worse", change=lowered), a_run(tmp_path / "other", change=other_items)
     out = ("--champion", "--out", str(tmp_path / "out"))
     with pytest.raises(SystemExit) as ended:

@@ -1,5 +1,6 @@
 """`privacy plan` of every config that is shipped: what would be claimed, with its conditions and assumptions, without data."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -185,6 +186,9 @@ def test_an_agreed_list_counts_no_users_of_a_target_with_sources(
     experiment = read_experiment(Path(config), [*PRIVATE, *listed, *numbers])
     assert [one.sizes for one in planned_releases(experiment, None, None)] == [(300, 60)] * 2 + [(10_000, 1_000)]
     assert [one.sizes[0] for one in planned_releases(experiment, 900, None)] == [900] * 3
+    main(["plan", "--json", "--config", config, *PRIVATE, *listed, *numbers])
+    stated = json.loads(capsys.readouterr().out)["releases"]
+    assert [one["planned_users"] for one in stated] == [300, 300, 10_000]
     alone = read_experiment(Path(config), [*PRIVATE, *listed, "--publisher", "null"])
     assert [one.sizes[0] for one in planned_releases(alone, None, None)] == [10_000]
     caption = {}
