@@ -303,8 +303,8 @@ class Line:
         """Reasons why releases have no guarantee."""
         found = {record.reason for run in self.runs for record in run.records.values() if record.reason}
         if not found and len(self._kinds) > 1:
-            each = ", ".join(f"{kind[1]} epsilon {rounded_up(own)}" for kind, own in sorted(self._kinds.items()))
-            found = {f"the relations differ ({each}), so losses do not add up"}
+            each = ", ".join(f"{kind[1]} {rounded_up(own)}" for kind, own in sorted(self._kinds.items()))
+            found = {f"the relations differ (largest epsilon of one release: {each}), so losses do not add up"}
         found = found or {run.total.reason for run in self.runs if run.records and run.total.reason}
         return sorted(found or {"not stated" for run in self.runs if run.listed is not None})
 

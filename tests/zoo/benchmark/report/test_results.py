@@ -288,8 +288,8 @@ def test_releases_that_protect_different_things_have_no_total(other: Relation, o
     runs = (a_run(records=dict(zip("abc", both, strict=True))),) if of_one_run else a_line(*both).runs
     line = Line(Row("music", "Odd", "JLT"), runs)
     assert (line.guarantee, line.epsilon, line.view.guarantee, line.view.epsilon) == (None, None, "none", None)
-    each = sorted((f"{other.value} epsilon 3.00", "replace_one_user epsilon 2.00"))
-    assert line.reasons == [f"the relations differ ({', '.join(each)}), so losses do not add up"]
+    each = ", ".join(sorted((f"{other.value} 3.00", "replace_one_user 2.00")))
+    assert line.reasons == [f"the relations differ (largest epsilon of one release: {each}), so losses do not add up"]
     assert not line.view.meaningful
 
 
