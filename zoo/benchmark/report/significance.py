@@ -7,7 +7,7 @@ passes such a frame only if its test items are those of every seed.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import permutations
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ import polars as pl
 from scipy import stats
 
 ROUNDING = 1e-13  # relative; closer differences of doubles are equal
+SINGLE = 1e-6  # a run's figures are means in single precision; closer figures are equal
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Comparison:
     better: int  # pairs in which ours is higher
 
 
-def paired(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> Comparison:
+def paired(ours: npt.ArrayLike, theirs: npt.ArrayLike, equal: float = 0.0) -> Comparison:
     """Return the paired t-test of independent pairs.
 
     Equal differences have no t statistic, so the interval is one point. Their p-value is 1 if they are 0, and otherwise that of
@@ -38,6 +39,7 @@ def paired(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> Comparison:
     Args:
         ours: Finite values, shape ``(pairs,)`` with at least two pairs.
         theirs: Values in the same order and of the same shape.
+        equal: Differences that are no further apart are equal.
 
     Raises:
         ValueError: For other shapes, fewer pairs, NaN or infinite values.
@@ -55,7 +57,7 @@ def paired(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> Comparison:
     for name, values in (("ours", x), ("theirs", y)):
         if wrong := int((~np.isfinite(values)).sum()):
             raise ValueError(f"{name} has {wrong} NaN or infinite values of {len(x)}. Remove those pairs.")
-    rounding = ROUNDING * float(np.abs([x, y]).max())
+    rounding = max(equal, ROUNDING * float(np.abs([x, y]).max()))
     differences = x - y
     mean, better = float(differences.mean()), int((differences > rounding).sum())
     if float(np.ptp(differences)) <= rounding:
@@ -89,7 +91,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 class Shape:
     """Tests of a sweep's shape over seeds: whether the figure rises or falls with the setting, and whether it bends."""
 
-    correlation: float  # Page's statistic as the mean over seeds of Spearman's correlation of level and figure
+    correlation: float  # mean over seeds of Spearman's correlation of level and figure; 0 for a seed of equal figures
     p_trend: float  # two-sided, of Page's trend test
     bend: Comparison  # the middle above the ends of a parabola through each seed's levels; positive for a bell
 
@@ -97,8 +99,8 @@ class Shape:
 def shape(figures: npt.ArrayLike) -> Shape:
     """Return the tests of a sweep's shape; each seed is compared with itself, so differences between seeds do not matter.
 
-    Levels count by rank, so a grid of powers of two is evenly spaced. The bend is the quadratic contrast within a seed, and
-    orthogonal to a straight slope.
+    Levels count by rank, so a grid of powers of two is evenly spaced. Equal figures share their mean rank, and Page's test is the
+    permutation test of those ranks. The bend is the quadratic contrast within a seed, and orthogonal to a straight slope.
 
     Args:
         figures: Finite values, shape ``(seeds, levels)`` with at least two seeds and three levels, in the order of the setting.
@@ -114,15 +116,40 @@ def shape(figures: npt.ArrayLike) -> Shape:
     """
     values = np.asarray(figures, dtype=np.float64)
     seeds, levels = values.shape
-    method: Literal["exact", "asymptotic"] = "exact" if levels < 8 else "asymptotic"  # exact takes a second at eight
-    rising, falling = (stats.page_trend_test(sign * values, method=method) for sign in (1, -1))
-    correlation = 12 * float(rising.statistic) / (seeds * levels * (levels**2 - 1)) - 3 * (levels + 1) / (levels - 1)
-    squares = (np.arange(levels) - (levels - 1) / 2) ** 2
+    ranks, places = _ranks(values), np.arange(levels) - (levels - 1) / 2
+    lengths = np.sqrt((ranks**2).sum(axis=1) * (places @ places))
+    correlation = float(np.divide(ranks @ places, lengths, out=np.zeros(seeds), where=lengths > 0).mean())
+    squares = places**2
     contrast = squares.mean() - squares
     bends, mean = values @ contrast / (contrast @ contrast), values.mean(axis=1)
     middle, ends = (mean + bends * (squares.mean() - place) for place in (0.0, squares.max()))
-    p_trend = min(1.0, 2 * min(float(rising.pvalue), float(falling.pvalue)))
-    return Shape(correlation, p_trend, paired(middle, ends))
+    return Shape(correlation, _page(ranks, places), paired(middle, ends, SINGLE))
+
+
+def _ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the mean rank of each figure within its seed, less the mean of all, shape ``(seeds, levels)``."""
+    order = values.argsort(axis=1)
+    steps = (
+        np.diff(np.take_along_axis(values, order, axis=1), axis=1, prepend=values.min(axis=1, keepdims=True)) > SINGLE
+    )
+    groups = np.empty(values.shape, dtype=np.int64)
+    np.put_along_axis(groups, order, steps.cumsum(axis=1), axis=1)
+    ranks: npt.NDArray[np.float64] = stats.rankdata(groups, axis=1) - (values.shape[1] + 1) / 2
+    return ranks
+
+
+def _page(ranks: npt.NDArray[np.float64], places: npt.NDArray[np.float64]) -> float:
+    """Return the two-sided p-value of Page's trend test: exact below eight levels, then that of the normal limit."""
+    reached = abs(float((ranks @ places).sum()))
+    if len(places) >= 8:
+        variance = (ranks**2).sum() * (places @ places) / (len(places) - 1)
+        return float(2 * stats.norm.sf(reached / np.sqrt(variance))) if variance else 1.0
+    orders, chances = np.array(list(permutations(places))), np.ones(1)
+    for row in ranks:  # products of ranks and places are multiples of a quarter
+        quarters = np.rint(4 * orders @ row).astype(np.int64)
+        chances = np.convolve(chances, np.bincount(quarters - quarters.min()) / len(orders))  # symmetric around 0
+    sums = np.arange(len(chances)) - (len(chances) - 1) / 2
+    return min(1.0, float(chances[np.abs(sums) >= 4 * reached - 0.5].sum()))
 
 
 def over_users(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> Comparison:

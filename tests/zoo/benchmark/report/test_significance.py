@@ -1,6 +1,7 @@
 """Paired tests against closed formulas, shapes against enumerated ranks and fits, and Holm against the closed testing principle."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import astuple
 from itertools import combinations, permutations, product
@@ -27,6 +28,20 @@ def by_hand(differences: Sequence[float]) -> Comparison:
 
 def close(found: Comparison | None, expected: Comparison) -> bool:
     return found is not None and astuple(found) == pytest.approx(astuple(expected), rel=1e-9, abs=1e-12)
+
+
+def page_by_permutations(values: np.ndarray) -> float:
+    """Two-sided p-value of the figures' ranks: of all orders of four levels, else of 20,000 drawn ones."""
+    levels, ranks = np.arange(values.shape[1]), stats.rankdata(values, axis=1)
+    draw = np.random.default_rng(7).permuted
+    orders = (
+        product(*(permutations(row) for row in ranks))
+        if len(levels) <= 4
+        else (draw(ranks, axis=1) for _ in range(20_000))
+    )
+    null = np.array([(np.asarray(order) @ levels).sum() for order in orders])
+    centre = ranks.sum() * levels.mean()
+    return float((abs(null - centre) >= abs((ranks @ levels).sum() - centre) - 1e-9).mean())
 
 
 def frame(rows: Sequence[tuple[int, str, float]]) -> pl.DataFrame:
@@ -213,5 +228,14 @@ def test_a_shape_is_that_of_enumerated_ranks_and_of_a_fitted_parabola() -> None:
     assert found.correlation == pytest.approx(np.mean([stats.spearmanr(levels, row).statistic for row in values]))
     fits = [np.polyfit(levels - 2.5, row, 2) for row in values]
     assert close(found.bend, by_hand([-fit[0] * 1.5**2 for fit in fits])), "offsets of seeds and a slope cancel"
+    for ties in (np.array([[0, 1, 1, 0.5], [2, 2, 1, 3]]), np.array([[0, 1, 1], [1, 1, 1], [0, 1, 2]]), np.eye(9)[:4]):
+        inexact = ties + np.random.default_rng(1).uniform(-2e-7, 2e-7, ties.shape)  # means in single precision
+        near = 0.02 if len(ties.T) > 4 else 1e-9  # four of its standard deviations, and the normal limit
+        assert shape(inexact).p_trend == shape(ties).p_trend == pytest.approx(page_by_permutations(ties), abs=near)
+        with warnings.catch_warnings(action="ignore"):  # scipy has no correlation of a constant
+            each = [stats.spearmanr(np.arange(len(row)), row).statistic for row in ties]
+        assert shape(inexact).correlation == shape(ties).correlation == pytest.approx(np.nan_to_num(each).mean())
+    straight = np.array([[0, 1, 2], [1, 2, 3], [2, 2, 2]]) / 24
+    assert shape(np.float32(straight)).bend.p_value == 1.0, "a bend of rounding alone"
     level = shape(np.ones((3, 9)))
     assert (level.correlation, level.p_trend, level.bend.p_value) == (pytest.approx(0), 1.0, 1.0)
