@@ -42,10 +42,12 @@ class GANStabilizer(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Add the penalty to the critic's loss; refuse a method without these scores."""
-        outputs: frozenset[str] = getattr(pl_module, "step_outputs", frozenset())
+        outputs = {*getattr(pl_module, "step_outputs", ())}
         if not {REAL, FAKE} <= outputs:
             found = f"{type(pl_module).__name__} has the step outputs {sorted(outputs)}"
-            raise TypeError(f"{found}. GANStabilizer needs {REAL} and {FAKE}. Use SPPG, or omit it.")
+            raise TypeError(
+                f"{found}. GANStabilizer needs {REAL} and {FAKE}. Use SPPG, omit it, or name what `step` returns in step_outputs."
+            )
         pl_module.add_penalty("gan_stabilizer", self.penalty, to="critic")  # type: ignore[operator]
 
     def penalty(self, outputs: dict[str, Tensor]) -> Tensor:

@@ -48,12 +48,12 @@ class RobustnessConductor(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Add the penalty to a method with both factors; refuse others."""
-        if not isinstance(pl_module, Recommender) or not pl_module.step_outputs >= NEEDED:
+        if not isinstance(pl_module, Recommender) or not {*pl_module.step_outputs} >= NEEDED:
             outputs = sorted(getattr(pl_module, "step_outputs", ()))
             serving = [name for name in METHODS if exported(name).step_outputs >= NEEDED]
             raise TypeError(
                 f"{type(pl_module).__name__} has the step outputs {outputs}. RobustnessConductor needs "
-                f"{sorted(NEEDED)}. Remove it, or use one of {serving}."
+                f"{sorted(NEEDED)}. Remove it, use one of {serving}, or name what `step` returns in step_outputs."
             )
         pl_module.add_penalty("robustness_conductor", self.penalty)
 

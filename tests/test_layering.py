@@ -32,8 +32,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 55_275,
-    "lines of tests": 57_686,
+    "lines of code": 55_299,
+    "lines of tests": 57_738,
     "collected tests": 7_076,
 }
 

@@ -120,9 +120,9 @@ def test_training_with_it_decorrelates() -> None:
 def test_who_does_not_expose_factors_is_refused_by_name() -> None:
     method = EASE()
     message = (
-        r"EASE has the step outputs \[\]\. .*Remove it, or use one of "
+        r"EASE has the step outputs \[\]\. .*Remove it, use one of "
         r"\['BiTGCF', 'BPR', 'DARec', 'DDTCDR', 'DMF', 'EMCDR', 'ETL', 'FedCDR', 'FedCT', 'GANMF', 'LightGCN', 'PPGenCDR', "
-        r"'PriCDR', 'PriCDRSym'"
+        r"'PriCDR', 'PriCDRSym'\], or name what `step` returns in step_outputs"
     )
     with pytest.raises(TypeError, match=message):
         trainer(RobustnessConductor()).fit(method, datamodule=Synthetic(**SIZES))
@@ -131,6 +131,8 @@ def test_who_does_not_expose_factors_is_refused_by_name() -> None:
     method.step_outputs = frozenset({"user_factors"})  # type: ignore[misc]
     with pytest.raises(TypeError, match=r"DMF has the step outputs \['user_factors'\]"):
         RobustnessConductor().setup(trainer(), method, "fit")
+    method.step_outputs = ("item_factors", "user_factors")  # type: ignore[assignment,misc]
+    RobustnessConductor().setup(trainer(), method, "fit")
 
 
 def test_what_is_no_recommender_is_refused() -> None:

@@ -13,7 +13,7 @@ from datamodules import Evaluation, Frames, Synthetic
 from tests.tiny import SIZES
 from zoo import Recommender
 from zoo.testing import MethodContract
-from zoo.testing.methods import HideTest
+from zoo.testing.methods import HideTest, Trained
 from zoo.testing.tiny import SYNTHETIC, publisher_for, trainer
 
 ROOT = Path(__file__).parent.parent.parent
@@ -73,6 +73,28 @@ def test_a_method_that_reads_the_answers_is_noticed(tmp_path: Path) -> None:
     again = Synthetic(**SYNTHETIC, sources=[])
     trainer(tmp_path / "fair", hidden, epochs=1).fit(zoo.BPR(num_factors=4), datamodule=again)
     assert len(again.test.items), "given back"
+
+
+class Counts(zoo.BPR):
+    logs = frozenset({"train/positive"})
+
+    def step(self, batch: Any) -> Any:  # noqa: ANN401
+        self.log("train/positive", 1.0)
+        return super().step(batch)
+
+
+def test_a_method_that_logs_in_its_steps_keeps_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    method, data, run = Counts(num_factors=4), Synthetic(**SYNTHETIC, sources=[]), trainer(tmp_path, epochs=1)
+    run.fit(method, datamodule=data)
+    TestEveryMethod().test_exposed_tensors_are_returned(Trained(method, data, run, tmp_path), monkeypatch)
+    assert float(run.callback_metrics["train/positive"]) == 1
+
+
+def test_a_method_without_a_step_size_is_not_run_in_vain(tmp_path: Path) -> None:
+    method = zoo.BPR(num_factors=4)
+    method.lr = None
+    with pytest.raises(ValueError, match=r"BPR has no lr, so nothing would be trained\. Set self\.lr in __init__"):
+        trainer(tmp_path).fit(method, datamodule=Synthetic(**SYNTHETIC, sources=[]))
 
 
 def shop(items: str) -> pl.DataFrame:

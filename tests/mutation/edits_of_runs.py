@@ -873,6 +873,28 @@ RUNS = (
         ),
     ),
     *edits_of(
+        "zoo/methods/base.py",
+        ("tests/contracts/test_methods.py",),
+        ("nothing is trained in silence", "if self.lr is None and learned and", "if False and learned and"),
+    ),
+    *edits_of(
+        "zoo/commands/privacy/curve.py",
+        ("tests/zoo/commands/privacy/test_command.py",),
+        ("a legend hides the curve", "(0, -0.17)", "(0, 0.4)"),
+        ("a name is as long as it is", "textwrap.wrap(visible(name), 72)", "[visible(name)]"),
+        ("a picture is as high as one name", "0.16 * max(", "0 * max("),
+    ),
+    *edits_of(
+        "zoo/benchmark/grid.py",
+        ("tests/zoo/benchmark/test_grid_rows.py",),
+        (
+            "a noise baseline searches for itself",
+            'row.control != "noise":\n            return search',
+            "True:\n            return search",
+        ),
+        ("a noise baseline lacks nested settings", r"^publisher(\.init_args)?\.", r"^publisher\."),
+    ),
+    *edits_of(
         f"{REPORT}/significance.py",
         (f"{OF_REPORT}/test_significance.py",),
         ("every p-value has the first's factor", "(len(p_values) - position) *", "len(p_values) *"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import field
@@ -160,7 +161,8 @@ class Search:
     """A hyperparameter search inside the runs of a system, on validation data only."""
 
     trials: int  # if choices have only so many combinations, each is tried once
-    # By dotted setting. With a setting of the publisher every trial is a release, and the record counts all of them.
+    # By dotted setting. With a setting of the publisher every trial is a release, and the record counts all of them; the row of a
+    # noise baseline searches the imitated publisher.
     parameters: dict[str, Range]
     # Whether the run of each seed searches, or that of a row's first seed for all.
     seeds: Literal["each", "first"] = "each"
@@ -300,6 +302,14 @@ class Benchmark:
             if own is not None:
                 return own
         return self.seeds
+
+    def search_of(self, row: Row) -> Search | None:
+        """Return the search of a row; for a noise baseline it sets the imitated publisher."""
+        search = self.systems[row.system].search
+        if search is None or row.control != "noise":
+            return search
+        names = [re.sub(r"^publisher(\.init_args)?\.", "publisher.of.init_args.", name) for name in search.parameters]
+        return dataclasses.replace(search, parameters=dict(zip(names, search.parameters.values(), strict=True)))
 
     def arguments(self, row: Row, seed: int) -> list[str]:
         """Return the arguments of ``python -m zoo fit`` for one run, without its folder."""

@@ -48,13 +48,13 @@ class BenchmarkRun:
 
     def settings(self) -> dict[str, Any]:
         """Return all settings that may affect the result."""
-        system = self.benchmark.systems[self.row.system]
+        system, search = self.benchmark.systems[self.row.system], self.benchmark.search_of(self.row)
         found = {
             "row": {**asdict(self.row), "published_as": "", "reason": ""},  # without texts, which affect no result
             "seed": self.seed,
             "arguments": self.benchmark.arguments(self.row, self.seed),
             "configs": {str(system.config): hashlib.sha256(system.config.read_bytes()).hexdigest()},
-            "search": asdict(system.search) if system.search else None,
+            "search": asdict(search) if search else None,
         }
         plain: dict[str, Any] = json.loads(json.dumps(found))  # as a file has it
         return plain
@@ -75,7 +75,7 @@ class BenchmarkRun:
     @property
     def searcher(self) -> "BenchmarkRun":
         """The run that searches this run's settings: itself, or that of the row's first seed."""
-        search = self.benchmark.systems[self.row.system].search
+        search = self.benchmark.search_of(self.row)
         shared = search is not None and search.seeds == "first" and self.chosen is None
         return replace(self, seed=self.benchmark.seeds_of(self.row)[0]) if shared else self
 
@@ -122,7 +122,7 @@ class BenchmarkRun:
 
         began, origin = time.perf_counter(), provenance(torch.get_num_threads())  # first: files may change meanwhile
         arguments = self.benchmark.arguments(self.row, self.seed)
-        search = self.benchmark.systems[self.row.system].search
+        search = self.benchmark.search_of(self.row)
         first = self.searcher
         if search is None or self.chosen is not None:
             train_and_test([*arguments, *settings(self.chosen or {})], self.folder, chosen=self.chosen is not None)
@@ -147,7 +147,7 @@ class BenchmarkRun:
         from zoo.benchmark.fit import check
         from zoo.benchmark.search import any_settings
 
-        search = self.benchmark.systems[self.row.system].search
+        search = self.benchmark.search_of(self.row)
         arguments = [*self.benchmark.arguments(self.row, self.seed), *(any_settings(search) if search else [])]
         check(arguments, self.folder, searches=search is not None)
 

@@ -143,7 +143,7 @@ def _to_run(run: BenchmarkRun, row: Mapping[str, str], options: argparse.Namespa
     """
     if options.search or not row.get("chosen"):
         return [run.searcher, run]
-    search = run.benchmark.systems[run.row.system].search
+    search = run.benchmark.search_of(run.row)
     ranges = search.parameters if search else {}
     try:
         chosen = json.loads(row["chosen"])

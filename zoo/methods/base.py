@@ -428,10 +428,12 @@ class Recommender(CapturesInit, RankingEvaluation, CheckpointIdentity, ABC):
         return total
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Return Adam, or None without ``lr``: a closed form has no optimiser."""
+        """Return Adam, or None for a closed form without ``lr``; refuse a method that would not be trained."""
+        learned = [one for one in self.parameters() if one.requires_grad]  # a callback may freeze some
+        if self.lr is None and learned and self.automatic_optimization and self.batches not in ("full_batch", "steps"):
+            raise ValueError(f"{type(self).__name__} has no lr, so nothing would be trained. Set self.lr in __init__.")
         if self.lr is None:
             return None
-        learned = [one for one in self.parameters() if one.requires_grad]  # a callback may freeze some
         if not learned:
             raise ValueError(f"{type(self).__name__} of a loaded run is fixed. Pass a new one.")
         return torch.optim.Adam(learned, lr=self.lr, weight_decay=self.weight_decay, fused=True)

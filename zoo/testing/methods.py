@@ -204,9 +204,10 @@ class MethodContract:
             monkeypatch.setattr(SparseRows, "counts", None)
             assert torch.isfinite(method.ranking_scores(torch.tensor([3, 0, 39]))).all()
 
-    def test_exposed_tensors_are_returned(self, trained: Trained) -> None:
+    def test_exposed_tensors_are_returned(self, trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
         """`step` returns the loss and the tensors for penalties."""
         method, data = trained.method, trained.data
+        monkeypatch.setattr(type(method), "log", lambda *_, **__: None)  # Lightning's needs a running loop
         if method.batches in ("full_batch", "steps"):
             assert not method.step_outputs
             return

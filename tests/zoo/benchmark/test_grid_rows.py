@@ -9,6 +9,7 @@ import pytest
 
 from tests.zoo.benchmark.grids import names, released, system
 from zoo.benchmark.grid import Benchmark, BenchmarkError, Row, as_argument
+from zoo.benchmark.runs import BenchmarkRun
 
 Made = Callable[..., Benchmark]
 
@@ -31,6 +32,18 @@ def test_every_epsilon_has_a_row_and_its_own_noise_control_behind_it(made: Made)
         assert control.publisher == {"class_path": "Noise", "init_args": {"of": settings}}
         assert (control.control, control.of, control.epsilon) == ("noise", row.release, epsilon)
     assert jlt == {"class_path": "JLT", "init_args": {"num_components": 8}}
+
+
+def test_a_noise_baseline_searches_what_it_imitates(made: Made, tmp_path: Path) -> None:
+    jlt = {"class_path": "JLT", "init_args": {"num_components": 8, "epsilon": 4.0}}
+    choices = {"publisher.num_components": [8, 16], "publisher.init_args.epsilon": [2.0, 4.0], "model.lr": [0.1]}
+    search = {"trials": 2, "parameters": {name: {"choices": each} for name, each in choices.items()}}
+    benchmark = made(**system(releases=[{"publisher": jlt}], search=search))
+    own, noise = (BenchmarkRun(benchmark, row, 0, tmp_path) for row in benchmark.rows())
+    imitated = ["publisher.of.init_args.num_components", "publisher.of.init_args.epsilon", "model.lr"]
+    for run, keys in ((own, [*choices]), (noise, imitated)):
+        assert [*run.settings()["search"]["parameters"]] == keys
+        run.check()
 
 
 def test_a_release_without_epsilons_is_one_row_and_its_control(made: Made) -> None:

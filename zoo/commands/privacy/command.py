@@ -245,7 +245,7 @@ def _budget(options: argparse.Namespace, *_: object) -> None:
     cap = {name: getattr(options, name) for name in ("epsilon", "delta", "relation")}
     if missing := [f"--{name}" for name, value in cap.items() if value is None]:
         if len(missing) < len(cap) or options.distinct_ratings:
-            raise ValueError(f"The cap lacks {' and '.join(missing)}. Add them, or omit all three to show a budget.")
+            raise ValueError(f"The cap lacks {' and '.join(missing)}. Pass all three, or none to show a budget.")
         budget = Budget(options.file)
     else:
         limit = Cap(cap["epsilon"], cap["delta"], Relation(cap["relation"]), options.distinct_ratings)

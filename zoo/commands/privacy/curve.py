@@ -2,10 +2,13 @@
 
 import csv
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -16,6 +19,8 @@ from zoo.runtime.run_folder import atomic_write, visible
 
 #: Deltas at which epsilon is computed.
 DELTAS = np.logspace(-12, -1, 45)
+#: Of legends: below the axes, as names are long.
+BELOW: dict[str, Any] = {"frameon": False, "fontsize": 7, "loc": "upper left", "bbox_to_anchor": (0, -0.17)}
 
 
 def draw_curve(
@@ -36,12 +41,14 @@ def draw_curve(
         epsilons = [epsilon_of(ledger, float(delta), record.relation) for delta in DELTAS]
         panels[0].plot(epsilons, DELTAS, label=as_label(f"{name}: {record.guarantee.value} per {record.unit}"))
     panels[0].set(xlabel="epsilon", ylabel="delta", yscale="log", title="Ledger")
-    panels[0].legend(frameon=False)
+    panels[0].legend(**BELOW)
     if results is not None:
         try:
             _draw_utility(panels[1], results)
         except (KeyError, TypeError, UnicodeDecodeError) as error:
             raise ValueError(f"{results} is no results.csv of a report ({error}). Pass one.") from error
+    legends = ("\n".join(text.get_text() for text in panel.get_legend().get_texts()) for panel in panels)
+    figure.set_figheight(3.6 + 0.16 * max(legend.count("\n") + 1 for legend in legends))
     for panel in panels:
         panel.spines[["top", "right"]].set_visible(False)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -51,8 +58,9 @@ def draw_curve(
 
 
 def as_label(name: str) -> str:
-    """Return a name for a legend: a dollar would start a formula, and a leading underscore would hide it."""
-    return visible(name).replace("$", r"\$").replace("_", "\u2009_", 1 if name.startswith("_") else 0)
+    """Return a name for a legend, in lines: a dollar would start a formula, and a leading underscore would hide it."""
+    lines = "\n".join(textwrap.wrap(visible(name), 72))
+    return lines.replace("$", r"\$").replace("_", "\u2009_", 1 if name.startswith("_") else 0)
 
 
 def _draw_utility(panel: Axes, results: Path) -> None:
@@ -71,9 +79,10 @@ def _draw_utility(panel: Axes, results: Path) -> None:
         name = f"{row['task']}: {row['system']}, {release}" + (f", per {row['unit']}" if len(units) > 1 else "")
         spread = float(row[f"{ranking}/ndcg@10 sd"] or 0)
         series.setdefault(name, []).append((float(row["epsilon"]), float(row[f"{ranking}/ndcg@10"]), spread))
+    panel.set_prop_cycle(color=colormaps["tab20"].colors)  # type: ignore[attr-defined]
     for name, points in series.items():
         x, y, sd = zip(*sorted(points), strict=True)
         panel.errorbar(x, y, sd, marker="o", markersize=4, capsize=2, linewidth=1, label=as_label(name))
     word = "conditional" if any(row["guarantee"] == "conditional" for row in rows) else "proved"
     panel.set(xlabel=f"epsilon, {word}", ylabel=f"NDCG@10, {shown[ranking]}", xscale="log", title=results.parent.name)
-    panel.legend(frameon=False, fontsize=7)
+    panel.legend(**BELOW)

@@ -299,6 +299,21 @@ def test_whatever_claims_something_brings_its_audits() -> None:
         assert all(audit.holds for audit in publisher.audits())
 
 
+def test_a_long_name_stands_below_the_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = NoisyRows(2.0).forecast(900, 50), NoisyRows(2.0).plan(900, 50)
+    kept: list[Figure] = []
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *a, **b: (kept.append(figure), save(figure, *a, **b)))
+    draw_curve({"book (Mechanism" + 60 * " of" + 300 * "x" + ")": ledger}, None, tmp_path / "c.png")
+    kept[0].draw_without_rendering()  # at the figure's own resolution
+    (axes,) = kept[0].axes
+    legend, whole = axes.get_legend().get_window_extent(), kept[0].bbox
+    assert legend.y1 < axes.get_window_extent().y0
+    assert (whole.x0 < legend.x0, legend.x1 < whole.x1, whole.y0 < legend.y0) == (True, True, True)
+    assert axes.get_window_extent().width > 0.7 * whole.width
+    assert axes.get_window_extent().height > 2.2 * 100, "as high as beside a short name"
+
+
 @pytest.mark.parametrize("name", [r"$\frac{1}$", "$x$ and $y$", "_book", "book\x1b[31m", "a_b"])
 def test_a_legend_shows_names_as_they_are(name: str) -> None:
     axes = Figure().subplots()
