@@ -92,8 +92,8 @@ def _located(column: pl.Series, given: npt.ArrayLike | None) -> tuple[Integers, 
     at = index_of(ids, column)
     outside = column.filter(pl.Series(at < 0)).cast(pl.String)
     if len(outside):
-        rows = f"{len(outside)} of {len(at)} rows"
-        raise ValueError(f"{rows} have a {column.name} that is not among the {len(ids)} ids; first: {outside[0]!r}.")
+        rows = f"{len(outside)} of {len(at)} rows: the {column.name} is not among the {len(ids)} ids"
+        raise ValueError(f"{rows}; first: {outside[0]!r}.")
     return at, ids
 
 

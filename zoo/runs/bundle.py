@@ -381,4 +381,4 @@ def _ratings(
             matrices.append(Ratings(made, users, items, (Step("read from a bundle"),)))
         return matrices[0], SparseRows.from_ratings(matrices[1])
     except (KeyError, ValueError, TypeError, IndexError, RuntimeError) as error:
-        raise BundleError(f"{folder / TENSORS} holds no ratings of these users and items: {error}.") from error
+        raise _damaged(f"{folder / TENSORS} holds no ratings of these users and items: {error}") from error

@@ -52,7 +52,7 @@ def test_given_ids_fix_the_index() -> None:
 
 
 def test_rows_outside_the_given_ids_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 of 6 rows have a user_id that is not among the 2 ids; first: 'c'"):
+    with pytest.raises(ValueError, match="2 of 6 rows: the user_id is not among the 2 ids; first: 'c'"):
         Ratings.from_table(TABLE, user_ids=["a", "b"])
 
 

@@ -119,7 +119,8 @@ def test_a_package_without_an_owner_and_one_that_is_gone_are_named(
     assert overwritten().startswith("The zoo's package 'callbacks' is missing. To repair: pip install")
 
 
-def test_nobody_has_to_read_to_the_end() -> None:
-    piped = ["/bin/bash", "-c", f"{sys.executable} -m zoo list | true; exit ${{PIPESTATUS[0]}}"]
+@pytest.mark.parametrize("command", ["list", "configs show pricdr/quickstart"])
+def test_nobody_has_to_read_to_the_end(command: str) -> None:
+    piped = ["/bin/bash", "-c", f"{sys.executable} -u -m zoo {command} | true; exit ${{PIPESTATUS[0]}}"]
     done = subprocess.run(piped, cwd=HOME, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (141, "")
