@@ -32,9 +32,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 55_299,
-    "lines of tests": 57_738,
-    "collected tests": 7_076,
+    "lines of code": 55_301,
+    "lines of tests": 57_739,
+    "collected tests": 7_081,
 }
 
 
