@@ -32,8 +32,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 55_301,
-    "lines of tests": 57_739,
+    "lines of code": 55_311,
+    "lines of tests": 57_743,
     "collected tests": 7_081,
 }
 

@@ -12,6 +12,7 @@ import zoo
 from datamodules import Evaluation, Frames, Synthetic
 from tests.tiny import SIZES
 from zoo import Recommender
+from zoo.runs.optimization import own_training_reason
 from zoo.testing import MethodContract
 from zoo.testing.methods import HideTest, Trained
 from zoo.testing.tiny import SYNTHETIC, publisher_for, trainer
@@ -93,6 +94,7 @@ def test_a_method_that_logs_in_its_steps_keeps_the_contract(tmp_path: Path, monk
 def test_a_method_without_a_step_size_is_not_run_in_vain(tmp_path: Path) -> None:
     method = zoo.BPR(num_factors=4)
     method.lr = None
+    assert own_training_reason(method) == "has no lr, which training needs"
     with pytest.raises(ValueError, match=r"BPR has no lr, so nothing would be trained\. Set self\.lr in __init__"):
         trainer(tmp_path).fit(method, datamodule=Synthetic(**SYNTHETIC, sources=[]))
 

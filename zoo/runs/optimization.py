@@ -31,7 +31,13 @@ def own_training_reason(method: Recommender) -> str:
     if not method.automatic_optimization:
         return "trains by several optimizers of its own"
     inherits = type(method).configure_optimizers is Recommender.configure_optimizers
-    return "is solved without an optimizer" if inherits and method.lr is None else ""
+    if not inherits or method.lr is not None:
+        return ""
+    return (
+        "is solved without an optimizer"
+        if method.batches in ("full_batch", "steps")
+        else "has no lr, which training needs"
+    )
 
 
 def use_optimizer(method: Recommender, **given: Any) -> dict[str, Any]:  # noqa: ANN401  see below

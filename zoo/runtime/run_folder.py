@@ -8,6 +8,7 @@ import json
 import os
 import re
 import secrets
+import select
 import shutil
 import sys
 import unicodedata
@@ -342,7 +343,10 @@ def differing(ours: Any, theirs: Any) -> list[str]:  # noqa: ANN401  any plain v
 def refusal(error: BaseException) -> str:
     """Return the printable message of an error, or of its cause if the parser wrapped it; raise that of a closed output."""
     if isinstance(error, BrokenPipeError):
-        raise error  # ``| head`` is no error
+        output = select.poll()
+        output.register(1, 0)
+        if output.poll(0):  # its reader is gone, as after ``| head``; other pipes are errors
+            raise error
     while error.__cause__ is not None and str(error).startswith("Does not validate"):
         error = error.__cause__
     return "\n".join(map(visible, f"{type(error).__name__}: {error}".split("\n")))

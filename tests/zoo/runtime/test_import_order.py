@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import zoo
+from zoo.runtime.run_folder import refusal
 
 HOME = str(Path(zoo.__file__).parent.parent)
 
@@ -124,3 +125,4 @@ def test_nobody_has_to_read_to_the_end(command: str) -> None:
     piped = ["/bin/bash", "-c", f"{sys.executable} -u -m zoo {command} | true; exit ${{PIPESTATUS[0]}}"]
     done = subprocess.run(piped, cwd=HOME, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (141, "")
+    assert refusal(BrokenPipeError("of a tracker")) == "BrokenPipeError: of a tracker", "this output is read"
