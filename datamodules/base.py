@@ -191,7 +191,7 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         return None
 
     def public_ids(self, domain: str) -> tuple[pl.Series, pl.Series] | None:
-        """Return ids of users and items if the data set itself defines them, rated or not; None: those in the ratings."""
+        """Return sorted ids of users and items if the data set itself defines them, rated or not; None: those in the ratings."""
         return None
 
     # Domains.

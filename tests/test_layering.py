@@ -32,7 +32,7 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 55_311,
+    "lines of code": 55_310,
     "lines of tests": 57_743,
     "collected tests": 7_081,
 }

@@ -903,7 +903,7 @@ RUNS = (
         ("a long trend is tested on one side", "2 * stats.norm.sf", "stats.norm.sf"),
         ("a bell is a valley", "paired(middle, ends, SINGLE)", "paired(ends, middle, SINGLE)"),
         ("rounding is a bend", "paired(middle, ends, SINGLE)", "paired(middle, ends)"),
-        ("rounding is a trend", "keepdims=True)) > SINGLE", "keepdims=True)) > 0"),
+        ("rounding is a trend", "ordered[:, :1]) > SINGLE", "ordered[:, :1]) > 0"),
         ("ties make a trend shorter", "(ranks**2).sum(axis=1) * (places", "(places @ places) * (places"),
     ),
     *edits_of(

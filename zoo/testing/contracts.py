@@ -186,7 +186,7 @@ class DatamoduleContract:
             assert all(step.condition for step in named)
             for ids, column in zip(shipped or (), ("user_id", "item_id"), strict=shipped is not None):
                 assert set(table[column]) <= set(ids)
-                assert ids.to_list() == sorted(set(ids))
+                assert ids.to_list() == sorted(set(ids)), f"sort the ids of {domain}, each once"
 
     def test_an_unknown_domain_is_refused(self, data: CrossDomainDataModule) -> None:
         """The message names the domain."""

@@ -129,9 +129,8 @@ def shape(figures: npt.ArrayLike) -> Shape:
 def _ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the mean rank of each figure within its seed, less the mean of all, shape ``(seeds, levels)``."""
     order = values.argsort(axis=1)
-    steps = (
-        np.diff(np.take_along_axis(values, order, axis=1), axis=1, prepend=values.min(axis=1, keepdims=True)) > SINGLE
-    )
+    ordered = np.take_along_axis(values, order, axis=1)
+    steps = np.diff(ordered, axis=1, prepend=ordered[:, :1]) > SINGLE
     groups = np.empty(values.shape, dtype=np.int64)
     np.put_along_axis(groups, order, steps.cumsum(axis=1), axis=1)
     ranks: npt.NDArray[np.float64] = stats.rankdata(groups, axis=1) - (values.shape[1] + 1) / 2
