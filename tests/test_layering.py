@@ -32,9 +32,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 55_310,
-    "lines of tests": 57_743,
-    "collected tests": 7_081,
+    "lines of code": 55_350,
+    "lines of tests": 57_755,
+    "collected tests": 7_089,
 }
 
 

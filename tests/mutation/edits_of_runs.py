@@ -240,6 +240,11 @@ RUNS = (
         "zoo/runs/parser_messages.py",
         ("tests/zoo/runs/test_parser_messages.py",),
         ("a missing argument prints all settings", "if option and (missing :=", "if False and (missing :="),
+        ("an argument with a wrong value is unknown", "message = _first_class(message)", ""),
+        ("a wrong number is a class", "and not _NUMBER.search(message)", ""),
+        ("settings of a setting are blamed on the whole", "_arguments(made[-1])", "_arguments(made[0])"),
+        ("an argument before its class is unknown", "(bare := _before_its_class(message, option))", "(bare := '')"),
+        ("help of a setting needs no class", "if asked is not None", "if False"),
     ),
     *edits_of(
         "zoo/runs/cli.py",

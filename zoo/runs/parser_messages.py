@@ -7,6 +7,8 @@ from pkgutil import resolve_name
 from typing import Any
 
 import pytorch_lightning.callbacks
+import pytorch_lightning.loggers
+import torch
 import yaml
 from jsonargparse import ArgumentParser
 from lightning_fabric.utilities.exceptions import MisconfigurationException
@@ -28,13 +30,14 @@ EXPECTED = (
     OSError, TypeError, ValueError, MisconfigurationException,
     DivergedError, LostProcessError, ReleaseMismatchError, TrackerError,
 )  # fmt: skip
-_UNKNOWN = re.compile(
-    r"(?:unrecognized arguments: (?:--)?|Option '|dot import path string: |has no attribute ')(?P<name>[^\s'=]+)"
-)
+_UNKNOWN = re.compile(r"(?:unrecognized arguments: (?:--)?|Option ')([^\s'=]+)")
+_UNKNOWN_CLASS = re.compile(r"(?:dot import path string: |has no attribute ')([^\s'=]+)")
+_NUMBER = re.compile(r"Expected a <class '(?:float|int)'>")
 _CLASS = re.compile(r"Problem with given class_path '([^']+)'")
+_LISTED = re.compile(r"^( *)- Problem with given class_path", re.MULTILINE)
 #: Lines in which the parser recounts its attempts.
 _ATTEMPTS = re.compile(
-    r"Parser key|Problem with|Does not validate|Subtypes:|Errors:|Given value|Expected a path but|.*NoneType'>$"
+    r"Parser key|Problem with|Does not validate|Subtypes:|Errors:|Given value|Expected a (?:path but|dot import)|.*NoneType'>$"
 )
 
 
@@ -46,21 +49,52 @@ def parser_message(message: str, parser: ArgumentParser) -> str:
 
 
 def _message(message: str, parser: ArgumentParser) -> str:
-    keys = re.findall(r'Parser key "([^"]+)":', message)
-    option, unknown, cls = f"--{'.'.join(keys)}" if keys else "", _UNKNOWN.search(message), _CLASS.search(message)
+    message = _first_class(message)
+    keys, unknown, made = (
+        re.findall(r'Parser key "([^"]+)":', message),
+        _UNKNOWN.search(message),
+        _CLASS.findall(message),
+    )
+    option, own = (
+        f"--{'.'.join(keys)}" if keys else "",
+        [name for one in parser._actions for name in one.option_strings],
+    )
     if denied := DENIED.search(message):
         return f"{option}: the file names {denied[1]}, a class that is not imported. Pass the --config of the run."
     if unknown is not None and not keys:
-        own = [option for action in parser._actions for option in action.option_strings]
         given = message.split("unrecognized arguments: ")[-1]
-        return f"unknown option {given}.{suggest('--' + unknown['name'], [*own, *_options_of_classes()])}"
-    if unknown is not None and cls is not None and "has no attribute" not in message:
-        name, arguments = cls[1].rsplit(".", 1)[-1], _arguments(cls[1])
-        near = suggest(unknown["name"], arguments) or f"\nIts arguments: {option}.help {name}"
-        return f"{option}.{unknown['name']}: {name} has no argument {unknown['name']!r}.{near}"
-    if unknown is not None:
-        return f"{option}: unknown class {unknown['name']!r}.{suggest(unknown['name'], _classes())}"
+        return f"unknown option {given}.{suggest('--' + unknown[1], [*own, *_options_of_classes()])}"
+    if (bare := _before_its_class(message, option)) and f"{option}.help" in own:
+        return f"{bare} comes before its class. Give one first: {option} NAME."
+    if part := re.match(r"argument (--\w+): expected one argument", message):
+        asked = next((given for given in parser.args if re.match(rf"{part[1]}\.[\w.]+\.help$", given)), None)
+        if asked is not None:
+            return f"{asked} needs the class of {part[1]}. Write: {part[1]}.help NAME {asked}"
+    if unknown is not None and made:
+        name, arguments = made[-1].rsplit(".", 1)[-1], _arguments(made[-1])
+        listed = f"{option}.help {name}" if f"{option}.help" in own else ", ".join(arguments)
+        near = suggest(unknown[1], arguments) or f"\nIts arguments: {listed}"
+        return f"{option}.{unknown[1]}: {name} has no argument {unknown[1]!r}.{near}"
+    if (unknown := _UNKNOWN_CLASS.search(message)) is not None and not _NUMBER.search(message):
+        return f"{option}: unknown class {unknown[1]!r}.{suggest(unknown[1], _classes())}"
     return _library_message(message, option)
+
+
+def _before_its_class(message: str, option: str) -> str:
+    """Return the option that sets an argument of a part without a class; "" if the part has one."""
+    base = re.search(r"Subtypes: \[(?:list\[[\w.]+\], )?<class '[\w.]+?\.(\w+)'>", message)
+    given = re.search(rf"class_path '[\w.]+\.{base[1]}':\s+Option '([\w.]+)'", message) if base is not None else None
+    given = given or re.search(r"but [\w.]+ is abstract.*Given value: NestedArg\(key='([\w.]+)'", message, re.DOTALL)
+    return f"{option}.{given[1]}" if given is not None else ""
+
+
+def _first_class(message: str) -> str:
+    """Return a message up to the second class of a list, which names the same argument again."""
+    at = 0
+    while (found := _LISTED.search(message, at)) is not None:
+        other = message.find(f"\n{found[0]}", found.end())
+        message, at = message[: other if other >= 0 else None], found.end()
+    return message
 
 
 def _library_message(message: str, option: str) -> str:
@@ -88,7 +122,13 @@ def _options_of_classes() -> list[str]:
 def _classes() -> list[str]:
     brought = (name for kind in plugins.GROUPS for name in plugins.brought(kind))
     ours = (*METHODS, *PUBLISHERS, *PERTURBATIONS, *datamodules.__all__, *callbacks.__all__)
-    return [*ours, *pytorch_lightning.callbacks.__all__, *brought]
+    return [
+        *ours,
+        *pytorch_lightning.callbacks.__all__,
+        *pytorch_lightning.loggers.__all__,
+        *torch.optim.__all__,
+        *brought,
+    ]
 
 
 def _arguments(path: str) -> list[str]:
