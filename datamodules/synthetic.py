@@ -17,7 +17,7 @@ class Synthetic(CrossDomainDataModule):
 
     Args:
         target: Domain to recommend in.
-        sources: Domains to learn from, one release each.
+        sources: Domains to learn from, one release each. Another number of them changes the ratings of the target.
         num_users: Users of each domain.
         num_items: Items of each domain.
         link: Correlation of a user's taste in a domain with the taste common to all domains; 0: sources are useless.

@@ -71,6 +71,7 @@ ENSEMBLES = (
             "            pass\n",
         ),
         ("any class is made that a file names", "issubclass(found, Recommender)", "True"),
+        ("a method is taken for a mapping", "if not isinstance(given, Mapping):", "if False:"),
     ),
     *edits_of(
         f"{METHODS_ROOM}/ials.py",

@@ -218,7 +218,7 @@ class Benchmark:
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2, 3, 4])
     about: str = ""  # a paragraph for the report
     baseline: str = ""  # baseline row for paired tests; empty: the best single-domain row of each task
-    # For negative transfer: tasks of one target that differ only in their sources, by number of domains and by title.
+    # For negative transfer: tasks of the same test cases that differ only in their sources, by number of domains and by title.
     series: dict[str, dict[int, str]] = field(default_factory=dict)
     # For tests of a shape: rows in the order of one setting, at least three, by title.
     sweeps: dict[str, list[str]] = field(default_factory=dict)

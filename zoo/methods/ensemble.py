@@ -126,6 +126,8 @@ class Ensemble(Recommender):
         checks.at_least_one(rounds=rounds)
         self.weights_from_own_rows = weights_from_own_rows
         self.rounds, self.fixed = rounds, None if weights is None else {**weights}
+        if not isinstance(members, Mapping):
+            raise TypeError(f"members is of type {type(members).__name__}. Name each: {{'first': Member(METHOD)}}.")
         self.members = {name: Member.of(member) for name, member in members.items()}
         check_names(self.members, self.fixed)
         if (number := sum(member.copies for member in self.members.values())) > MOST_MEMBERS:

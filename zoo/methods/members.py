@@ -63,10 +63,12 @@ class Member:
         """Return a member unchanged, or make one from the settings of a bundle or checkpoint, without imports."""
         if isinstance(given, Member):
             return given
+        if not isinstance(given, Mapping):
+            raise TypeError(f"A member is of type {type(given).__name__}. Write Member(METHOD).")
         if unknown := set(given) - {field.name for field in fields(cls)}:
             raise ValueError(f"A member has {[field.name for field in fields(cls)]}; got {sorted(unknown)}.")
-        if given.get("run") is not None:  # a path of another party
-            raise ValueError("A received member names a run, which is not opened.")
+        if given.get("run") is not None:  # perhaps a path of another party
+            raise ValueError("A member in a mapping names a run. Only Member(run=FOLDER) opens one.")
         settings = given.get("method")
         method = settings if settings is None or isinstance(settings, Recommender) else method_of(settings)
         return cls(**{**given, "method": method})

@@ -334,12 +334,15 @@ def test_what_is_no_member_is_refused(member: Any, said: str) -> None:  # noqa: 
         ({"weights": {"a": None}}, r"weights are \{'a': None\}\. Give each"),
         ({"weights": {"a": 0.0}}, r"one above 0"),
         ({"members": {"a": {"methods": None}}}, r"got \['methods'\]"),
+        ({"members": {"a": {"run": "runs/x"}}}, r"names a run\. Only Member\(run=FOLDER\) opens one"),
+        ({"members": {"a": EASE()}}, r"A member is of type EASE\. Write Member"),
+        ({"members": [Member(EASE())]}, r"members is of type list\. Name each"),
         ({"members": {"a": {"method": {"class_path": "os.PathLike"}}}}, r"'os.PathLike' is no known method"),
         ({"members": {"a": {"method": {"class_path": "antigravity.X"}}}}, r"import it first"),
     ],
 )
 def test_settings_are_checked(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises((ValueError, TypeError), match=said):
         Ensemble(**{"members": {"a": Member(EASE())}} | settings)
 
 

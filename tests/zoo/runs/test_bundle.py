@@ -584,12 +584,12 @@ def test_no_run_that_a_bundle_or_checkpoint_names_is_opened(tmp_path: Path, monk
         {"method": {"class_path": "zoo.Ensemble", "init_args": {"members": {"x": named}}}},
     ):
         rewritten(tmp_path / "b", lambda m: m["settings"]["members"].update(bpr=member))  # noqa: B023
-        with pytest.raises(BundleError, match="A received member names a run"):
+        with pytest.raises(BundleError, match="A member in a mapping names a run"):
             zoo.load(tmp_path / "b")
     checkpoint = torch.load(run.folder / BEST, weights_only=True)
     checkpoint["zoo"]["members"]["bpr"] = named
     torch.save(checkpoint, run.folder / BEST)
-    with pytest.raises(ValueError, match="A received member names a run"):
+    with pytest.raises(ValueError, match="A member in a mapping names a run"):
         zoo.load(run)
 
 

@@ -268,7 +268,10 @@ def _check_same_cases(title: str, line: Line, other: Line) -> None:
     mine, others = ours.join(theirs, on="seed", how="semi"), theirs.join(ours, on="seed", how="semi")
     if mine.join(others, on=key, how="anti").height or others.join(mine, on=key, how="anti").height:
         both = f"{line.name} on {line.row.task!r} and {other.name} on {other.row.task!r}"
-        raise ResultsError(f"Series {title!r}: {both} have different test cases. Use one target and split.")
+        raise ResultsError(
+            f"Series {title!r}: {both} have different test cases. A series needs one target, split "
+            "and list of users (not Synthetic). Or remove the series."
+        )
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,9 @@ def test_tasks_that_test_others_are_no_series(series: Results, change: Callable[
     lines = [Line(line.row, line.runs) for line in series.lines["most"]]
     for line in lines:
         line.__dict__["cases"] = pl.concat([change(run.cases) for run in line.runs])
-    message = "Series 'Books': EMCDR, Plaintext on 'most' and LightGCN on 'few' have different test cases"
+    message = (
+        "Series 'Books': EMCDR, Plaintext on 'most' and LightGCN on 'few' have different test cases. A series needs"
+    )
     with pytest.raises(ResultsError, match=message):
         transfers(replace(series, lines=series.lines | {"most": lines}))
 
