@@ -32,9 +32,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 55_357,
-    "lines of tests": 57_760,
-    "collected tests": 7_092,
+    "lines of code": 55_387,
+    "lines of tests": 57_781,
+    "collected tests": 7_097,
 }
 
 

@@ -17,6 +17,9 @@ GUARANTEES = (
         "zoo/privacy/spending/budget.py",
         ("tests/zoo/privacy/spending/test_budget.py",),
         ("requests count as decided beforehand", "request is None and all(", "request is None or all("),
+        ("a smaller epsilon is said to fit", "if least < self.cap.epsilon * (1 - _ROUNDING):", "if True:"),
+        ("flips are said to fit", "bound(NoOpEvent()) >= self.cap.epsilon", "False"),
+        ("later requests may be none", "if request is not None and not requested", "if request is not None"),
     ),
     *edits_of(
         f"{ACCOUNTING}/accountant.py",

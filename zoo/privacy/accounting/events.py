@@ -16,7 +16,7 @@ MAX_COUNT = 2**53
 """Largest number of repetitions, or of users."""
 
 _MAX_DEPTH = 16
-_MAX_DIFFERENT = 1_000  # a sampled step takes some 40 milliseconds
+_MAX_DIFFERENT = 1_000  # a sampled step takes some 40 milliseconds, a projection more
 _MAX_DIM = 2**31
 _SMALLEST, _LARGEST = 1e-100, 1e100
 _SMALLEST_RATE = 1e-12

@@ -21,13 +21,22 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from zoo.privacy.accounting.accountant import adaptive_epsilon
-from zoo.privacy.accounting.events import MAX_COUNT, EventError, event_to_dict, read_ledger
+from zoo.privacy.accounting.accountant import adaptive_epsilon, epsilon_of
+from zoo.privacy.accounting.events import (
+    MAX_COUNT,
+    EventError,
+    GaussianEvent,
+    NoOpEvent,
+    PrivacyEvent,
+    event_to_dict,
+    read_ledger,
+)
 from zoo.privacy.accounting.relation import Relation, Unit
 from zoo.privacy.record.record import PrivacyRecord, RecordError, rounded_up
 from zoo.privacy.spending.total import DISTINCT, Account, Total, normalize_domain, total_of
@@ -40,6 +49,7 @@ PATIENCE = 60.0
 """Seconds that a publisher waits for another writer, who needs a moment."""
 
 _ROUNDING = 1e-9  # relative; error of a calibration
+_NO_LOSS = 1e15  # noise multiplier whose loss vanishes in double precision
 LONGEST_NAME = 256
 """Largest number of characters of a name, as in a release."""
 _CAP = {"schema", "made", "epsilon", "delta", "relation"}
@@ -191,7 +201,7 @@ class Budget:
         if total.epsilon is None:
             raise BudgetError(f"{self.path} does not cover the release: {total.reason}.")
         if total.epsilon > self.cap.epsilon * (1 + _ROUNDING):
-            raise BudgetExceededError(self._exceeded(account, total.shown))
+            raise BudgetExceededError(self._exceeded(account, total.shown, request))
         return total
 
     def total(self, account: Account, request: str | None = None) -> Total:
@@ -364,14 +374,34 @@ class Budget:
             "that has every release."
         )
 
-    def _exceeded(self, account: Account, after: str) -> str:
+    def _exceeded(self, account: Account, after: str, request: str | None) -> str:
         earlier = [entry.account for entry in self._composing(account)]
         before = total_of(earlier, self.cap.delta).shown if earlier else rounded_up(0.0)
         whose = repr(account.domain) if self.cap.distinct_ratings else "all domains"
         return (
             f"Epsilon of {whose} could rise from {before} to {after}. The cap is "
-            f"{self.cap.epsilon:g} at delta {self.cap.delta:g} ({self.path}). Publish with a smaller epsilon."
+            f"{self.cap.epsilon:g} at delta {self.cap.delta:g} ({self.path}). {self._remedy(account, request)}"
         )
+
+    def _remedy(self, account: Account, request: str | None) -> str:
+        """Say what fits instead: on requests earlier releases may cost more beside another mechanism, whatever its epsilon."""
+        earlier = self._composing(account)
+        requested = any(entry.request is not None for entry in earlier)
+        pure = math.isfinite(epsilon_of(account.ledger, 0.0, self.cap.relation))
+
+        def bound(nothing: PrivacyEvent) -> float:
+            ledgers = [*(entry.account.ledger for entry in earlier), (nothing,)]
+            if requested or request is not None:
+                return adaptive_epsilon(ledgers, self.cap.delta, self.cap.relation)
+            return epsilon_of(chain.from_iterable(ledgers), self.cap.delta, self.cap.relation)
+
+        least = bound(NoOpEvent() if pure else GaussianEvent(_NO_LOSS))
+        if least < self.cap.epsilon * (1 - _ROUNDING):
+            return "Publish with a smaller epsilon."
+        ways = [] if pure or bound(NoOpEvent()) >= self.cap.epsilon else ["flips or Laplace noise"]
+        ways += ["no --request"] if request is not None and not requested else []
+        tail = f" Publish with {' or '.join(ways)}." if ways else ""
+        return f"No epsilon of this mechanism fits: beside it, earlier releases count as {rounded_up(least)}.{tail}"
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from scipy.special import expit
 
 from tests.kills import begun, ended, killed_at, moments
 from tests.zoo.privacy.spending.accounts import RATING, USER, account
@@ -156,6 +157,26 @@ def test_a_target_that_chooses_by_what_it_saw_stays_within_the_cap(tmp_path: Pat
         for late in (None, "late"):
             with nullcontext() if asked is late is None else pytest.raises(BudgetExceededError):
                 Budget(file).total_after(large, DATA, late)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "cap", "asked", "said"),
+    [
+        (None, 5.7, None, r"Publish with a smaller epsilon\.$"),
+        (None, 5.8, "late", r"Publish with a smaller epsilon\.$"),
+        (None, 5.7, "late", r"count as 5\.78\. Publish with flips or Laplace noise or no --request\.$"),
+        ("first", 5.7, "late", r"count as 5\.78\. Publish with flips or Laplace noise\.$"),
+        ("first", 1.0, "late", r"No epsilon of this mechanism fits: beside it, earlier releases count as 5\.78\.$"),
+    ],
+)
+def test_a_release_too_many_is_told_what_fits(
+    tmp_path: Path, earlier: str | None, cap: float, asked: str | None, said: str
+) -> None:
+    """On requests a flip of epsilon 1 counts as 5.78 beside Gaussian noise, however weak."""
+    budget = Budget.create(tmp_path / "b.jsonl", Cap(cap, 1e-5, RATING))
+    budget.spend(account("a", flips=float(expit(-1.0))), DATA, earlier)
+    with pytest.raises(BudgetExceededError, match=said):
+        budget.total_after(account("b", 0.1), DATA, asked)
 
 
 def test_what_a_request_may_vary_is_gaussian_or_pure(file: Path) -> None:
