@@ -33,8 +33,8 @@ RATCHET = {
     "arrows": 70,
     "files with one importer": 94,
     "lines of code": 55_387,
-    "lines of tests": 57_781,
-    "collected tests": 7_097,
+    "lines of tests": 57_793,
+    "collected tests": 7_098,
 }
 
 

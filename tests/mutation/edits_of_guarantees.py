@@ -19,6 +19,7 @@ GUARANTEES = (
         ("requests count as decided beforehand", "request is None and all(", "request is None or all("),
         ("a smaller epsilon is said to fit", "if least < self.cap.epsilon * (1 - _ROUNDING):", "if True:"),
         ("flips are said to fit", "bound(NoOpEvent()) >= self.cap.epsilon", "False"),
+        ("a bound that is none is printed", "if math.isinf(least) else", "if False else"),
         ("later requests may be none", "if request is not None and not requested", "if request is not None"),
     ),
     *edits_of(

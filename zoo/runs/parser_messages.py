@@ -50,15 +50,9 @@ def parser_message(message: str, parser: ArgumentParser) -> str:
 
 def _message(message: str, parser: ArgumentParser) -> str:
     message = _first_class(message)
-    keys, unknown, made = (
-        re.findall(r'Parser key "([^"]+)":', message),
-        _UNKNOWN.search(message),
-        _CLASS.findall(message),
-    )
-    option, own = (
-        f"--{'.'.join(keys)}" if keys else "",
-        [name for one in parser._actions for name in one.option_strings],
-    )
+    keys = re.findall(r'Parser key "([^"]+)":', message)
+    option, unknown, made = f"--{'.'.join(keys)}" if keys else "", _UNKNOWN.search(message), _CLASS.findall(message)
+    own = [name for action in parser._actions for name in action.option_strings]
     if denied := DENIED.search(message):
         return f"{option}: the file names {denied[1]}, a class that is not imported. Pass the --config of the run."
     if unknown is not None and not keys:

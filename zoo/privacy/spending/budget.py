@@ -401,7 +401,8 @@ class Budget:
         ways = [] if pure or bound(NoOpEvent()) >= self.cap.epsilon else ["flips or Laplace noise"]
         ways += ["no --request"] if request is not None and not requested else []
         tail = f" Publish with {' or '.join(ways)}." if ways else ""
-        return f"No epsilon of this mechanism fits: beside it, earlier releases count as {rounded_up(least)}.{tail}"
+        count = "have no bound unless all are equal" if math.isinf(least) else f"count as {rounded_up(least)}"
+        return f"No epsilon of this mechanism fits: beside it, earlier releases {count}.{tail}"
 
 
 @contextmanager

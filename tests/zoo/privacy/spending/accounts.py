@@ -23,17 +23,19 @@ def account(
     conditions: tuple[str, ...] = (),
     seed: int | None = None,
     flips: float | None = None,
+    event: PrivacyEvent | None = None,
     **public: str | int,
 ) -> Account:
-    """Of one Gaussian release of this noise over sensitivity, or of one flipped bit."""
-    event: PrivacyEvent = GaussianEvent(multiplier) if flips is None else RandomisedResponseEvent(flips)
+    """Of one Gaussian release of this noise over sensitivity, of one flipped bit, or of another event."""
+    gaussian = flips is None and event is None
+    event = event or (GaussianEvent(multiplier) if flips is None else RandomisedResponseEvent(flips))
     record = PrivacyRecord.proved_unless_seeded(
         "Test",
         NoiseSource.of(seed),
         relation,
         epsilon=Accountant(relation, [event]).epsilon(delta),
         delta=delta,
-        mu=None if flips is not None else 1 / multiplier,
+        mu=1 / multiplier if gaussian else None,
         sensitivity=1.0,
         sensitivity_norm="L2" if flips is None else "L1",
         noise_scale=multiplier,

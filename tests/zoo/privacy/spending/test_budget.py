@@ -179,6 +179,16 @@ def test_a_release_too_many_is_told_what_fits(
         budget.total_after(account("b", 0.1), DATA, asked)
 
 
+def test_an_equal_release_too_many_has_no_smaller_one_beside_it(file: Path) -> None:
+    event = GaussianProjectionEvent(20.0, 16)
+    equal = account("p", event=event)
+    last = next(number for number in range(1, 99) if epsilon_of([event] * number, 1e-5) > TWO)
+    for number in range(1, last):
+        Budget(file).spend(equal, DATA, f"r{number}")
+    with pytest.raises(BudgetExceededError, match=r"earlier releases have no bound unless all are equal\.$"):
+        Budget(file).spend(equal, DATA, "last")
+
+
 def test_what_a_request_may_vary_is_gaussian_or_pure(file: Path) -> None:
     for number, mu in enumerate((0.5, 0.3, 0.4)):  # squares add up to those of the cap
         Budget(file).spend(account("a", 1 / mu), DATA, f"r{number}")
