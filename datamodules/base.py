@@ -222,17 +222,25 @@ class CrossDomainDataModule(CapturesInit, LightningDataModule):
         listed = None if self.users_from_ratings else public_lists.agreed_users(self.users)
         shipped = self.public_ids(name) is not None
         on_lists = (shipped or self.users not in (OWN, COMMON)) and (shipped or name in self.catalogues)
-        table, evaluation = self._filtered(name, may_be_empty=on_lists), self.evaluation
-        held_out = evaluation.hold_out_of_sources and evaluation.split != "cold_start"
-        if evaluation.split == "given" and self.shipped_rows(name) is None:  # it ships no held-out rows
-            held_out, steps = False, tuple(NOTHING_HELD_OUT if s == evaluation.source_step else s for s in steps)
-        part = self._split(name, table).train if held_out else table
-        if evaluation.earlier_sources:
+        table, target = self._filtered(name, may_be_empty=on_lists), None
+        if self._ships_no_held_out(name):
+            steps = tuple(NOTHING_HELD_OUT if step == self.evaluation.source_step else step for step in steps)
+        if self.evaluation.earlier_sources:
             with needing_all_domains("evaluation.earlier_sources"):
-                held_out_of_target = self._split(self.target, self._filtered(self.target))
-            part = before_held_out(part, held_out_of_target, name)
+                target = self._split(self.target, self._filtered(self.target))
         users, items = self._ids(name, table)
+        part = self.published_rows(name, table, target)
         return Ratings.from_table(part, users if listed is None else listed, items, steps)
+
+    def published_rows(self, name: str, table: pl.DataFrame, target: Split | None) -> pl.DataFrame:
+        """Return the filtered rows of a source that it publishes, by ``hold_out_of_sources`` and ``earlier_sources``."""
+        evaluation = self.evaluation
+        held_out = evaluation.hold_out_of_sources and evaluation.split != "cold_start"
+        part = self._split(name, table).train if held_out and not self._ships_no_held_out(name) else table
+        return before_held_out(part, target, name) if evaluation.earlier_sources and target is not None else part
+
+    def _ships_no_held_out(self, name: str) -> bool:
+        return self.evaluation.split == "given" and self.shipped_rows(name) is None
 
     def steps(self, name: str) -> tuple[Step, ...]:
         """Return the steps before a domain is published or learned from, by settings alone; `source` knows if none is held out."""

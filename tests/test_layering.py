@@ -32,9 +32,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 55_387,
-    "lines of tests": 57_793,
-    "collected tests": 7_098,
+    "lines of code": 55_394,
+    "lines of tests": 57_807,
+    "collected tests": 7_100,
 }
 
 

@@ -133,6 +133,7 @@ DATA = (
         "zoo/commands/data/describe.py",
         ("tests/zoo/commands/data/test_describe.py",),
         ("ratings without times are not later", "None if unknown or first is None else source", "source"),
+        ("a source is described before its publication", "if evaluation.hold_out_of_sources or", "if False and"),
     ),
     *edits_of(
         "zoo/commands/data/fetch.py",

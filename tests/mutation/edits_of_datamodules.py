@@ -107,7 +107,7 @@ DATAMODULES = (
             "common_users(tables, self.filters.min_user_ratings)",
             "common_users(tables)",
         ),
-        ("earlier sources are whole", "part = before_held_out(part, held_out_of_target, name)", "pass"),
+        ("earlier sources are whole", "return before_held_out(part, target, name) if", "return part if"),
         (
             "the steps of a source are the target's",
             "self.evaluation.step if name == self.target else self.evaluation.source_step",

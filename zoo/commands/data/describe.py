@@ -37,7 +37,7 @@ def read_datamodule(config: Path, overrides: Sequence[str]) -> CrossDomainDataMo
 def describe_data(data: CrossDomainDataModule) -> tuple[dict[str, Any], dict[str, list[int]]]:
     """Return facts about each available domain and each source, and the number of ratings of each item.
 
-    Sources are filtered as for publishing, the target as for `fit`. Domains without a file are listed as absent.
+    Sources have the rows that they publish, the target those of `fit`. Domains without a file are listed as absent.
     """
     domains = (data.target, *data.sources)
     listed = data.common_users() if data.users == COMMON else agreed_users(data.users)
@@ -56,10 +56,14 @@ def describe_data(data: CrossDomainDataModule) -> tuple[dict[str, Any], dict[str
             found["times"][domain] = {**times, "warning": facts[0].implausible}
         found["domains"][domain] = {name: _counts(table) for name, table in steps.items()}
         tables[domain] = list(steps.values())[-1]
+    evaluation, split = data.evaluation, None
     if data.target in tables:
-        evaluation = data.evaluation
         given = data.shipped_rows(data.target)
         split = hold_out(tables[data.target], evaluation, data.split_seed, data.target, given)
+    for name in tables.keys() - {data.target} if evaluation.hold_out_of_sources or evaluation.earlier_sources else ():
+        tables[name] = data.published_rows(name, tables[name], split)
+        found["domains"][name]["published"] = _counts(tables[name])
+    if split is not None:
         found["split"] = {"name": evaluation.split, **{part: getattr(split, part).height for part in Split._fields}}
         found["split"]["unknown_items"] = _unknown_items(
             split, "include" if data.filters.signs else evaluation.unknown_items
@@ -78,7 +82,7 @@ def describe_data(data: CrossDomainDataModule) -> tuple[dict[str, Any], dict[str
 
 
 def _steps(data: CrossDomainDataModule, domain: str, listed: list[str] | None) -> dict[str, pl.DataFrame]:
-    """Return the rows of a domain after each step, from its file to what is split or published."""
+    """Return the rows of a domain after each step, from its file to its filters."""
     filters, catalogue = data.filters, data.catalogues.get(domain)
     found = {"file": with_categories(data.read(domain))}
     found["threshold"] = binarise(merge_repeats(found["file"]), filters.threshold, filters.signs, may_be_empty=True)

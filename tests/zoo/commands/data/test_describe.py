@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from itertools import chain
 from math import log2
 from pathlib import Path
@@ -48,6 +49,19 @@ def test_counts_are_those_by_hand(tmp_path: Path) -> None:
         "ratings_since_the_first_test_item": 1,
     }
     assert any("test items can leak" in str(table.caption) for table in tables(found))
+
+
+@pytest.mark.parametrize("setting", ["hold_out_of_sources", "earlier_sources"])
+def test_a_source_is_described_as_it_is_published(setting: str, tmp_path: Path) -> None:
+    data = own(tmp_path)
+    data.evaluation = replace(data.evaluation, **{setting: True})
+    (tmp_path / "s.csv").write_text("user_id,item_id,rating,timestamp\na,q,5,1\na,z,4,3\n")  # a's test item is z at 3
+    found, tails = describe_data(data)
+    assert [step["ratings"] for step in found["domains"]["s"].values()] == [2, 2, 2, 1]
+    assert list(found["domains"]["s"])[-1] == "published"
+    assert (found["domains"]["s"]["published"]["ratings"], tails["s"]) == (data.source("s").num_ratings, [1])
+    assert found["sources"]["s"]["held_out_pairs_in_source"] == 0
+    assert found["sources"]["s"]["ratings_since_the_first_test_item"] == 0
 
 
 @pytest.mark.parametrize("domain", ["m", "s"])
