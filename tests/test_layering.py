@@ -32,9 +32,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 55_394,
-    "lines of tests": 57_807,
-    "collected tests": 7_100,
+    "lines of code": 55_398,
+    "lines of tests": 57_819,
+    "collected tests": 7_108,
 }
 
 

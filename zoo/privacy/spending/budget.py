@@ -49,6 +49,7 @@ PATIENCE = 60.0
 """Seconds that a publisher waits for another writer, who needs a moment."""
 
 _ROUNDING = 1e-9  # relative; error of a calibration
+_ROOM = 1e-3  # smallest share of a cap that a release can use
 _NO_LOSS = 1e15  # noise multiplier whose loss vanishes in double precision
 LONGEST_NAME = 256
 """Largest number of characters of a name, as in a release."""
@@ -217,7 +218,9 @@ class Budget:
         epsilon = adaptive_epsilon([one.ledger for one in together], self.cap.delta, self.cap.relation)
         if math.isinf(epsilon):
             return replace(
-                total, epsilon=None, reason="on requests only Gaussian noise and flips may vary; publish before any"
+                total,
+                epsilon=None,
+                reason="on requests only Gaussian noise, flips and Laplace noise may vary; publish before any",
             )
         return replace(total, epsilon=epsilon)
 
@@ -389,19 +392,20 @@ class Budget:
         requested = any(entry.request is not None for entry in earlier)
         pure = math.isfinite(epsilon_of(account.ledger, 0.0, self.cap.relation))
 
-        def bound(nothing: PrivacyEvent) -> float:
+        def least(nothing: PrivacyEvent, *, asked: bool) -> float:
             ledgers = [*(entry.account.ledger for entry in earlier), (nothing,)]
-            if requested or request is not None:
+            if asked:
                 return adaptive_epsilon(ledgers, self.cap.delta, self.cap.relation)
             return epsilon_of(chain.from_iterable(ledgers), self.cap.delta, self.cap.relation)
 
-        least = bound(NoOpEvent() if pure else GaussianEvent(_NO_LOSS))
-        if least < self.cap.epsilon * (1 - _ROUNDING):
+        same: PrivacyEvent = NoOpEvent() if pure else GaussianEvent(_NO_LOSS)
+        asked, most = requested or request is not None, self.cap.epsilon * (1 - _ROOM)
+        if (used := least(same, asked=asked)) < most:
             return "Publish with a smaller epsilon."
-        ways = [] if pure or bound(NoOpEvent()) >= self.cap.epsilon else ["flips or Laplace noise"]
-        ways += ["no --request"] if request is not None and not requested else []
+        ways = ["flips or Laplace noise"] if not pure and least(NoOpEvent(), asked=asked) < most else []
+        ways += ["no --request"] if asked and not requested and least(same, asked=False) < most else []
         tail = f" Publish with {' or '.join(ways)}." if ways else ""
-        count = "have no bound unless all are equal" if math.isinf(least) else f"count as {rounded_up(least)}"
+        count = "have no bound unless all are equal" if math.isinf(used) else f"count as {rounded_up(used)}"
         return f"No epsilon of this mechanism fits: beside it, earlier releases {count}.{tail}"
 
 

@@ -179,6 +179,18 @@ def test_a_release_too_many_is_told_what_fits(
         budget.total_after(account("b", 0.1), DATA, asked)
 
 
+@pytest.mark.parametrize(("used", "cap"), [(account("a"), ONE), (account("a", flips=float(expit(-8.0))), 8.0)])
+@pytest.mark.parametrize("late", [account("b", 1e3), account("b", flips=0.49)])
+@pytest.mark.parametrize("asked", [None, "late"])
+def test_nothing_is_said_to_fit_a_budget_that_is_used_up(
+    tmp_path: Path, used: Account, cap: float, late: Account, asked: str | None
+) -> None:
+    budget = Budget.create(tmp_path / "b.jsonl", Cap(cap, 1e-5, RATING))
+    budget.spend(used, DATA)
+    with pytest.raises(BudgetExceededError, match=r"No epsilon of this mechanism fits: beside it, .*\d\.$"):
+        budget.total_after(late, DATA, asked)
+
+
 def test_an_equal_release_too_many_has_no_smaller_one_beside_it(file: Path) -> None:
     event = GaussianProjectionEvent(20.0, 16)
     equal = account("p", event=event)
@@ -195,7 +207,7 @@ def test_what_a_request_may_vary_is_gaussian_or_pure(file: Path) -> None:
     with pytest.raises(BudgetExceededError):
         Budget(file).spend(account("a", 1000.0), DATA)
     other = replace(account("p", 1000.0), ledger=(GaussianProjectionEvent(1000.0, 16),))
-    with pytest.raises(BudgetError, match="on requests only Gaussian noise and flips may vary"):
+    with pytest.raises(BudgetError, match="on requests only Gaussian noise, flips and Laplace noise may vary"):
         Budget(file).total_after(other, DATA, "p")
     for equal, delta in ((GaussianProjectionEvent(20.0, 16), 1e-5), (flip(0.12), 5e-6)):
         assert adaptive_epsilon([(equal,)] * 90, 1e-5) == epsilon_of([equal] * 90, delta) < math.inf
