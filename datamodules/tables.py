@@ -122,7 +122,8 @@ class _Faults:
         if self.columns or (self.texts and self.bad_rows == "error"):
             hints = " ".join(filter(None, self.hints))
             texts = "; ".join([*self.columns, *self.texts])
-            raise ValueError(f"{self.source}: {texts}. Correct or drop these (on_bad_rows). {hints}".rstrip())
+            ways = "Correct these." if self.columns else "Correct or drop these (on_bad_rows)."
+            raise ValueError(f"{self.source}: {texts}. {ways} {hints}".rstrip())
         if self.dropped is None:
             return table
         if self.dropped.all():
@@ -391,9 +392,9 @@ def _times(column: pl.Series, faults: _Faults, unit: TimeUnit | None, facts: Fac
         faults.add_column(column, "times are numbers or dates that floats do not round", _NO_TIMES)
     times, broken, dated = whole_times(column, unit)
     what = "a time that is neither a number nor a date such as 2014-07-01, or too large"
-    if dated and column.dtype == pl.String and faults.bad_rows != "error" and (broken & ~finite(column)[1]).any():
+    if dated and column.dtype == pl.String and (broken & ~finite(column)[1]).any():
         # Which of both is bad would depend on the other rows, so that one rating decided about all of them.
-        faults.add_column(column, "it has dates and other numbers; set time_unit or correct it")
+        faults.add_column(column, "it has dates and other numbers")
     faults.add_rows(column, broken, f"{_UNLIKE}, unlike the others" if dated else what, _NO_TIMES)
     if dated:
         facts.unit = "date"

@@ -32,9 +32,9 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 55_398,
-    "lines of tests": 57_819,
-    "collected tests": 7_108,
+    "lines of code": 55_399,
+    "lines of tests": 57_831,
+    "collected tests": 7_109,
 }
 
 

@@ -44,6 +44,8 @@ CONCLUSIONS = (
         ("one seed counts for seeds of other users", "if any(set(part", "if all(set(part"),
         ("a null is passed over", '.fill_null(float("nan"))', ""),
         ("a pair of seeds is not enough", "if len(means) < 2 or", "if len(means) < 3 or"),
+        ("rounding tells users apart", 'users["theirs"].to_numpy(), SINGLE)', 'users["theirs"].to_numpy())'),
+        ("rounding tells seeds apart", "means[:, 1], SINGLE)", "means[:, 1])"),
         ("the difference is theirs less ours", "differences = x - y", "differences = y - x"),
     ),
     *edits_of(

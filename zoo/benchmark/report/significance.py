@@ -157,7 +157,7 @@ def over_users(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> Compari
     if pairs.is_empty():
         raise ValueError(f"{len(ours)} and {len(theirs)} rows have no seed and user in common. Compare one split.")
     users = pairs.group_by("user_id").agg(pl.col("ours", "theirs").mean()).sort("user_id")
-    return paired(users["ours"].to_numpy(), users["theirs"].to_numpy())
+    return paired(users["ours"].to_numpy(), users["theirs"].to_numpy(), SINGLE)
 
 
 def over_seeds(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> Comparison | None:
@@ -170,7 +170,7 @@ def over_seeds(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> Compari
     means = seeds.select("ours", "theirs").to_numpy()
     if len(means) < 2 or np.ptp(means, axis=0).max() <= ROUNDING * np.abs(means).max():
         return None
-    return paired(means[:, 0], means[:, 1])
+    return paired(means[:, 0], means[:, 1], SINGLE)
 
 
 def common_cases(ours: pl.DataFrame, theirs: pl.DataFrame, metric: str) -> pl.DataFrame:

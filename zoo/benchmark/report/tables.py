@@ -79,9 +79,9 @@ def gain_tables(
     gains = {(gain.line, gain.against): gain for gain in chosen}
     note = (
         "Gain: mean over users of each user's difference, averaged over common seeds, with a 95 % interval. A row of one "
-        "seed is paired with every seed that has its held-out items. The gain can differ "
-        "from the difference of the leaderboard's means, which are over cases. p: two-sided paired t-tests over users and over "
-        "seeds, Holm-corrected for the rows of this table; bold below 0.05. Over users: whether these trained models differ for "
+        "seed is paired with every seed that has its held-out items. The gain can differ from the difference of the "
+        "leaderboard's means, which are over cases (or as `average` says). p: two-sided paired t-tests over users and over seeds, "
+        "Holm-corrected for the rows of this table; bold below 0.05. Over users: whether these trained models differ for "
         "similar users. Over seeds: whether the difference holds when training is repeated."
     )
     best = (

@@ -157,6 +157,16 @@ def test_users_are_averaged_over_seeds_before_they_are_tested() -> None:
     assert close(over_seeds(ours.reverse(), theirs, "ndcg@10"), by_hand(values.mean(1)))
 
 
+def test_figures_that_single_precision_tells_apart_are_equal() -> None:
+    """Such as lists of a file in double precision beside the run that made them."""
+    run = drawn([1, 2], [f"u{i}" for i in range(9)], 0.3, key=1).with_columns(pl.col("ndcg@10").abs() / 9 + 0.1)
+    single = run.with_columns(pl.col("ndcg@10").cast(pl.Float32) + 1e-8 * pl.col("seed"))
+    for test in (over_users, over_seeds):
+        found = test(run, single, "ndcg@10")
+        assert found is not None
+        assert (found.p_value, found.better) == (1.0, 0)
+
+
 def test_repeating_the_seeds_does_not_multiply_the_users() -> None:
     users = [f"u{i}" for i in range(8)]
     ours, theirs = drawn([1], users, 0.3, key=3), drawn([1], users, 0, key=4)
