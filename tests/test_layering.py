@@ -32,8 +32,8 @@ RATCHET = {
     "floors": 8,
     "arrows": 70,
     "files with one importer": 94,
-    "lines of code": 55_399,
-    "lines of tests": 57_831,
+    "lines of code": 55_400,
+    "lines of tests": 57_834,
     "collected tests": 7_109,
 }
 

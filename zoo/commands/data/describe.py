@@ -60,7 +60,8 @@ def describe_data(data: CrossDomainDataModule) -> tuple[dict[str, Any], dict[str
     if data.target in tables:
         given = data.shipped_rows(data.target)
         split = hold_out(tables[data.target], evaluation, data.split_seed, data.target, given)
-    for name in tables.keys() - {data.target} if evaluation.hold_out_of_sources or evaluation.earlier_sources else ():
+    sources = () if evaluation.earlier_sources and split is None else tables.keys() - {data.target}
+    for name in sources if evaluation.hold_out_of_sources or evaluation.earlier_sources else ():
         tables[name] = data.published_rows(name, tables[name], split)
         found["domains"][name]["published"] = _counts(tables[name])
     if split is not None:

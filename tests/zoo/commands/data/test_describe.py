@@ -61,6 +61,9 @@ def test_a_source_is_described_as_it_is_published(setting: str, tmp_path: Path) 
     assert list(found["domains"]["s"])[-1] == "published"
     assert (found["domains"]["s"]["published"]["ratings"], tails["s"]) == (data.source("s").num_ratings, [1])
     assert found["sources"]["s"]["held_out_pairs_in_source"] == 0
+    (tmp_path / "m.csv").unlink()  # without the target, nobody knows which ratings are earlier
+    alone = describe_data(data)[0]["domains"]["s"]
+    assert ("published" in alone) == (setting == "hold_out_of_sources")
     assert found["sources"]["s"]["ratings_since_the_first_test_item"] == 0
 
 
